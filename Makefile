@@ -1,0 +1,78 @@
+# `make test` needs Python 3.11 or newer and a package index, and sets up everything else.
+# pip is used as it is configured: mirrors, proxies and certificates are the environment's business.
+
+PYTHON ?= python3
+VENV ?= .venv
+LOCK := requirements/dev.txt
+PYTHONS := 3.11 3.12 3.13 3.14
+
+# Two workers find tests that disturb each other, and leave the servers that tests start some room on
+# a small machine; `auto` would mean something else on every machine.  `make pytest PYTEST_ARGS=--pdb`
+# runs in one process.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help test test-all test-pythons lint pytest format lock clean
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+test: lint pytest  ## Set up what is missing, then run every check and every test
+
+test-all: test test-pythons  ## The same, then the tests on every supported Python found
+
+lint: $(INSTALLED)  ## ruff, mypy, pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+pytest: $(INSTALLED)  ## The tests alone
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+format: $(INSTALLED)  ## Format, and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# A name on PATH may be a shim for a version that is not active, so each candidate is asked to run.
+test-pythons:  ## The tests on every supported Python found, each in an environment of its own
+	@found=; failed=; \
+	for version in $(PYTHONS); do \
+	    python=; \
+	    for candidate in "python$$version" "$$HOME"/.pyenv/versions/$$version*/bin/python; do \
+	        if "$$candidate" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" \
+	            >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	    done; \
+	    if [ -z "$$python" ]; then echo "== Python $$version: not found, skipped"; continue; fi; \
+	    echo "== Python $$version: $$("$$python" --version)"; \
+	    found="$$found $$version"; \
+	    $(MAKE) --no-print-directory pytest PYTHON="$$python" VENV=".venv-$$version" \
+	        || failed="$$failed $$version"; \
+	done; \
+	if [ -z "$$found" ]; then echo "== none of these Pythons was found: $(PYTHONS)"; exit 1; fi; \
+	if [ -n "$$failed" ]; then echo "== failed on$$failed"; exit 1; fi; \
+	echo "== passed on$$found"
+
+# No index, no local path and no header of the machine that made it: the lock is names and hashes.
+# `--universal` keeps it valid for every platform and every Python from 3.11 on.
+lock: $(INSTALLED)  ## Write the lock anew from pyproject.toml (UPGRADE=--upgrade takes new versions)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    --group dev --output-file $(LOCK) $(UPGRADE) pyproject.toml
+
+clean:  ## Remove the environments, the caches and the builds
+	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Only what the lock names is installed, the build backend included: hence no build isolation.
+$(INSTALLED): $(LOCK) pyproject.toml
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	    echo "retrysafe needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1):" \
+	        "name another, as in  make test PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

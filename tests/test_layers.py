@@ -1,0 +1,249 @@
+"""Which module may import which, and what no module may do, read from the source.
+
+Imports are collected wherever they stand: inside functions, under `TYPE_CHECKING`, behind a `try`.
+A layer that is crossed lazily, or only for a type, is crossed.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src"
+ROOT = "retrysafe"
+
+# Pure: they compute, and touch no clock, socket, file or thread of control.
+CORE = frozenset(
+    "attempt errors exchange fingerprint framing headers keys model policy problems protocol "
+    "scopes steps verdicts".split()
+)
+
+# The one file that decides does not know how HTTP carries its decisions out.
+PROTOCOL_MAY_IMPORT = CORE - {"exchange"}
+
+# The exchange holds a body that may be on disk and draws the token of its claim: all it has of the world.
+CORE_HELPERS = frozenset({"entropy", "spool"})
+
+# What stands above the stores.
+STORES_MAY_NOT_IMPORT = frozenset("asgi door drive engine exchange guard keeper protocol".split())
+
+ADAPTERS = frozenset({"asgi"})
+
+# No driver and no framework.  Whatever else is not in the standard library is refused.
+CORE_THIRD_PARTY = frozenset({"http_sf"})
+
+# The parts of the standard library that do I/O or schedule.
+DRIVERS = frozenset(
+    "asyncio concurrent http.client http.server multiprocessing select selectors socket "
+    "socketserver sqlite3 ssl subprocess urllib.request wsgiref".split()
+)
+
+# Each of them runs, or can be talked into running, what it is given to read.
+UNSAFE_MODULES = frozenset("cloudpickle dill joblib jsonpickle marshal pickle shelve yaml".split())
+UNSAFE_CALLS = frozenset({"eval", "exec", "__import__"})
+
+
+def module_name(file: Path, src: Path = SRC) -> str:
+    parts = file.relative_to(src).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(file): file for file in sorted((SRC / ROOT).rglob("*.py"))}
+
+
+def below(name: str, *prefixes: str) -> bool:
+    """Whether a dotted name is one of these modules or inside one."""
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def imports(tree: ast.AST, module: str, *, package: bool) -> Iterator[tuple[int, str]]:
+    """Every imported name, absolute, with its line.
+
+    `from a import b` gives `a.b`, because `b` may be a module; where it is not, `a.b` is still
+    below `a`.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                kept = parts[: len(parts) - node.level + package]
+                base = ".".join([*kept, base] if base else kept)
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def imports_of(module: str) -> list[tuple[int, str]]:
+    file = MODULES[module]
+    tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+    return list(imports(tree, module, package=file.name == "__init__.py"))
+
+
+def members(*names: str) -> list[str]:
+    """The modules of the package with these names, and whatever is inside them."""
+    return [module for module in MODULES if below(module, *(f"{ROOT}.{name}" for name in names))]
+
+
+def own(name: str) -> str | None:
+    """`keys` for `retrysafe.keys.parse`, empty for the package, `None` for what is not ours."""
+    if name == ROOT:
+        return ""
+    if not name.startswith(ROOT + "."):
+        return None
+    first = name.split(".")[1]
+    return first if members(first) else ""
+
+
+def crossings(modules: list[str], wrong: frozenset[str]) -> list[str]:
+    """Imports by these modules of the parts of the package that are named."""
+    return [
+        f"{module}:{line} imports {name}"
+        for module in modules
+        for line, name in imports_of(module)
+        if own(name) in wrong
+    ]
+
+
+def is_driver(name: str) -> bool:
+    if below(name, *DRIVERS):
+        return True
+    top = name.split(".")[0]
+    return top != ROOT and top not in sys.stdlib_module_names and top not in CORE_THIRD_PARTY
+
+
+def dangers(source: str, module: str = "retrysafe.sample") -> list[str]:
+    """What a source text does that could run data as code."""
+    tree = ast.parse(source)
+    found = [
+        f"{module}:{line} imports {name}"
+        for line, name in imports(tree, module, package=False)
+        if below(name, *UNSAFE_MODULES)
+    ]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) if name in UNSAFE_CALLS:
+                found.append(f"{module}:{node.lineno} uses {name}")
+            case ast.Attribute(value=ast.Name(id="builtins"), attr=name) if name in UNSAFE_CALLS:
+                found.append(f"{module}:{node.lineno} uses {name}")
+            case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module")):
+                match node.args:
+                    case [ast.Constant(value=str(name)), *_] if not below(name, *UNSAFE_MODULES):
+                        pass
+                    case _:
+                        found.append(f"{module}:{node.lineno} imports a module by a computed name")
+            case _:
+                pass
+    return found
+
+
+def test_the_layers_name_modules_that_exist() -> None:
+    """A renamed module does not slip out of its contract: every name in the rules is a real one."""
+    named = CORE | CORE_HELPERS | STORES_MAY_NOT_IMPORT | ADAPTERS | {"stores"}
+    assert [name for name in sorted(named) if not members(name)] == []
+
+
+def test_the_core_imports_no_driver_and_no_framework() -> None:
+    """The core runs without an event loop, a database, a server or any package but the parser."""
+    assert [
+        f"{module}:{line} imports {name}"
+        for module in members(*CORE)
+        for line, name in imports_of(module)
+        if is_driver(name)
+    ] == []
+
+
+def test_the_core_imports_only_the_core() -> None:
+    """No driver comes in by a detour: what the core imports of the package is core as well."""
+    assert [
+        f"{module}:{line} imports {name}"
+        for module in members(*CORE)
+        for line, name in imports_of(module)
+        if (part := own(name)) is not None
+        and part not in (CORE | CORE_HELPERS if module == f"{ROOT}.exchange" else CORE)
+    ] == []
+
+
+def test_the_protocol_knows_values_and_rules_only() -> None:
+    """The file that decides depends on nothing that carries its decisions out."""
+    assert [
+        f"{module}:{line} imports {name}"
+        for module in members("protocol")
+        for line, name in imports_of(module)
+        if (part := own(name)) is not None and part not in PROTOCOL_MAY_IMPORT
+    ] == []
+
+
+def test_stores_do_not_know_who_uses_them() -> None:
+    """A store keeps records; it cannot depend on the flow, the guard or an adapter above it."""
+    assert crossings(members("stores"), STORES_MAY_NOT_IMPORT | {""}) == []
+
+
+def test_adapters_do_not_reach_into_stores() -> None:
+    """An adapter translates and holds: records are the guard's business."""
+    assert crossings(members(*ADAPTERS), frozenset({"stores"})) == []
+
+
+def test_nothing_runs_data_as_code() -> None:
+    """No module unpickles, evaluates, or imports a module whose name it worked out or was sent."""
+    assert [
+        danger
+        for module, file in MODULES.items()
+        for danger in dangers(file.read_text(encoding="utf-8"), module)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import os, marshal as m",
+        "def f():\n    from yaml import safe_load",
+        "eval('1')",
+        "run = exec",
+        "import builtins\nbuiltins.eval('1')",
+        "__import__('json')",
+        "import importlib\nimportlib.import_module(name)",
+        "from importlib import import_module\nimport_module(f'retrysafe.{name}')",
+        "from importlib import import_module\nimport_module(name='json')",
+        "from importlib import import_module\nimport_module('pickle')",
+    ],
+)
+def test_the_search_for_dangers_finds_them(source: str) -> None:
+    """The search is not blind: each of these is found, in the form people really write."""
+    assert len(dangers(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import json, re\nre.compile('a')",
+        "from importlib import import_module\nimport_module('retrysafe.asgi')",
+        "cursor.execute('SELECT 1')",
+    ],
+)
+def test_the_search_for_dangers_leaves_the_rest_alone(source: str) -> None:
+    """Nobody has to rename a method because it resembles a danger."""
+    assert dangers(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "package", "expected"),
+    [
+        ("import a.b as c", "r.m", False, "a.b"),
+        ("from a import b", "r.m", False, "a.b"),
+        ("from . import b", "r.m", False, "r.b"),
+        ("from .b import c", "r.m", False, "r.b.c"),
+        ("from . import b", "r.p", True, "r.p.b"),
+        ("from .. import b", "r.p.m", False, "r.b"),
+        ("from ..b import c", "r.p", True, "r.b.c"),
+        ("if TYPE_CHECKING:\n    def f():\n        import a", "r.m", False, "a"),
+    ],
+)
+def test_imports_are_resolved(source: str, module: str, package: bool, expected: str) -> None:
+    """Relative imports count as what they mean, from a module and from a package alike."""
+    assert [name for _, name in imports(ast.parse(source), module, package=package)] == [expected]
