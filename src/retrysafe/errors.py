@@ -1,0 +1,70 @@
+"""Exceptions: misuse, trouble, and one thing a handler may say.
+
+    RetrysafeError
+    ├── ConfigurationError      built wrongly: raised where it was built, never during a request
+    │   └── MissingExtra        the store or adapter needs a package that is not installed
+    ├── StoreError              trouble with the store, answered 503 `store-unavailable`
+    │   ├── StoreUnavailable    did not answer, refused or timed out: may be tried again
+    │   ├── UnreadableRecord    a record that makes no sense: kept, reported, never taken for absent
+    │   └── SchemaMismatch      tables of another version
+    └── NotGuarded              `current()` outside a guarded call
+    NotDone                     said by a handler: "nothing has happened, let the client try again"
+
+What goes wrong with a *request* (a malformed key, a conflict) is no exception but a value: see
+`problems.py`.  Each message says what was found, what was expected and what to do next.
+"""
+
+
+class RetrysafeError(Exception):
+    """Everything that this library raises, `NotDone` aside."""
+
+
+class ConfigurationError(RetrysafeError, ValueError):
+    """Something was put together in a way that cannot work."""
+
+
+class MissingExtra(ConfigurationError, ImportError):
+    """A package is needed that is not installed."""
+
+    def __init__(self, needed_for: str, extra: str) -> None:
+        super().__init__(f"{needed_for} needs an extra: pip install 'retrysafe[{extra}]'")
+
+
+class StoreError(RetrysafeError):
+    """The store could not do its part."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer.  Whether it did what it was asked is not known."""
+
+
+class UnreadableRecord(StoreError):
+    """A stored record is damaged or of a version that this release does not know."""
+
+
+class SchemaMismatch(StoreError):
+    """The tables were made by another version of this library."""
+
+
+class NotGuarded(RetrysafeError, LookupError):
+    """`current()` was called where no guarded call is running."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no guarded call is running here: current() works below a handler that retrysafe protects, "
+            "in the same task or thread or one started from it with its context "
+            "(asyncio.to_thread, contextvars.copy_context)"
+        )
+
+
+class NotDone(Exception):
+    """Raised by a handler: nothing has happened, and the same key may be tried again.
+
+    The client is answered 503 `not-done` with `Retry-After`, and no record is kept.  It is not believed
+    after a derived key was given out or part of the answer was sent: then something may have happened.
+    """
+
+    def __init__(self, detail: str | None = None, *, retry_after: float = 1.0) -> None:
+        super().__init__(detail or "nothing was done")
+        self.detail = detail
+        self.retry_after = retry_after

@@ -1,0 +1,105 @@
+"""Idempotency keys: read from a header, made into an identity, shown to people.
+
+Whatever a client sends is either a key or a `BadKey` that says what to do about it; nothing
+raises, and nothing is guessed.  A key is 1 to 255 printable ASCII characters, quoted or bare:
+
+    "k", "k";a=1    an RFC 9651 String, which the header is specified to be; parameters are ignored,
+                    as section 3.1.2 asks for those that are not known
+    k               what most clients send; the same key as "k"
+
+No part of a key is ever folded: case, inner spaces and every other character tell two keys apart.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+from retrysafe.framing import framed
+from retrysafe.model import Parts
+
+LONGEST = 255
+"""What Stripe allows, and so what clients already keep to; it fits an index of any database."""
+
+_IDENTITY = "retrysafe/identity/1"
+"""The scheme: it changes with what `digest` hashes, so that old and new identities never meet."""
+
+# Bare, or quoted without escapes and parameters: nearly every key there is, in one look.  A bare
+# key has no comma, quotation mark or space: servers join a header that was sent twice with a comma
+# (RFC 9110, section 5.3), and `"a", "b"` must not pass for a key.  White space around the value is
+# not part of it (section 5.5).
+_SIMPLE = re.compile(rb'[ \t]*(?:([!#-+\--~]+)|"([ !#-\[\]-~]*)")[ \t]*')
+_UNPRINTABLE = re.compile(rb"[^ -~]")
+
+
+class BadKey(NamedTuple):
+    """Why a header holds no key: for the client, and so without repeating what it sent."""
+
+    reason: str
+
+
+def parse_key(values: Sequence[bytes], *, longest: int = LONGEST, shortest: int = 1) -> str | BadKey:
+    """The key in the field lines of a header, given as they arrived."""
+    if len(values) != 1:
+        # RFC 9651, section 4.2: several lines are one comma-separated value, and that is no Item.
+        # Even when all are alike: something between the client and us repeats headers.
+        return BadKey(f"the header was sent {len(values)} times; send it once")
+    key: str | BadKey
+    if found := _SIMPLE.fullmatch(values[0]):
+        bare, quoted = found.groups()
+        key = (quoted if bare is None else bare).decode("ascii")
+    else:
+        key = _parse_unusual(values[0].strip(b" \t"))
+        if isinstance(key, BadKey):
+            return key
+    if shortest <= len(key) <= longest:
+        return key
+    return BadKey(f"it has {len(key)} characters; send {shortest} to {longest}")
+
+
+def _parse_unusual(value: bytes) -> str | BadKey:
+    """A String with escapes or parameters; else what is wrong with it."""
+    if not value:
+        return BadKey("it is empty; send the key of this operation, or leave the header out")
+    if _UNPRINTABLE.search(value):
+        return BadKey("it holds bytes that are not printable ASCII; send letters, digits, - or _")
+    if not value.startswith(b'"'):
+        if b"," in value:
+            return BadKey("it holds a comma; send the header once, or quote a key with commas")
+        return BadKey("it holds a space or a quotation mark; quote such a key")
+    import http_sf  # here: it takes milliseconds to load, and hardly any client needs it
+
+    with suppress(Exception):  # whatever it thinks of hostile bytes, they are no 500
+        item = http_sf.parse(value, tltype="item")
+        if isinstance(item, tuple) and isinstance(item[0], str):
+            return item[0]
+    return BadKey(
+        "it opens with a quotation mark but is no string of RFC 9651; close the string, escape "
+        'only \\" and \\\\ in it, and let nothing but ;parameters follow'
+    )
+
+
+def digest(door: str, scope: Parts, key: str) -> bytes:
+    """The identity of a key: 32 bytes that no other door, scope and key have."""
+    return sha256(_owner(door, scope) + framed(key)).digest()
+
+
+@lru_cache(maxsize=1024)
+def _owner(door: str, scope: Parts) -> bytes:
+    # Whoever sends one request sends more.
+    return framed(_IDENTITY, door, *(text for part in scope for text in part))
+
+
+def mask(key: str) -> str:
+    """A key as logs and problems may show it: `…9f2c (36 characters)`.
+
+    Its end, since the beginnings of keys are the same prefix or the same hour.  Four characters,
+    and those only of a key four times as long: enough to find it by, too few to send it.
+    """
+    if len(key) < 16:
+        return f"({len(key)} characters)"
+    # Keys of operations come from code and may hold anything; their line breaks reach no log.
+    end = key[-4:].encode("unicode_escape").decode("ascii")
+    return f"…{end} ({len(key)} characters)"

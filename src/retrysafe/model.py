@@ -1,0 +1,150 @@
+"""The values that every other module speaks in.
+
+Frozen, slotted, closed: nothing here decides and nothing here touches the world.  Times are seconds
+since the epoch *by the store's clock*; durations are seconds.  Headers are a tuple of pairs and never a
+mapping, because `Link` and `Set-Cookie` repeat.
+
+They are named tuples and not dataclasses: a request makes a dozen of them, and a named tuple costs a
+fifth of a frozen dataclass to make and nothing to import.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+Door = Literal["request", "callback", "operation"]
+State = Literal["in_progress", "completed", "failed"]
+Mode = Literal["lease", "tx"]
+
+Header = tuple[bytes, bytes]
+Headers = tuple[Header, ...]
+Parts = tuple[tuple[str, str], ...]
+
+
+class Scope(NamedTuple):
+    """Whose key it is: named parts such as `(("tenant", "7"), ("user", "42"))`."""
+
+    parts: Parts
+    public: bool = False
+
+
+class Request(NamedTuple):
+    """The head of an HTTP request, whichever framework it came through."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Sequence[Header]
+    """Names in lower case, in the order and number in which they arrived."""
+    scheme: str = "http"
+    principal: object = None
+    """Whoever the framework says is asking, if it says so at all."""
+    native: object = None
+    """The framework's own request: an ASGI scope, a WSGI environ, a Django request."""
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, whose name is given in lower case."""
+        for found, value in self.headers:
+            if found == name:
+                return value
+        return None
+
+
+class Response(NamedTuple):
+    """Status, headers and the exact bytes of a body."""
+
+    status: int
+    headers: Headers = ()
+    """Names in lower case, in the order and number in which they are sent."""
+    body: bytes = b""
+
+
+class Claim(NamedTuple):
+    """One attempt's bid for a key, and afterwards the proof of holding it.
+
+    The token is drawn anew for every bid.  Everything an owner writes is conditional on it, and a bid that
+    is repeated because its acknowledgement was lost carries the same one, so it recognises itself.
+    """
+
+    id: bytes
+    """SHA-256 over door, scope and key: what the store looks records up by."""
+    token: bytes
+    fingerprint: bytes
+    """What was asked, so that the same key with another request is noticed."""
+    lease: float
+    retention: float
+    hold: float
+    """For how long an abandoned attempt blocks its key. Zero: no longer than the retention."""
+    door: Door
+    scope: Parts
+    key: str | None
+    """As the client sent it; `None` where only its digest may be kept."""
+    action: str
+    """The method of a request, the action of an operation."""
+    target: str
+    """The path of a request, the target of an operation."""
+    request_id: str
+    correlation_id: str | None = None
+    mode: Mode = "lease"
+
+
+class Record(NamedTuple):
+    """What the store knows about a key."""
+
+    id: bytes
+    token: bytes
+    fingerprint: bytes
+    state: State
+    mode: Mode
+    attempt: int
+    lease_until: float | None
+    """`None` is a lease that was lost or damaged in the store. It counts as alive (never as an orphan)."""
+    checkpointed: bool
+    """Bytes of this attempt's answer have left: nobody may take it over."""
+    door: Door
+    scope: Parts
+    key: str | None
+    action: str
+    target: str
+    request_id: str
+    correlation_id: str | None
+    created_at: float
+    updated_at: float
+    completed_at: float | None
+    expires_at: float
+    held_until: float
+    response: Response | None
+    """The kept answer; for a checkpointed attempt its status and headers so far."""
+    omitted: bool
+    """The answer was too large or too secret to keep: status and headers stand for it."""
+
+
+class Reserved(NamedTuple):
+    """The key is ours."""
+
+    attempt: int
+
+
+class Found(NamedTuple):
+    """The key is somebody's; `now` is the store's clock at the moment of looking."""
+
+    record: Record
+    now: float
+
+
+Reservation = Reserved | Found
+
+
+class Final(NamedTuple):
+    """How an attempt ended, as it is to be kept."""
+
+    state: Literal["completed", "failed"]
+    response: Response
+    omitted: bool = False
+
+
+class Purged(NamedTuple):
+    """What one batch of a purge removed."""
+
+    records: int
+    unresolved: tuple[Record, ...] = ()
+    """Abandoned records whose outcome nobody ever settled, and which were too old to keep."""
