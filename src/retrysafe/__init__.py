@@ -1,0 +1,41 @@
+"""retrysafe: a client retries, and the effect still happens once.
+
+guard = Guard("sqlite:///keys.db", scope=scopes.header("X-Tenant"))
+app = retrysafe.asgi.Middleware(app, guard)
+"""
+
+from retrysafe import scopes, stores
+from retrysafe.attempt import Attempt, current
+from retrysafe.errors import (
+    ConfigurationError,
+    MissingExtra,
+    NotDone,
+    NotGuarded,
+    RetrysafeError,
+    SchemaMismatch,
+    StoreError,
+    StoreUnavailable,
+    UnreadableRecord,
+)
+from retrysafe.events import Event
+from retrysafe.guard import Guard
+from retrysafe.policy import Wire
+
+__all__ = [
+    "Attempt",
+    "ConfigurationError",
+    "Event",
+    "Guard",
+    "MissingExtra",
+    "NotDone",
+    "NotGuarded",
+    "RetrysafeError",
+    "SchemaMismatch",
+    "StoreError",
+    "StoreUnavailable",
+    "UnreadableRecord",
+    "Wire",
+    "current",
+    "scopes",
+    "stores",
+]

@@ -1,0 +1,91 @@
+"""The running attempt, as the code below a handler sees it: `current()`.
+
+What is said here (a derived key was given out, nothing has begun) is all the flow learns from inside the
+handler, and it is what `protocol.settle` believes or does not believe.
+"""
+
+import hmac
+from contextvars import ContextVar
+
+from retrysafe.errors import NotGuarded
+from retrysafe.model import Claim, Parts
+
+# Without a secret of the application's own, derived keys are still different per name and per record and do
+# not reveal the client's key; but whoever knows scope and key could compute them.
+DEFAULT_SECRET = b"retrysafe derived keys, version 1"
+
+
+class Attempt:
+    """One execution of a guarded call."""
+
+    __slots__ = (
+        "_secret",
+        "checkpointed",
+        "claim",
+        "derived",
+        "lease_ends",
+        "lost",
+        "number",
+        "said_not_started",
+    )
+
+    def __init__(self, claim: Claim, number: int, secret: bytes = DEFAULT_SECRET) -> None:
+        self.claim = claim
+        self._secret = secret
+        self.number = number
+        """1 for the first; more where an earlier one failed or was abandoned."""
+        self.lost = False
+        """Somebody else holds the key by now: whatever this attempt answers will not count."""
+        self.lease_ends = 0.0
+        """By this process's monotonic clock, as last confirmed by the store."""
+        self.derived = False
+        self.checkpointed = False
+        self.said_not_started = False
+
+    @property
+    def scope(self) -> Parts:
+        """Whose key it is."""
+        return self.claim.scope
+
+    @property
+    def request_id(self) -> str:
+        """The id that replays will carry as the original one."""
+        return self.claim.request_id
+
+    def derive(self, name: str) -> str:
+        """A key for a call to another service, the same on every attempt.
+
+        Pass it on as that service's idempotency key, and safety reaches end to end.  It depends on this
+        record's identity and `name`, and on nothing that a retry could change.
+        """
+        if not name:
+            raise ValueError('derive("") has no name: call it with one per outside call, like "charge"')
+        self.derived = True
+        return hmac.digest(self._secret, self.claim.id + name.encode(), "sha256").hex()
+
+    def not_started(self) -> None:
+        """Say that nothing has begun: the answer is sent but not kept, and the key stays free.
+
+        For validation that the framework does not do itself.  Not believed once a derived key was given out
+        or part of the answer was sent.
+        """
+        self.said_not_started = True
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.number} of {self.claim.id.hex()[:8]}>"
+
+
+_running: ContextVar[Attempt | None] = ContextVar("retrysafe_attempt", default=None)
+
+
+def current() -> Attempt:
+    """The guarded call that is running here; raises `NotGuarded` if there is none."""
+    attempt = _running.get()
+    if attempt is None:
+        raise NotGuarded
+    return attempt
+
+
+def enter(attempt: Attempt) -> None:
+    """Make `attempt` the current one, for the rest of this task or context."""
+    _running.set(attempt)

@@ -1,0 +1,78 @@
+"""Which requests concern us, and under which rules: the request door.
+
+Everything else passes through untouched, and most requests do, so this is asked with as little as possible.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from retrysafe.errors import ConfigurationError
+from retrysafe.events import Observers
+from retrysafe.model import Header
+from retrysafe.policy import Options, Paths, Rules
+
+Matcher = Callable[[str], bool]
+
+
+class Route(NamedTuple):
+    """Rules for the paths that match; the first match counts."""
+
+    matches: Matcher
+    rules: Rules
+
+
+class Door:
+    def __init__(
+        self,
+        compile_rules: Callable[[Options], Rules],
+        observers: Observers,
+        paths: Paths | None,
+        routes: Mapping[str, Options] | None,
+    ) -> None:
+        self.rules = compile_rules({})
+        self._observers = observers
+        self._selected = any_of(paths) if paths is not None else None
+        self._routes = [
+            Route(any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
+        ]
+        wire = self.rules.wire
+        self._methods = wire.methods
+        self._key = self.rules.names.key
+        self._specification = wire.specification if wire.specification.startswith("/") else None
+
+    def publishes(self, method: str, path: str) -> bool:
+        """Whether this asks for the specification that we serve."""
+        return path == self._specification and method == "GET"
+
+    def rules_for(self, method: str, path: str, headers: Iterable[Header]) -> Rules | None:
+        """The rules of a request that concerns us; `None`: let it pass."""
+        if method not in self._methods or (self._selected is not None and not self._selected(path)):
+            return None
+        rules = self.rules
+        for route in self._routes:
+            if route.matches(path):
+                rules = route.rules
+                break
+        key = self._key
+        for name, _ in headers:
+            if name == key:
+                return rules
+        if rules.request.required == "warn":
+            self._observers.keyless(method, path)
+        return rules if rules.request.required is True else None
+
+
+def any_of(paths: Paths) -> Matcher:
+    """Exact paths, prefixes written as `/api/*`, or a function of the path."""
+    if callable(paths):
+        return paths
+    if isinstance(paths, str):
+        raise ConfigurationError(f"paths={paths!r} is one string: expected a list, like [{paths!r}]")
+    exact = {path for path in paths if not path.endswith("*")}
+    prefixes = tuple(path[:-1] for path in paths if path.endswith("*"))
+    for path in (*exact, *prefixes):
+        if not path.startswith("/") or "*" in path:
+            raise ConfigurationError(
+                f'{path!r} is no path: expected "/orders" for one path or "/orders/*" for all below it'
+            )
+    return lambda path: path in exact or path.startswith(prefixes)

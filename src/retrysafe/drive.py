@@ -1,0 +1,238 @@
+"""Two drivers for one flow: the only difference between blocking and asynchronous code in the engine.
+
+A driver performs each step and sends the answer back; an exception is thrown into the flow, which knows what
+it means at that point.  The adapter's part of the work are its *hands*.
+
+Cancellation reaches `drive_async` at an await.  A write that was cancelled is simply made again, to its end
+this time and however often it is cancelled: the token makes a repeated write the same write.  Any other step
+passes the cancellation on to the flow.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from retrysafe.attempt import Attempt
+from retrysafe.engine import Engine
+from retrysafe.events import log
+from retrysafe.model import Scope
+from retrysafe.steps import (
+    Checkpoint,
+    Finish,
+    Flow,
+    Forget,
+    Gone,
+    Identify,
+    Look,
+    Outcome,
+    Pause,
+    Persist,
+    ReadBody,
+    Reauthorise,
+    Release,
+    Reserve,
+    Run,
+    Step,
+    TakeOver,
+    TooLarge,
+    Wait,
+)
+from retrysafe.verdicts import Answer
+
+T = TypeVar("T")
+
+# Since Python 3.12 a task may begin at once, and a handler that never waits costs no turn of the loop.
+_start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.Task[Any]] = getattr(
+    asyncio, "eager_task_factory", lambda loop, work: loop.create_task(work)
+)
+
+
+class Hands(Protocol):
+    """What an adapter does for a flow, blocking."""
+
+    def identify(self) -> Scope | None: ...
+    def read_body(self) -> bytes | TooLarge | Gone: ...
+    def reauthorise(self) -> bool: ...
+    def run(self, attempt: Attempt) -> Outcome: ...
+
+
+class AsyncHands(Protocol):
+    """The same, awaiting."""
+
+    async def identify(self) -> Scope | None: ...
+    async def read_body(self) -> bytes | TooLarge | Gone: ...
+    async def reauthorise(self) -> bool: ...
+    async def run(self, attempt: Attempt) -> Outcome: ...
+
+
+def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
+    """Perform a flow, blocking."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = _PERFORM[type(step)](step, engine, hands)
+            except BaseException as error:  # noqa: BLE001 - the flow knows what it means
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
+    engine.keeper.hold(step.attempt)
+    return hands.run(step.attempt)
+
+
+def _persist(step: Persist, engine: Engine, hands: Hands) -> bool:
+    lasts = engine.keeper.lasts(step.claim, step.pause)
+    if lasts:
+        time.sleep(step.pause)
+    return lasts
+
+
+def _wait(step: Wait, engine: Engine, hands: Hands) -> float | None:
+    if not engine.waiting.enter(step.id):
+        return None
+    began = time.monotonic()
+    try:
+        time.sleep(step.seconds)
+    finally:
+        engine.waiting.leave(step.id)
+    return time.monotonic() - began
+
+
+_PERFORM: dict[type[Step], Callable[[Any, Engine, Hands], object]] = {
+    Identify: lambda _, engine, hands: hands.identify(),
+    ReadBody: lambda _, engine, hands: hands.read_body(),
+    Reauthorise: lambda _, engine, hands: hands.reauthorise(),
+    Reserve: lambda step, engine, hands: engine.store.reserve(step.claim),
+    TakeOver: lambda step, engine, hands: engine.store.take_over(step.claim, step.previous),
+    Look: lambda step, engine, hands: engine.store.look(step.id),
+    Run: _run,
+    Checkpoint: lambda step, engine, hands: engine.store.checkpoint(step.claim, step.head),
+    Finish: lambda step, engine, hands: engine.store.finish(step.claim, step.final),
+    Release: lambda step, engine, hands: engine.store.release(step.claim),
+    Forget: lambda step, engine, hands: engine.keeper.forget(step.claim),
+    Persist: _persist,
+    Pause: lambda step, engine, hands: time.sleep(step.seconds),
+    Wait: _wait,
+}
+
+
+async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T:
+    """Perform a flow, awaiting."""
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = await _PERFORM_ASYNC[type(step)](step, engine, hands)
+            except asyncio.CancelledError as error:
+                if isinstance(step, Finish | Release | Checkpoint):
+                    cancelled = error
+                    step = await _again(flow, step, engine, hands)
+                else:
+                    step = flow.throw(error)
+            except BaseException as error:  # noqa: BLE001 - the flow knows what it means
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as end:
+        if cancelled is not None:
+            raise cancelled from None
+        result: T = end.value
+        return result
+
+
+async def uncancelled(work: Coroutine[Any, Any, T], engine: Engine) -> T:
+    """Await work in a task of its own: cancelling the caller ends the waiting, and not the work."""
+    loop = asyncio.get_running_loop()
+    task: asyncio.Task[T] = _start(loop, work)
+    if not task.done():
+        engine.remember(task)
+        done: asyncio.Future[None] = loop.create_future()
+        task.add_done_callback(lambda _: None if done.done() else done.set_result(None))
+        try:
+            await done
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_unheard)
+            raise
+    return task.result()
+
+
+def _log_unheard(task: asyncio.Task[object]) -> None:
+    """The application's log is all that is left of an error whose request was cancelled."""
+    error = None if task.cancelled() else task.exception()
+    if error is None and not task.cancelled() and isinstance(answer := task.result(), Answer):
+        error = answer.error
+    if error is not None:
+        log.error("a request that nobody waits for any more failed", exc_info=error)
+
+
+async def _again(flow: Flow[T], step: Step, engine: Engine, hands: AsyncHands) -> Step:
+    """Make a cancelled write once more, shielded, and go on with the flow."""
+    try:
+        answer = await _to_its_end(_PERFORM_ASYNC[type(step)](step, engine, hands))
+    except BaseException as error:  # noqa: BLE001 - the flow knows what it means
+        return flow.throw(error)
+    return flow.send(answer)
+
+
+async def _to_its_end(work: Awaitable[T]) -> T:
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+    return task.result()
+
+
+def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcome]:
+    engine.keeper.hold(step.attempt)
+    return hands.run(step.attempt)
+
+
+async def _persist_async(step: Persist, engine: Engine, hands: AsyncHands) -> bool:
+    lasts = engine.keeper.lasts(step.claim, step.pause)
+    if lasts:
+        await asyncio.sleep(step.pause)
+    return lasts
+
+
+async def _wait_async(step: Wait, engine: Engine, hands: AsyncHands) -> float | None:
+    if not engine.waiting.enter(step.id):
+        return None
+    began = time.monotonic()
+    try:
+        await asyncio.sleep(step.seconds)
+    finally:
+        engine.waiting.leave(step.id)
+    return time.monotonic() - began
+
+
+async def _forget_async(step: Forget, engine: Engine, hands: AsyncHands) -> None:
+    engine.keeper.forget(step.claim)
+
+
+_PERFORM_ASYNC: dict[type[Step], Callable[[Any, Engine, AsyncHands], Awaitable[object]]] = {
+    Identify: lambda _, engine, hands: hands.identify(),
+    ReadBody: lambda _, engine, hands: hands.read_body(),
+    Reauthorise: lambda _, engine, hands: hands.reauthorise(),
+    Reserve: lambda step, engine, hands: engine.aio.reserve(step.claim),
+    TakeOver: lambda step, engine, hands: engine.aio.take_over(step.claim, step.previous),
+    Look: lambda step, engine, hands: engine.aio.look(step.id),
+    Run: _run_async,
+    Checkpoint: lambda step, engine, hands: engine.aio.checkpoint(step.claim, step.head),
+    Finish: lambda step, engine, hands: engine.aio.finish(step.claim, step.final),
+    Release: lambda step, engine, hands: engine.aio.release(step.claim),
+    Forget: _forget_async,
+    Persist: _persist_async,
+    Pause: lambda step, engine, hands: asyncio.sleep(step.seconds),
+    Wait: _wait_async,
+}

@@ -1,0 +1,70 @@
+"""What all guarded calls of a process share: the store, the lease keeper, the waiting room, and the count of
+what is running.
+
+Nothing here decides; `protocol.py` asks and `drive.py` performs.
+"""
+
+from typing import TYPE_CHECKING
+
+from retrysafe import protocol
+from retrysafe.events import Observers
+from retrysafe.exchange import Exchange
+from retrysafe.keeper import Keeper
+from retrysafe.model import Claim
+from retrysafe.steps import Flow
+from retrysafe.stores.contract import Store
+from retrysafe.verdicts import Answer
+from retrysafe.waiting import WaitingRoom
+
+if TYPE_CHECKING:
+    from asyncio import Task  # importing it takes longer than all of this library
+
+SLOW_BACKGROUND = 0.5
+"""Seconds after the last byte of an answer that a client does not expect to wait for."""
+
+
+class Engine:
+    def __init__(self, store: Store, observers: Observers, secret: bytes) -> None:
+        self.store = store
+        self.aio = store.aio
+        self.observers = observers
+        self.secret = secret
+        self.keeper = Keeper(store)
+        self.waiting = WaitingRoom()
+        self.draining = False
+        self.running: set[bytes] = set()
+        """Tokens of the calls that are between their bid and their end."""
+        self._tasks: set[Task[object]] = set()
+
+    def begin(self, exchange: Exchange, claim: Claim) -> Flow[Answer]:
+        """The flow from a claim to an answer; from now on it counts as running."""
+        self.running.add(claim.token)
+        return protocol.once(exchange.call(claim, self.is_draining, self.secret))
+
+    def end(self, exchange: Exchange, claim: Claim | None, answer: Answer | None) -> None:
+        """It is over, with this answer or by an exception: let go of everything, and tell observers."""
+        if claim is not None:
+            self.running.discard(claim.token)
+            self.keeper.drop(claim)
+        exchange.body.close()
+        if exchange.background > SLOW_BACKGROUND and exchange.rules.request.background == "before":
+            self.observers.once(
+                exchange.request.method,
+                exchange.request.path,
+                f"the client waited {exchange.background:.1f} s for work after the last byte of its answer; "
+                'if a failure of that work does not concern the client, background="after" answers first',
+            )
+        if answer is not None:
+            self.observers.ended(exchange.request, claim, answer)
+
+    def is_draining(self) -> bool:
+        return self.draining
+
+    def remember(self, task: "Task[object]") -> None:
+        """Hold a task until it is done: the event loop holds it only weakly."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        self.keeper.close()
+        self.store.close()

@@ -1,0 +1,191 @@
+"""One guarded HTTP exchange, whatever carries it: what was asked, what is held back, what is told.
+
+Sans-IO: an adapter pushes in what arrives and sends out what it is given.  It holds the response until the
+protocol says that it is durable, and knows the wire: header names, replay markers, the address of a problem.
+It decides nothing.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from retrysafe import entropy, headers, problems, protocol
+from retrysafe.attempt import Attempt
+from retrysafe.fingerprint import fingerprint
+from retrysafe.model import Claim, Header, Record, Request, Response
+from retrysafe.policy import Rules
+from retrysafe.problems import Problem
+from retrysafe.spool import Spool
+from retrysafe.steps import Answered, Flow, Outcome, Raised, Streamed, TooLarge
+from retrysafe.verdicts import Answer
+
+_USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything else is replaced
+_USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
+
+
+class IncompleteResponse(Exception):
+    """The application returned before its response was complete."""
+
+
+class Exchange:
+    __slots__ = (
+        "_call",
+        "_complete_at",
+        "_fields",
+        "_held",
+        "_size",
+        "background",
+        "body",
+        "flowing",
+        "head",
+        "request",
+        "request_id",
+        "rules",
+    )
+
+    def __init__(self, request: Request, rules: Rules) -> None:
+        self.request = request
+        self.rules = rules
+        self._fields = dict(request.headers)
+        self.request_id = self._known_id(rules.names.request_id) or entropy.draw().hex()
+        self.body = Spool()
+        self.head: Response | None = None
+        self.flowing = False
+        """The response goes out as it comes, instead of being held."""
+        self.background = 0.0
+        """For how many seconds the application went on after the last byte of its response."""
+        self._call: protocol.Call | None = None
+        self._held: list[bytes] = []
+        self._size = 0
+        self._complete_at: float | None = None
+
+    def _known_id(self, name: bytes) -> str | None:
+        value = self._fields.get(name)
+        return value.decode("ascii") if value and _USABLE_ID.fullmatch(value) else None
+
+    # --- flows
+
+    def arrive(self) -> Flow[Claim | Answer]:
+        """From the head of the request to a claim, or an answer that needs none."""
+        correlation_id = self._known_id(self.rules.names.correlation)
+        return protocol.arrive(self.request, self.rules, entropy.draw(), self.request_id, correlation_id)
+
+    def call(self, claim: Claim, draining: Callable[[], bool], secret: bytes) -> protocol.Call:
+        """What the flow has to know about this exchange, once it has a claim."""
+        rules = self.rules
+        self._call = protocol.Call(claim, rules.policy, rules.request, self.describe, draining, secret)
+        return self._call
+
+    def let_flow(self, attempt: Attempt) -> Flow[Response | None]:
+        """Ask how to begin sending what cannot be held.  `None`: it must not be sent at all."""
+        if self.head is None or self._call is None:
+            raise IncompleteResponse("the application sent a body before it started a response")
+        self.flowing = True
+        answer = yield from protocol.let_flow(self._call, attempt, self.head)
+        return self.render(answer) if answer is not None else None
+
+    # --- the request's body
+
+    def announced(self) -> TooLarge | None:
+        """Whether the request says itself that its body is too large, before any of it is read."""
+        length = self._fields.get(b"content-length")
+        limit = self.rules.request.max_request
+        return TooLarge(limit) if length and length.isdigit() and int(length) > limit else None
+
+    def take(self, chunk: bytes) -> TooLarge | None:
+        if self.body.size + len(chunk) > self.rules.request.max_request:
+            return TooLarge(self.rules.request.max_request)
+        self.body.add(chunk)
+        return None
+
+    def fingerprint(self) -> bytes:
+        return fingerprint(self.rules.request.fingerprint, self.request, self.body)
+
+    # --- the handler's response
+
+    def start(self, status: int, sent: Sequence[Header]) -> None:
+        self.head = Response(status, tuple([(name.lower(), value) for name, value in sent]))
+
+    def hold(self, chunk: bytes, *, last: bool) -> bool:
+        """Keep a piece of the response.  False: it will not fit, and more is to come: it has to flow."""
+        if last:
+            self._complete_at = monotonic()
+        if not self.flowing:
+            self._size += len(chunk)
+            self._held.append(chunk)
+        return last or self.flowing or self._may_be_held()
+
+    def _may_be_held(self) -> bool:
+        return self._size <= self.rules.request.max_response and not (
+            self.head is not None and headers.is_event_stream(self.head.headers)
+        )
+
+    def held(self) -> bytes:
+        return self._held[0] if len(self._held) == 1 else b"".join(self._held)
+
+    def is_complete(self) -> bool:
+        return self._complete_at is not None
+
+    def outcome(self, error: Exception | None = None) -> Outcome:
+        """What came of the handler, once it has returned or raised."""
+        if self._complete_at is not None:
+            self.background = monotonic() - self._complete_at
+        elif error is None:
+            error = IncompleteResponse("the application returned without completing its response")
+        if self.head is not None and self.flowing:
+            return Streamed(self.head, error)
+        if error is not None or self.head is None:
+            return Raised(error or IncompleteResponse("the application sent no response"))
+        return Answered(Response(self.head.status, self.head.headers, self.held()))
+
+    # --- what the client is told
+
+    def render(self, answer: Answer) -> Response | None:
+        """The answer as it goes out.  `None`: it has gone out already, or there is nobody to hear it."""
+        reply = answer.reply
+        if reply is None:
+            return None
+        if isinstance(reply, Problem):
+            response = self.describe(reply)
+        elif isinstance(reply, Record):
+            response = self._replay(reply)
+        else:
+            response = reply
+        names, told = self.rules.names, response.headers
+        if headers.find(told, names.request_id) is None:
+            told += ((names.request_id, self.request_id.encode()),)
+        if not answer.stored:
+            told += ((names.stored, b"false"),)
+        return Response(response.status, told, response.body)
+
+    def describe(self, problem: Problem) -> Response:
+        return problems.render(problem, self.specification())
+
+    def specification(self) -> str:
+        """The absolute address of what this service promises."""
+        where = self.rules.wire.specification
+        if not where.startswith("/"):
+            return where
+        host = self._fields.get(b"host")
+        if host is None or not _USABLE_HOST.fullmatch(host):
+            host = b"localhost"
+        return f"{self.request.scheme}://{host.decode()}{where}"
+
+    def _replay(self, record: Record) -> Response:
+        names, stored = self.rules.names, record.response or Response(500)
+        original_id = record.request_id.encode()
+        told: list[Header] = []
+        for name, value in stored.headers:
+            if name == headers.ORIGINAL_ID:
+                original_id = value
+            elif stored.status < 500 or name not in problems.HINTS:
+                told.append((name, value))
+        if stored.status >= 500:
+            told.extend(problems.retry_hints(False, 0))
+        if stored.status not in (204, 304):  # RFC 9110 section 8.6
+            told.append((b"content-length", b"%d" % len(stored.body)))
+        told.append((names.replayed, b"true"))
+        told.append((names.original_id, original_id))
+        if record.omitted:
+            told.append((names.body, b"omitted"))
+        return Response(stored.status, tuple(told), stored.body)

@@ -1,0 +1,127 @@
+"""`Guard`: the one noun that users meet. A store, a scope, a policy.
+
+    guard = Guard("sqlite:///keys.db", scope=scopes.header("X-Tenant"))
+
+It holds what all its routes share and compiles what each of them says; what happens to a request is decided
+in `protocol.py`.
+"""
+
+import signal
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Unpack
+
+from retrysafe import stores
+from retrysafe.attempt import DEFAULT_SECRET
+from retrysafe.door import Door
+from retrysafe.engine import Engine
+from retrysafe.errors import ConfigurationError
+from retrysafe.events import Observer, Observers
+from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules
+from retrysafe.stores.contract import Store
+
+_POLL = 0.02
+"""How often a drain looks whether the last handler is done: unnoticeable, and it costs nothing."""
+
+
+class Guard:
+    """Makes requests safe to repeat.
+
+    `store` is a `Store` or the URL of one.  `scope`, and the rest of `Options`, hold for every route that
+    does not say otherwise.  `secret` goes into derived keys.  `on_event` is told about every verdict.
+    `grace` is how long a shutdown waits for running handlers.
+    """
+
+    def __init__(
+        self,
+        store: Store | str,
+        *,
+        secret: str | bytes | None = None,
+        grace: float = 30.0,
+        on_event: Observer | None = None,
+        wire: Wire | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._options = options
+        self.wire = wire or Wire()
+        self.rules = self.compile({})
+        self.engine = Engine(
+            stores.open(store) if isinstance(store, str) else store,
+            Observers(on_event),
+            _as_bytes(secret),
+        )
+        self.grace = grace
+
+    @property
+    def store(self) -> Store:
+        return self.engine.store
+
+    def compile(self, options: Options) -> Rules:
+        """The rules of a route that says `options`, and for the rest what the guard says."""
+        return compile_rules({**self._options, **options}, self.wire)
+
+    def door(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Door:
+        """Which requests concern this guard, for an adapter."""
+        return Door(self.compile, self.engine.observers, paths, routes)
+
+    def drain(self, grace: float | None = None) -> int:
+        """Claim nothing new, and wait for what runs.  Returns how many were still running in the end.
+
+        New keys are answered 503 `draining`; replays go on.  A claim whose handler has not begun is
+        released.  Handlers that outlive the grace time keep their lease until the process ends.
+        """
+        deadline = self._begin_draining(grace)
+        while self.engine.running and time.monotonic() < deadline:
+            time.sleep(_POLL)
+        return len(self.engine.running)
+
+    async def drain_async(self, grace: float | None = None) -> int:
+        """The same without blocking the event loop."""
+        from asyncio import sleep
+
+        deadline = self._begin_draining(grace)
+        while self.engine.running and time.monotonic() < deadline:  # noqa: ASYNC110 - threads run calls too
+            await sleep(_POLL)
+        return len(self.engine.running)
+
+    def drain_on(self, *signals: signal.Signals) -> None:
+        """Stop claiming as soon as a signal arrives, then do whatever was going to be done about it.
+
+        For servers that tell the application only after they have waited for its requests.
+        """
+        for number in signals or (signal.SIGTERM,):
+            previous = signal.getsignal(number)
+
+            def handle(received: int, frame: FrameType | None, previous: object = previous) -> None:
+                self.engine.draining = True
+                if callable(previous):
+                    previous(received, frame)
+                elif previous == signal.SIG_DFL:
+                    signal.signal(received, signal.SIG_DFL)
+                    signal.raise_signal(received)
+
+            signal.signal(number, handle)
+
+    def resume(self) -> None:
+        """Claim again after a drain, as an application does that is started a second time."""
+        self.engine.draining = False
+
+    def close(self) -> None:
+        """Give back the threads and connections of the store and the lease keeper."""
+        self.engine.close()
+
+    def _begin_draining(self, grace: float | None) -> float:
+        self.engine.draining = True
+        return time.monotonic() + (self.grace if grace is None else grace)
+
+
+def _as_bytes(secret: str | bytes | None) -> bytes:
+    if secret is None:
+        return DEFAULT_SECRET
+    if len(secret) < 16:
+        raise ConfigurationError(
+            f"secret has {len(secret)} characters: use at least 16, for example the output of "
+            "python -c 'import secrets; print(secrets.token_hex())'"
+        )
+    return secret.encode() if isinstance(secret, str) else secret

@@ -1,0 +1,100 @@
+"""Which header fields of an answer are kept, and whether they are fit to be sent.
+
+Kept is what describes the *representation* (`Location`, `ETag`, `Content-Type`, `Link`, …).  Dropped is
+what belongs to one message, one connection or one client.  Names and values are checked when they are
+stored and again when they are replayed: a store is not a trusted place (CWE-113).  All names here are in
+lower case already.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from retrysafe.model import Header, Headers
+
+_DROPPED = frozenset(
+    {
+        # one client's session and credentials
+        b"set-cookie",
+        b"authorization",
+        b"authentication-info",
+        # hop by hop: RFC 9110 section 7.6.1, and what its predecessors listed
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        # one message: told anew with every replay
+        b"date",
+        b"content-length",
+        b"x-request-id",
+        b"traceparent",
+        b"tracestate",
+        b"server-timing",
+        # one origin, one cache key: whatever stands in front of us says it anew
+        b"vary",
+        # ours: an inner service's own marker must not pass for ours
+        b"idempotent-replayed",
+        b"original-request-id",
+        b"idempotency-body",
+        b"idempotency-stored",
+    }
+)
+ORIGINAL_ID = b"original-request-id"
+_DROPPED_PREFIXES = (b"access-control-", b"ratelimit", b"x-ratelimit-", b"proxy-")
+_DROPPED_SUFFIXES = (b"-authenticate", b"-authorization")
+
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110 section 5.6.2, token
+_BAD_IN_VALUE = re.compile(rb"[^\t\x20-\x7e\x80-\xff]")  # RFC 9110 section 5.5, field-value
+
+
+@lru_cache(maxsize=1024)
+def _is_kept(name: bytes) -> bool:
+    return (
+        name not in _DROPPED
+        and not name.startswith(_DROPPED_PREFIXES)
+        and not name.endswith(_DROPPED_SUFFIXES)
+        and _NAME.fullmatch(name) is not None
+    )
+
+
+def kept(headers: Sequence[Header]) -> Headers:
+    """What of an answer's headers goes into the record, in their order and number.
+
+    The answer's own request id is kept under another name: it becomes the *original* one of every replay.
+    """
+    chosen: list[Header] = []
+    for pair in headers:
+        name, value = pair
+        if _BAD_IN_VALUE.search(value):
+            continue
+        if _is_kept(name):
+            chosen.append(pair)
+        elif name == b"x-request-id":
+            chosen.append((ORIGINAL_ID, value))
+        elif name == b"connection":
+            # RFC 9110 section 7.6.1: fields that `Connection` names belong to the connection too.
+            named = {option.strip().lower() for option in value.split(b",")} | {name}
+            return kept([pair for pair in headers if pair[0] not in named])
+    return tuple(chosen)
+
+
+def are_fit(headers: Iterable[Header]) -> bool:
+    """Whether every name and value may be put on the wire."""
+    return all(_NAME.fullmatch(name) and not _BAD_IN_VALUE.search(value) for name, value in headers)
+
+
+def find(headers: Iterable[Header], name: bytes) -> bytes | None:
+    """The first value of a header."""
+    for found, value in headers:
+        if found == name:
+            return value
+    return None
+
+
+def is_event_stream(headers: Iterable[Header]) -> bool:
+    """Whether this is an answer without an end of its own."""
+    media_type = find(headers, b"content-type")
+    return media_type is not None and media_type.lower().startswith(b"text/event-stream")

@@ -1,0 +1,153 @@
+"""The lease keeper: one thread per process that keeps the leases of running handlers alive.
+
+A thread, for blocking and asynchronous handlers alike: an `async def` that blocks its event loop must not
+lose its lease.  It starts with the first handler, renews all leases that are due in one batch every third
+of a lease, through a connection of its own, and lives for as long as the process.
+
+Keeping a lease is a matter of liveness only.  A lease that is lost all the same does no harm, because every
+write is fenced by its token: the attempt is marked as lost, and the handler is not interrupted.
+"""
+
+import logging
+from collections import deque
+from threading import Event, Thread
+from time import monotonic
+
+from retrysafe import process
+from retrysafe.attempt import Attempt
+from retrysafe.errors import StoreError
+from retrysafe.model import Claim
+from retrysafe.stores.contract import Renewer, Store
+
+log = logging.getLogger("retrysafe.keeper")
+
+_FORGOTTEN_LIMIT = 10_000
+"""Unconfirmed reservations to be released when the store is back; beyond it they lapse by themselves."""
+_STRAGGLER = 5.0
+"""By then a store operation has long passed its deadline (2 s), and either arrived or never will."""
+
+
+class Keeper:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin anew: at first, and in a child process, which inherits neither thread nor leases."""
+        self._generation = process.this.generation
+        self._thread: Thread | None = None
+        self._wake = Event()
+        self._held: dict[bytes, Attempt] = {}
+        self._forgotten: deque[tuple[float, Claim]] = deque(maxlen=_FORGOTTEN_LIMIT)
+        self._period = float("inf")
+
+    def hold(self, attempt: Attempt) -> None:
+        """Renew this attempt's lease until it is dropped."""
+        self._belong_to_this_process()
+        claim = attempt.claim
+        attempt.lease_ends = monotonic() + claim.lease
+        self._held[claim.token] = attempt
+        if claim.lease / 3 < self._period:
+            self._period = claim.lease / 3
+            self._wake.set()
+        if self._thread is None:
+            self._start()
+
+    def drop(self, claim: Claim) -> None:
+        """The attempt is over, one way or another."""
+        self._held.pop(claim.token, None)
+
+    def lasts(self, claim: Claim, seconds: float) -> bool:
+        """Whether the lease, as last confirmed, will still be alive in so many seconds."""
+        held = self._held.get(claim.token)
+        return held is not None and not held.lost and monotonic() + seconds < held.lease_ends
+
+    def forget(self, claim: Claim) -> None:
+        """Release a claim that may or may not have been reserved, as soon as the store can be reached.
+
+        And once more a little later: a reservation that was on its way when it was given up may still
+        arrive after the first release.  The token makes the second one harmless.
+        """
+        self._belong_to_this_process()
+        now = monotonic()
+        self._forgotten.extend(((now, claim), (now + _STRAGGLER, claim)))
+        self._period = min(self._period, _STRAGGLER)
+        if self._thread is None:
+            self._start()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop renewing.  The thread ends by itself; the next `hold` starts another."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._generation == process.this.generation:
+            self._wake.set()
+            thread.join(timeout=5)
+
+    def _belong_to_this_process(self) -> None:
+        if self._generation != process.this.generation:
+            self._reset()
+
+    def _start(self) -> None:
+        self._thread = Thread(target=self._run, name="retrysafe-keeper", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        me = self._thread
+        renewer: Renewer | None = None
+        pause = self._pause()
+        while True:
+            self._wake.wait(pause)
+            self._wake.clear()
+            if self._thread is not me:
+                break
+            try:
+                if renewer is None:
+                    renewer = self._store.open_keeper()
+                self._renew(renewer)
+                self._release_forgotten(renewer)
+                pause = self._pause()
+            except StoreError as error:
+                # Soon again: a lease has room for two renewals that fail, and the store may be back.
+                pause = min(self._pause() / 4, 1.0)
+                log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
+                _close(renewer)
+                renewer = None
+        _close(renewer)
+
+    def _pause(self) -> float:
+        return min(self._period, 60.0)
+
+    def _renew(self, renewer: Renewer) -> None:
+        began = monotonic()
+        # A lease of the last half period can wait for the next round, and most handlers are over by then.
+        due = [held for held in tuple(self._held.values()) if self._is_due(held, began)]
+        if not due:
+            return
+        for held, kept in zip(due, renewer.renew([held.claim for held in due]), strict=True):
+            if kept:
+                held.lease_ends = began + held.claim.lease
+            elif held.claim.token in self._held:
+                held.lost = True
+                self.drop(held.claim)
+                log.warning(
+                    "attempt %d of record %s lost its lease: another one holds the key",
+                    held.number,
+                    held.claim.id.hex()[:8],
+                )
+
+    def _is_due(self, held: Attempt, now: float) -> bool:
+        return held.lease_ends - now <= held.claim.lease - self._period / 2
+
+    def _release_forgotten(self, renewer: Renewer) -> None:
+        for _ in range(len(self._forgotten)):
+            due, claim = self._forgotten[0]
+            if due <= monotonic():
+                renewer.release(claim)
+                self._forgotten.popleft()
+            else:
+                self._forgotten.rotate(-1)
+
+
+def _close(renewer: Renewer | None) -> None:
+    if renewer is not None:
+        renewer.close()

@@ -1,0 +1,402 @@
+"""What happens next: the only file that decides it.
+
+Here live the pure decisions (`admit`, `judge`, `settle`) and the flows that put them in order.  A flow is a
+generator: it yields steps (`steps.py`), is sent their answers, and returns an `Answer`.  It performs
+nothing itself, so a test can step it without threads, crash it between any two steps, and enumerate every
+interleaving of several.  That is the point: the danger in this protocol is not the decisions but their
+order, and what happens when a step fails.
+
+What must not live here: sockets, clocks, threads, SQL, header names, and any knowledge of a framework.
+
+    arrive ──► once ──► acquire ──► Run ──► conclude ──► keep
+                           │                    │
+                         judge               settle
+
+The first rule of this file: between a reservation and its end, every way out, exceptional ones included,
+either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, assert_never
+
+from retrysafe import headers, keys
+from retrysafe.attempt import DEFAULT_SECRET, Attempt
+from retrysafe.errors import NotDone, StoreError, StoreUnavailable
+from retrysafe.fingerprint import same
+from retrysafe.model import Claim, Final, Found, Record, Request, Reservation, Reserved, Response
+from retrysafe.policy import Policy, RequestRules, Rules
+from retrysafe.problems import Problem
+from retrysafe.steps import (
+    Answered,
+    Checkpoint,
+    Finish,
+    Flow,
+    Forget,
+    Gone,
+    Identify,
+    Look,
+    Outcome,
+    Pause,
+    Persist,
+    Raised,
+    ReadBody,
+    Reauthorise,
+    Release,
+    Reserve,
+    Run,
+    Streamed,
+    TakeOver,
+    TooLarge,
+    Wait,
+    ask,
+)
+from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Ours, Overtake, Replay
+
+
+class Call(NamedTuple):
+    """All that a flow needs to know about one guarded call."""
+
+    claim: Claim
+    policy: Policy
+    rules: RequestRules
+    describe: Callable[[Problem], Response]
+    """Renders a problem that is to be kept as the answer."""
+    draining: Callable[[], bool] = lambda: False
+    secret: bytes = DEFAULT_SECRET
+
+
+# --- Decisions -------------------------------------------------------------------------------------------
+
+
+def admit(request: Request, rules: Rules) -> str | Problem:
+    """The key, if the request has one that is well formed."""
+    wire, name = rules.wire, rules.names.key
+    values = [value for found, value in request.headers if found == name]
+    if not values:
+        return Problem("key-missing", f"This request needs the header {wire.key_header}.")
+    key = keys.parse_key(values, longest=wire.longest_key)
+    if isinstance(key, keys.BadKey):
+        return Problem("key-invalid", f"The header {wire.key_header} is not a key: {key.reason}")
+    return key
+
+
+def judge(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
+    """What a bid for a key means, given what the store says about it."""
+    if isinstance(reservation, Reserved):
+        return Ours(reservation.attempt)
+    record, now = reservation
+    if record.token == claim.token:
+        # Our own bid: it was applied, and only its acknowledgement was lost.
+        return Ours(record.attempt)
+    if not same(record.fingerprint, claim.fingerprint):
+        return Problem("key-reused", "This key was used for a different request.")
+    match record.state:
+        case "completed":
+            return Replay(record)
+        case "failed":
+            return _judge_failed(record, policy)
+        case "in_progress":
+            return _judge_unfinished(record, now, policy)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _judge_failed(record: Record, policy: Policy) -> Judgement:
+    match policy.failed:
+        case "replay":
+            return Replay(record)
+        case "retry":
+            return Overtake(record.token)
+        case "conflict":
+            status = record.response.status if record.response else None
+            return Problem(
+                "previously-failed", "The first request with this key failed.", previous_status=status
+            )
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
+    if record.lease_until is None:
+        # Lost or damaged: never an orphan.  Taking it for one would run a request beside its owner.
+        return Busy(1.0)
+    if record.lease_until > now:
+        # A request that took long already will take a while longer; but its lease is an upper bound.
+        running = now - record.created_at
+        return Busy(min(max(running, 0.2), record.lease_until - now))
+    if record.mode == "tx":
+        # Its effects were rolled back with it.
+        return Overtake(record.token)
+    if record.checkpointed or policy.abandoned == "hold":
+        return _unknown()
+    return Overtake(record.token)
+
+
+def _unknown() -> Problem:
+    return Problem(
+        "outcome-unknown",
+        "An earlier request with this key broke off, and it is not known what it did.",
+    )
+
+
+# Statuses by which a server says that it did not even begin: RFC 9110 sections 15.5.2, 15.5.4, 15.5.9 and
+# 15.5.14, RFC 8470 section 5.2, RFC 6585 section 4.
+_NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
+
+
+def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    """What is known about the effect, and so what becomes of the key."""
+    # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
+    believable = not (attempt.derived or attempt.checkpointed)
+    match outcome:
+        case Answered(response) if (attempt.said_not_started and believable) or _not_begun(response):
+            return LetGo(response)
+        case Answered(response):
+            return Keep(_final(response, call.rules), response)
+        case Raised(NotDone() as said) if believable:
+            return LetGo(call.describe(Problem("not-done", str(said), said.retry_after)))
+        case Raised(error) if isinstance(error, call.rules.retry_on) and believable:
+            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
+        case Raised(error):
+            failure = call.describe(Problem("handler-failed", "The request failed."))
+            return Keep(Final("failed", failure), failure, error)
+        case Streamed(head, None):
+            return Keep(Final(_state(head), _head(head), omitted=True), None)
+        case Streamed(_, error):
+            # Never to be replayed as the success that its status promised.
+            failure = call.describe(Problem("handler-failed", "The answer broke off."))
+            return Keep(Final("failed", failure), None, error)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _not_begun(response: Response) -> bool:
+    if response.status == 503:
+        # Only a server that says when to come back says that it did nothing.
+        return headers.find(response.headers, b"retry-after") is not None
+    return response.status in _NOT_BEGUN
+
+
+def _state(response: Response) -> Literal["completed", "failed"]:
+    return "failed" if response.status >= 500 else "completed"
+
+
+def _head(response: Response) -> Response:
+    return Response(response.status, headers.kept(response.headers))
+
+
+def _final(response: Response, rules: RequestRules) -> Final:
+    omitted = (
+        rules.no_store or len(response.body) > rules.max_response or headers.is_event_stream(response.headers)
+    )
+    body = b"" if omitted else response.body
+    return Final(_state(response), Response(response.status, headers.kept(response.headers), body), omitted)
+
+
+_DRAINING = Problem("draining", "This server is shutting down.")
+
+
+# --- Flows -----------------------------------------------------------------------------------------------
+
+
+def arrive(
+    request: Request, rules: Rules, token: bytes, request_id: str, correlation_id: str | None
+) -> Flow[Claim | Answer]:
+    """From the head of a request to a claim.  Nothing is stored before its body is complete."""
+    key = admit(request, rules)
+    if isinstance(key, Problem):
+        return _refuse(key)
+    scope = yield from ask(Identify())
+    if scope is None:
+        return _refuse(Problem("principal-required", "It is not known whose key this is."))
+    shortest = rules.wire.shortest_public_key
+    if scope.public and len(key) < shortest:
+        return _refuse(Problem("key-invalid", f"A public key needs at least {shortest} characters."))
+    fingerprint = yield from ask(ReadBody())
+    if isinstance(fingerprint, TooLarge):
+        detail = f"The body is larger than {fingerprint.limit} bytes."
+        return _refuse(Problem("body-too-large", detail))
+    if isinstance(fingerprint, Gone):
+        return Answer("gone", None)
+    policy = rules.policy
+    return Claim(
+        id=keys.digest("request", scope.parts, key),
+        token=token,
+        fingerprint=fingerprint,
+        lease=policy.lease,
+        retention=policy.retention,
+        hold=policy.unknown_retention if policy.abandoned == "hold" else 0.0,
+        door="request",
+        scope=scope.parts,
+        key=key if policy.keep_key else None,
+        action=request.method,
+        target=request.path,
+        request_id=request_id,
+        correlation_id=correlation_id,
+    )
+
+
+def once(call: Call) -> Flow[Answer]:
+    """Run the handler if this is the first time, and answer as the first time if it is not."""
+    try:
+        held = yield from acquire(call)
+    except StoreError:
+        if call.policy.store_down == "refuse":
+            return _refuse(Problem("store-unavailable", "The key could not be checked."))
+        return (yield from _unprotected(call))
+    if isinstance(held, Answer):
+        return held
+    attempt = Attempt(call.claim, held.attempt, call.secret)
+    # An exception here is no outcome of the handler's but a cancellation or the end of the process: nobody
+    # knows how far it came, so the lease is left to lapse.
+    outcome = yield from ask(Run(attempt))
+    return (yield from conclude(call, attempt, outcome))
+
+
+def acquire(call: Call) -> Flow[Ours | Answer]:
+    """Bid for the key until it is ours, or somebody else's answer is ours."""
+    claim, policy = call.claim, call.policy
+    waited, pause = 0.0, 0.01
+    while True:
+        judgement = yield from _bid(call)
+        match judgement:
+            case Ours():
+                if not call.draining():
+                    return judgement
+                yield from _release(call)
+                return _refuse(_DRAINING)
+            case Replay(record):
+                return (yield from _replay(call, record))
+            case Busy(retry_after):
+                # Poll: fast at first, since most handlers are, then gently.
+                left = policy.wait_for - waited if policy.in_flight == "wait" else 0.0
+                went_by = (yield from ask(Wait(claim.id, min(pause, left)))) if left > 0 else None
+                if went_by is None:
+                    detail = "The first request with this key is still being processed."
+                    return _refuse(Problem("in-flight", detail, retry_after))
+                waited, pause = waited + went_by, min(pause * 2, 0.25)
+            case Problem():
+                return _refuse(judgement)
+            case unreachable:
+                assert_never(unreachable)
+
+
+def _bid(call: Call) -> Flow[Ours | Replay | Busy | Problem]:
+    """One bid, and the take-over that may follow from it.  A server that drains looks, and does not bid."""
+    claim, policy = call.claim, call.policy
+    if call.draining():
+        found = yield from ask(Look(claim.id))
+        judgement = judge(found, claim, policy) if found else _DRAINING
+        return _DRAINING if isinstance(judgement, Overtake) else judgement
+    reservation = yield from _surely(call, Reserve(claim))
+    judgement = judge(reservation, claim, policy)
+    while isinstance(judgement, Overtake):
+        # Conditional on the token we saw: whoever else came to the same conclusion loses, and looks again.
+        reservation = yield from _surely(call, TakeOver(claim, judgement.previous))
+        judgement = judge(reservation, claim, policy)
+    return judgement
+
+
+def _surely(call: Call, bid: Reserve | TakeOver) -> Flow[Reservation]:
+    """Make a bid, and make it again if its acknowledgement did not come.
+
+    The token makes the repetition harmless.  If the store stays silent, the bid may still have been applied:
+    it is forgotten by and by, or the key would be blocked by a request that never ran.
+    """
+    try:
+        try:
+            return (yield from ask(bid))
+        except StoreUnavailable:
+            yield from ask(Pause(0.05))
+            return (yield from ask(bid))
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from ask(Forget(call.claim))
+        raise
+
+
+def _replay(call: Call, record: Record) -> Flow[Answer]:
+    if call.rules.reauthorise is not None and not (yield from ask(Reauthorise())):
+        return _refuse(Problem("replay-forbidden", "You may no longer see the answer to this request."))
+    return Answer("replayed", record, attempt=record.attempt)
+
+
+def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    """Settle what happened, make it durable, and only then answer."""
+    settlement = settle(outcome, attempt, call)
+    if isinstance(settlement, LetGo):
+        yield from _release(call)
+        return Answer("released", settlement.reply, attempt=attempt.number)
+    final, reply, error = settlement
+    kept = yield from keep(call, Finish(call.claim, final))
+    if kept is None:
+        # The client gets the truth, marked as not stored; the record is left to lapse, never released.
+        return Answer("unstored", reply, stored=False, error=error, attempt=attempt.number)
+    if kept or attempt.checkpointed:
+        return Answer(final.state, reply, error=error, attempt=attempt.number)
+    return (yield from _overtaken(call, error))
+
+
+def _release(call: Call) -> Flow[None]:
+    try:
+        yield from ask(Release(call.claim))
+    except StoreError:
+        yield from ask(Forget(call.claim))
+
+
+def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | None]:
+    """Write, trying for as long as the lease lasts.  False: fenced.  `None`: the store never answered."""
+    pause = 0.05
+    while True:
+        try:
+            return (yield from ask(write))
+        except StoreError:
+            if not (yield from ask(Persist(call.claim, pause))):
+                return None
+        pause = min(pause * 2, 1.0)
+
+
+def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
+    """An answer is too large to hold: how its bytes may leave.  `None`: not at all, we were overtaken."""
+    kept = yield from keep(call, Checkpoint(call.claim, _head(head)))
+    if kept is False:
+        return None
+    attempt.checkpointed = True
+    return Answer("completed", head, stored=kept is not None, attempt=attempt.number)
+
+
+def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
+    """Somebody else holds the key: tell what they made of it, never what we did."""
+    try:
+        found: Found | None = yield from ask(Look(call.claim.id))
+    except StoreError:
+        problem = Problem("store-unavailable", "The outcome could not be read.")
+        return Answer(problem.code, problem, error=error)
+    judgement = judge(found, call.claim, call.policy) if found else _unknown()
+    match judgement:
+        case Replay(record):
+            return Answer("replayed", record, error=error, attempt=record.attempt)
+        case Busy(retry_after):
+            detail = "This request is being processed by another attempt."
+            judgement = Problem("in-flight", detail, retry_after)
+        case Overtake() | Ours():
+            judgement = _unknown()
+        case Problem():
+            pass
+        case unreachable:
+            assert_never(unreachable)
+    return Answer(judgement.code, judgement, error=error)
+
+
+def _unprotected(call: Call) -> Flow[Answer]:
+    """The store is down and the route chose to run all the same: marked, and nothing is kept."""
+    attempt = Attempt(call.claim, 1, call.secret)
+    outcome = yield from ask(Run(attempt))
+    settlement = settle(outcome, attempt, call)
+    error = settlement.error if isinstance(settlement, Keep) else None
+    return Answer("unprotected", settlement.reply, stored=False, error=error, attempt=1)
+
+
+def _refuse(problem: Problem) -> Answer:
+    return Answer(problem.code, problem)

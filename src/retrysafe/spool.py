@@ -1,0 +1,62 @@
+"""A request body on its way in: in memory while it is small, on disk when it is not.
+
+It must be read to its end before a key may be claimed, so a slow or huge upload costs disk and never
+memory.  As a `BodyView` it can be read any number of times: by the fingerprint, and then by the handler.
+"""
+
+from collections.abc import Iterator
+from mmap import ACCESS_READ, mmap
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+IN_MEMORY = 1024 * 1024
+"""Above this on disk: ten thousand uploads at once are then a matter of disk space."""
+
+_PIECE = 256 * 1024
+"""What a handler is given at a time: large enough for few calls, small enough not to be felt."""
+
+
+class Spool:
+    __slots__ = ("_file", "_map", "_pieces", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[bytes] = []
+        self._file: BinaryIO | None = None
+        self._map: mmap | None = None
+
+    def add(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        if self._file is not None:
+            self._file.write(chunk)
+            return
+        self._pieces.append(chunk)
+        if self.size > IN_MEMORY:
+            self._file = TemporaryFile()  # noqa: SIM115 - closed in close(), and by its own finaliser
+            self._file.writelines(self._pieces)
+            self._pieces.clear()
+
+    def chunks(self) -> Iterator[bytes]:
+        if self._file is None:
+            yield from self._pieces
+            return
+        whole = self.view()
+        for start in range(0, self.size, _PIECE):
+            yield whole[start : start + _PIECE]
+
+    def view(self) -> bytes | mmap:
+        if self._file is None:
+            if len(self._pieces) > 1:
+                self._pieces = [b"".join(self._pieces)]
+            return self._pieces[0] if self._pieces else b""
+        if self._map is None:
+            self._file.flush()
+            self._map = mmap(self._file.fileno(), self.size, access=ACCESS_READ)
+        return self._map
+
+    def close(self) -> None:
+        """Give the disk space back.  A body in memory is simply forgotten with its request."""
+        if self._map is not None:
+            self._map.close()
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,110 @@
+"""What a store promises: seven named methods, each atomic.
+
+To bring a store of your own, implement `Store` (blocking), give it an `aio` with the same methods as
+coroutines, and run `retrysafe.testing.StoreSuite` on it.  The suite is the specification; this page is
+its summary.
+
+- **Atomic.**  Each method is one step for everybody else, in this process and in others.  `reserve` for
+  one id from a hundred places at once answers `Reserved` to one of them.
+- **Fenced.**  `checkpoint`, `finish`, `release` and a renewal change a record only while it still has the
+  claim's token.  Saying the same thing twice with the same token gives the same answer twice.
+- **One clock.**  Leases and expiry are compared with the store's clock, never a worker's.
+- **Nothing decided.**  Which record may be replayed or taken over is `protocol.judge`'s business.  A store
+  knows only two rules, because they must hold inside its atomic step: when a record has *expired*, and
+  that a live lease is never taken away.
+
+A record has expired when `expires_at` has passed, and it is not in progress, or is in progress with a
+lease that has ended and `held_until` passed too.  A missing lease counts as alive until `expires_at`.
+Expired means absent: for `reserve` and `look`, whether or not a purge has been by.
+
+Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`; nothing else leaves a store.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response
+
+
+class Store(Protocol):
+    """The blocking half."""
+
+    @property
+    def aio(self) -> "AsyncStore":
+        """The same records for coroutines: never blocks the event loop on a lock or a disk flush."""
+        ...
+
+    def reserve(self, claim: Claim) -> Reservation:
+        """Make the record in progress under the claim's token if there is none; else say what is there."""
+        ...
+
+    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+        """Replace the attempt that holds the token `previous` by this claim, attempt + 1.
+
+        Only if that attempt failed, or is in progress, not checkpointed, and its lease has ended.  Creation
+        time, expiry and request id stay those of the first attempt.  Otherwise as `reserve`.
+        """
+        ...
+
+    def look(self, id: bytes) -> Found | None:
+        """The record, if there is one that has not expired."""
+        ...
+
+    def checkpoint(self, claim: Claim, head: Response) -> bool:
+        """Note on the running record that an answer with this head begins to leave. False: fenced."""
+        ...
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        """Keep the outcome. False: fenced, nothing was written.
+
+        An owner whose lease ended, but who was not overtaken, may still finish.  Expiry moves only if it has
+        passed already, to now + retention.
+        """
+        ...
+
+    def release(self, claim: Claim) -> None:
+        """Forget the running record: what it stood for is known not to have happened."""
+        ...
+
+    def purge(self, limit: int = 500) -> Purged:
+        """Remove up to `limit` expired records.  Fewer than `limit` means that no more were found."""
+        ...
+
+    def open_keeper(self) -> "Renewer":
+        """A blocking renewer with a connection of its own, for the lease keeper's thread."""
+        ...
+
+    def close(self) -> None:
+        """Give back threads and connections.  The store may be used again, and then opens them anew."""
+        ...
+
+
+class AsyncStore(Protocol):
+    """The same for coroutines.  Cancelling one leaves the store usable, the step done or not done."""
+
+    async def reserve(self, claim: Claim) -> Reservation: ...
+    async def take_over(self, claim: Claim, previous: bytes) -> Reservation: ...
+    async def look(self, id: bytes) -> Found | None: ...
+    async def checkpoint(self, claim: Claim, head: Response) -> bool: ...
+    async def finish(self, claim: Claim, final: Final) -> bool: ...
+    async def release(self, claim: Claim) -> None: ...
+
+
+class Renewer(Protocol):
+    """What the lease keeper holds on to: one per process, used from its thread alone."""
+
+    def renew(self, claims: Sequence[Claim]) -> Sequence[bool]:
+        """Prolong each lease to now + its length, all in one step. False: fenced.
+
+        An attempt whose lease ended, but which was not overtaken, is renewed.  One that was finished with
+        this token is not, and answers True: it was not lost.
+        """
+        ...
+
+    def release(self, claim: Claim) -> None:
+        """As `Store.release`, for a reservation whose acknowledgement never came."""
+        ...
+
+    def close(self) -> None:
+        """Give back the connection."""
+        ...

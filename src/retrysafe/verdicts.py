@@ -1,0 +1,66 @@
+"""What the protocol concludes, as values: about a bid, about an outcome, and for the client.
+
+`protocol.py` makes them; drivers, adapters and observers read them.
+"""
+
+from typing import Literal, NamedTuple
+
+from retrysafe.model import Final, Record, Response
+from retrysafe.problems import Code, Problem
+
+
+class Ours(NamedTuple):
+    """Run it: the key is ours, for the `attempt`-th time."""
+
+    attempt: int
+
+
+class Replay(NamedTuple):
+    """The answer is there."""
+
+    record: Record
+
+
+class Overtake(NamedTuple):
+    """The attempt that holds this token is over, and the policy is to run again."""
+
+    previous: bytes
+
+
+class Busy(NamedTuple):
+    """Somebody is at it; ask again in so many seconds."""
+
+    retry_after: float
+
+
+Judgement = Ours | Replay | Overtake | Busy | Problem
+
+
+class Keep(NamedTuple):
+    """The outcome is settled: keep it, then answer."""
+
+    final: Final
+    reply: Response | None
+    error: Exception | None = None
+
+
+class LetGo(NamedTuple):
+    """Nothing happened: free the key, then answer."""
+
+    reply: Response
+
+
+Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
+"""One word for how a request ended: what observers count."""
+
+
+class Answer(NamedTuple):
+    """What to tell the client."""
+
+    verdict: Verdict
+    reply: Response | Problem | Record | None
+    """Our own answer, a refusal, a record to replay, or nothing: it was sent already, or nobody listens."""
+    stored: bool = True
+    error: Exception | None = None
+    """What the handler raised, to be raised again once the answer is out, for the application's log."""
+    attempt: int = 0
