@@ -1,0 +1,189 @@
+"""One guarded request: the hands of its flow, and the `receive` and `send` of the application.
+
+It translates between ASGI messages and the exchange, and decides nothing about idempotency.  The flow runs in
+a task of its own.  A server that cancels the request, or a client that hangs up, ends the waiting for it and
+not the handler: its outcome is stored, and the retry replays it.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from retrysafe import attempt as attempts
+from retrysafe import scopes
+from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe.attempt import Attempt
+from retrysafe.drive import drive_async, uncancelled
+from retrysafe.events import log
+from retrysafe.exchange import Exchange
+from retrysafe.guard import Guard
+from retrysafe.model import Claim, Request, Response, Scope
+from retrysafe.policy import Rules
+from retrysafe.steps import Gone, Outcome, TooLarge
+from retrysafe.verdicts import Answer
+
+
+class GuardedRequest:
+    def __init__(
+        self, app: App, guard: Guard, rules: Rules, scope: Connection, receive: Receive, send: Send
+    ) -> None:
+        self._app = app
+        self._engine = guard.engine
+        self._exchange = Exchange(translate(scope), rules)
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._unread = True
+        self._given = 0
+        self._flows = asyncio.Event()
+        self._complete: asyncio.Event | None = None
+
+    async def answer(self) -> None:
+        arrived = await drive_async(self._exchange.arrive(), self._engine, self)
+        if isinstance(arrived, Claim):
+            answer = await uncancelled(self._once(arrived), self._engine)
+        else:
+            answer = arrived
+            self._engine.end(self._exchange, None, answer)
+        response = self._exchange.render(answer)
+        if response is not None:
+            await send_whole(self._send, response)
+        if answer.error is not None:
+            raise answer.error
+
+    async def _once(self, claim: Claim) -> Answer:
+        answer: Answer | None = None
+        try:
+            answer = await drive_async(self._engine.begin(self._exchange, claim), self._engine, self)
+            return answer
+        finally:
+            self._engine.end(self._exchange, claim, answer)
+
+    # --- hands
+
+    async def identify(self) -> Scope | None:
+        exchange = self._exchange
+        answer = exchange.rules.request.scope(exchange.request)
+        return scopes.resolve((await answer) if isinstance(answer, Awaitable) else answer)
+
+    async def reauthorise(self) -> bool:
+        exchange = self._exchange
+        ask = exchange.rules.request.reauthorise
+        allowed = ask(exchange.request) if ask is not None else True
+        return (await allowed) if isinstance(allowed, Awaitable) else allowed
+
+    async def read_body(self) -> bytes | TooLarge | Gone:
+        exchange = self._exchange
+        refused = exchange.announced()
+        more = True
+        while more and refused is None:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return Gone()
+            refused = exchange.take(message.get("body", b""))
+            more = message.get("more_body", False)
+        return refused or exchange.fingerprint()
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        attempts.enter(attempt)
+        self._attempt = attempt
+        self._pieces = iter(self._exchange.body.chunks())
+        work = self._app(_inner(self._scope, self._exchange.request_id), self.receive, self.send)
+        try:
+            await (work if self._exchange.rules.request.background == "before" else self._ahead_of(work))
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            return self._exchange.outcome(error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody cancelled us: the handler did that to itself, and it is a failure like any other.
+            failure = RuntimeError("the handler was cancelled from inside")
+            failure.__cause__ = error
+            return self._exchange.outcome(failure)
+        return self._exchange.outcome()
+
+    async def _ahead_of(self, work: Awaitable[None]) -> None:
+        """Wait for the application's answer, and leave it to itself with whatever it does afterwards."""
+        self._complete = asyncio.Event()
+        task = asyncio.ensure_future(work)
+        self._engine.remember(task)
+        complete = asyncio.ensure_future(self._complete.wait())
+        try:
+            await asyncio.wait({task, complete}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            complete.cancel()
+        if task.done():
+            task.result()
+        else:
+            task.add_done_callback(_log_failure)
+
+    # --- what the application is given
+
+    async def receive(self) -> Message:
+        if self._unread:
+            piece = next(self._pieces, b"")
+            self._given += len(piece)
+            self._unread = self._given < self._exchange.body.size
+            return {"type": "http.request", "body": piece, "more_body": self._unread}
+        message = await self._receive()
+        # The client is gone.  A handler whose answer is held is not told: it is to finish, so that the
+        # retry finds its answer.  One whose answer flows has nobody to send it to.
+        await self._flows.wait()
+        return message
+
+    async def send(self, message: Message) -> None:
+        exchange = self._exchange
+        if message["type"] == "http.response.start":
+            exchange.start(message["status"], message.get("headers", ()))
+        elif message["type"] == "http.response.body" and not exchange.is_complete():
+            last = not message.get("more_body", False)
+            if not exchange.hold(message.get("body", b""), last=last):
+                await self._let_flow()
+            elif self._flows.is_set():
+                await self._send(message)
+            if last and self._complete is not None:
+                self._complete.set()
+
+    async def _let_flow(self) -> None:
+        head = await drive_async(self._exchange.let_flow(self._attempt), self._engine, self)
+        if head is not None:
+            self._flows.set()
+            await send_whole(self._send, head._replace(body=self._exchange.held()), more=True)
+
+
+def translate(scope: Connection) -> Request:
+    return Request(
+        scope["method"],
+        scope["path"],
+        scope.get("query_string", b""),
+        scope["headers"],
+        scope.get("scheme", "http"),
+        scope.get("user"),
+        scope,
+    )
+
+
+def _inner(scope: Connection, request_id: str) -> Connection:
+    """The scope for the application: nothing in it that would lead the response past us.
+
+    No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
+    may not take them.  No extensions by which bytes are sent other than as body messages.
+    """
+    headers = [pair for pair in scope["headers"] if pair[0] not in (b"accept-encoding", b"x-request-id")]
+    headers.append((b"x-request-id", request_id.encode()))
+    offered: dict[str, object] = scope.get("extensions") or {}
+    extensions = {name: offer for name, offer in offered.items() if not name.startswith("http.response.")}
+    return {**scope, "headers": headers, "extensions": extensions, "retrysafe": True}
+
+
+async def send_whole(send: Send, response: Response, *, more: bool = False) -> None:
+    await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
+    await send({"type": "http.response.body", "body": response.body, "more_body": more})
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("work after an answer failed, which was sent and stored", exc_info=error)
