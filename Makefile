@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-all test-pythons lint pytest format lock clean
+.PHONY: help test test-all test-pythons lint pytest overhead format lock clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -32,6 +32,9 @@ lint: $(INSTALLED)  ## ruff, mypy, pyright
 
 pytest: $(INSTALLED)  ## The tests alone
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+overhead: $(INSTALLED)  ## What retrysafe adds to a request, side by side with the bare application
+	$(BIN)/python benchmarks/overhead.py
 
 format: $(INSTALLED)  ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .

@@ -83,7 +83,8 @@ def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
 
 
 def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
-    engine.keeper.hold(step.attempt)
+    if step.leased:
+        engine.keeper.hold(step.attempt)
     return hands.run(step.attempt)
 
 
@@ -194,7 +195,8 @@ async def _to_its_end(work: Awaitable[T]) -> T:
 
 
 def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcome]:
-    engine.keeper.hold(step.attempt)
+    if step.leased:
+        engine.keeper.hold(step.attempt)
     return hands.run(step.attempt)
 
 

@@ -84,12 +84,12 @@ class Observers:
                     'where running it again does no harm, effects="repeatable" or abandoned="retry" '
                     "lets the retry run",
                 )
-            case Answer("unstored"):
-                log.error("record %s: the outcome could not be stored before its lease ended", record)
-            case Answer("unprotected"):
-                log.error("record %s: ran unprotected, the store was unavailable", record)
-            case Answer("store-unavailable"):
-                log.error("record %s: refused, the store was unavailable or unreadable", record)
+            case Answer("unstored", trouble=trouble):
+                log.error("record %s: not stored before its lease ended: %s", record, trouble)
+            case Answer("unprotected", trouble=trouble):
+                log.error("record %s: ran unprotected: %s", record, trouble)
+            case Answer("store-unavailable", trouble=trouble):
+                log.error("record %s: refused with 503: %s", record, trouble)
             case _:
                 pass
 

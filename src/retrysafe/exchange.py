@@ -11,6 +11,7 @@ from time import monotonic
 
 from retrysafe import entropy, headers, problems, protocol
 from retrysafe.attempt import Attempt
+from retrysafe.call import Call
 from retrysafe.fingerprint import fingerprint
 from retrysafe.model import Claim, Header, Record, Request, Response
 from retrysafe.policy import Rules
@@ -54,7 +55,7 @@ class Exchange:
         """The response goes out as it comes, instead of being held."""
         self.background = 0.0
         """For how many seconds the application went on after the last byte of its response."""
-        self._call: protocol.Call | None = None
+        self._call: Call | None = None
         self._held: list[bytes] = []
         self._size = 0
         self._complete_at: float | None = None
@@ -70,10 +71,10 @@ class Exchange:
         correlation_id = self._known_id(self.rules.names.correlation)
         return protocol.arrive(self.request, self.rules, entropy.draw(), self.request_id, correlation_id)
 
-    def call(self, claim: Claim, draining: Callable[[], bool], secret: bytes) -> protocol.Call:
+    def call(self, claim: Claim, draining: Callable[[], bool], secret: bytes) -> Call:
         """What the flow has to know about this exchange, once it has a claim."""
         rules = self.rules
-        self._call = protocol.Call(claim, rules.policy, rules.request, self.describe, draining, secret)
+        self._call = Call(claim, rules.policy, rules.request, self.describe, draining, secret)
         return self._call
 
     def let_flow(self, attempt: Attempt) -> Flow[Response | None]:
@@ -104,7 +105,7 @@ class Exchange:
     # --- the handler's response
 
     def start(self, status: int, sent: Sequence[Header]) -> None:
-        self.head = Response(status, tuple([(name.lower(), value) for name, value in sent]))
+        self.head = Response(int(status), tuple([(name.lower(), value) for name, value in sent]))
 
     def hold(self, chunk: bytes, *, last: bool) -> bool:
         """Keep a piece of the response.  False: it will not fit, and more is to come: it has to flow."""
@@ -121,7 +122,7 @@ class Exchange:
         )
 
     def held(self) -> bytes:
-        return self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        return b"".join(self._held)
 
     def is_complete(self) -> bool:
         return self._complete_at is not None

@@ -16,11 +16,11 @@ The first rule of this file: between a reservation and its end, every way out, e
 either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
 """
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, assert_never
 
 from retrysafe import headers, keys
-from retrysafe.attempt import DEFAULT_SECRET, Attempt
+from retrysafe.attempt import Attempt
+from retrysafe.call import Call
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.fingerprint import same
 from retrysafe.model import Claim, Final, Found, Record, Request, Reservation, Reserved, Response
@@ -51,19 +51,6 @@ from retrysafe.steps import (
     ask,
 )
 from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Ours, Overtake, Replay
-
-
-class Call(NamedTuple):
-    """All that a flow needs to know about one guarded call."""
-
-    claim: Claim
-    policy: Policy
-    rules: RequestRules
-    describe: Callable[[Problem], Response]
-    """Renders a problem that is to be kept as the answer."""
-    draining: Callable[[], bool] = lambda: False
-    secret: bytes = DEFAULT_SECRET
-
 
 # --- Decisions -------------------------------------------------------------------------------------------
 
@@ -159,13 +146,13 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
             return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
         case Raised(error):
             failure = call.describe(Problem("handler-failed", "The request failed."))
-            return Keep(Final("failed", failure), failure, error)
+            return Keep(_final(failure, call.rules), failure, error)
         case Streamed(head, None):
             return Keep(Final(_state(head), _head(head), omitted=True), None)
         case Streamed(_, error):
             # Never to be replayed as the success that its status promised.
             failure = call.describe(Problem("handler-failed", "The answer broke off."))
-            return Keep(Final("failed", failure), None, error)
+            return Keep(_final(failure, call.rules), None, error)
         case unreachable:
             assert_never(unreachable)
 
@@ -220,19 +207,19 @@ def arrive(
         return Answer("gone", None)
     policy = rules.policy
     return Claim(
-        id=keys.digest("request", scope.parts, key),
-        token=token,
-        fingerprint=fingerprint,
-        lease=policy.lease,
-        retention=policy.retention,
-        hold=policy.unknown_retention if policy.abandoned == "hold" else 0.0,
-        door="request",
-        scope=scope.parts,
-        key=key if policy.keep_key else None,
-        action=request.method,
-        target=request.path,
-        request_id=request_id,
-        correlation_id=correlation_id,
+        keys.digest("request", scope.parts, key),
+        token,
+        fingerprint,
+        policy.lease,
+        policy.retention,
+        policy.unknown_retention if policy.abandoned == "hold" else 0.0,
+        "request",
+        scope.parts,
+        key if policy.keep_key else None,
+        request.method,
+        request.path,
+        request_id,
+        correlation_id,
     )
 
 
@@ -240,10 +227,10 @@ def once(call: Call) -> Flow[Answer]:
     """Run the handler if this is the first time, and answer as the first time if it is not."""
     try:
         held = yield from acquire(call)
-    except StoreError:
+    except StoreError as trouble:
         if call.policy.store_down == "refuse":
-            return _refuse(Problem("store-unavailable", "The key could not be checked."))
-        return (yield from _unprotected(call))
+            return _unavailable("The key could not be checked.", trouble)
+        return (yield from _unprotected(call, trouble))
     if isinstance(held, Answer):
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
@@ -330,9 +317,9 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
         return Answer("released", settlement.reply, attempt=attempt.number)
     final, reply, error = settlement
     kept = yield from keep(call, Finish(call.claim, final))
-    if kept is None:
+    if isinstance(kept, StoreError):
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
-        return Answer("unstored", reply, stored=False, error=error, attempt=attempt.number)
+        return Answer("unstored", reply, False, error, attempt.number, kept)
     if kept or attempt.checkpointed:
         return Answer(final.state, reply, error=error, attempt=attempt.number)
     return (yield from _overtaken(call, error))
@@ -345,15 +332,15 @@ def _release(call: Call) -> Flow[None]:
         yield from ask(Forget(call.claim))
 
 
-def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | None]:
-    """Write, trying for as long as the lease lasts.  False: fenced.  `None`: the store never answered."""
+def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
+    """Write, trying for as long as the lease lasts.  False: fenced.  An error: the store never took it."""
     pause = 0.05
     while True:
         try:
             return (yield from ask(write))
-        except StoreError:
+        except StoreError as trouble:
             if not (yield from ask(Persist(call.claim, pause))):
-                return None
+                return trouble
         pause = min(pause * 2, 1.0)
 
 
@@ -363,16 +350,15 @@ def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None
     if kept is False:
         return None
     attempt.checkpointed = True
-    return Answer("completed", head, stored=kept is not None, attempt=attempt.number)
+    return Answer("completed", head, stored=kept is True, attempt=attempt.number)
 
 
 def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
     """Somebody else holds the key: tell what they made of it, never what we did."""
     try:
         found: Found | None = yield from ask(Look(call.claim.id))
-    except StoreError:
-        problem = Problem("store-unavailable", "The outcome could not be read.")
-        return Answer(problem.code, problem, error=error)
+    except StoreError as trouble:
+        return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
     judgement = judge(found, call.claim, call.policy) if found else _unknown()
     match judgement:
         case Replay(record):
@@ -389,14 +375,19 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
     return Answer(judgement.code, judgement, error=error)
 
 
-def _unprotected(call: Call) -> Flow[Answer]:
+def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
     """The store is down and the route chose to run all the same: marked, and nothing is kept."""
     attempt = Attempt(call.claim, 1, call.secret)
-    outcome = yield from ask(Run(attempt))
+    outcome = yield from ask(Run(attempt, leased=False))
     settlement = settle(outcome, attempt, call)
     error = settlement.error if isinstance(settlement, Keep) else None
-    return Answer("unprotected", settlement.reply, stored=False, error=error, attempt=1)
+    return Answer("unprotected", settlement.reply, False, error, 1, trouble)
 
 
 def _refuse(problem: Problem) -> Answer:
     return Answer(problem.code, problem)
+
+
+def _unavailable(detail: str, trouble: StoreError) -> Answer:
+    problem = Problem("store-unavailable", detail)
+    return Answer(problem.code, problem, trouble=trouble)

@@ -4,9 +4,8 @@ It must be read to its end before a key may be claimed, so a slow or huge upload
 memory.  As a `BodyView` it can be read any number of times: by the fingerprint, and then by the handler.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from mmap import ACCESS_READ, mmap
-from tempfile import TemporaryFile
 from typing import BinaryIO
 
 IN_MEMORY = 1024 * 1024
@@ -25,6 +24,10 @@ class Spool:
         self._file: BinaryIO | None = None
         self._map: mmap | None = None
 
+    @property
+    def on_disk(self) -> bool:
+        return self._file is not None
+
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
         if self._file is not None:
@@ -32,17 +35,17 @@ class Spool:
             return
         self._pieces.append(chunk)
         if self.size > IN_MEMORY:
+            from tempfile import TemporaryFile  # it takes longer to import than this whole library
+
             self._file = TemporaryFile()  # noqa: SIM115 - closed in close(), and by its own finaliser
             self._file.writelines(self._pieces)
             self._pieces.clear()
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterable[bytes]:
         if self._file is None:
-            yield from self._pieces
-            return
+            return self._pieces
         whole = self.view()
-        for start in range(0, self.size, _PIECE):
-            yield whole[start : start + _PIECE]
+        return (whole[start : start + _PIECE] for start in range(0, self.size, _PIECE))
 
     def view(self) -> bytes | mmap:
         if self._file is None:

@@ -46,9 +46,10 @@ class Look(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run the handler, and keep its lease alive until the flow is over."""
+    """Run the handler, and keep its lease alive until the flow is over, if it has one."""
 
     attempt: Attempt
+    leased: bool = True
 
 
 class Checkpoint(NamedTuple):

@@ -5,6 +5,7 @@
 
 from typing import Literal, NamedTuple
 
+from retrysafe.errors import StoreError
 from retrysafe.model import Final, Record, Response
 from retrysafe.problems import Code, Problem
 
@@ -64,3 +65,5 @@ class Answer(NamedTuple):
     error: Exception | None = None
     """What the handler raised, to be raised again once the answer is out, for the application's log."""
     attempt: int = 0
+    trouble: StoreError | None = None
+    """Why the store could not do its part, for our own log."""

@@ -81,13 +81,19 @@ class GuardedRequest:
                 return Gone()
             refused = exchange.take(message.get("body", b""))
             more = message.get("more_body", False)
-        return refused or exchange.fingerprint()
+        if refused is not None:
+            return refused
+        # A large body takes long to hash, and hashing it needs nothing of the event loop.
+        return (
+            await asyncio.to_thread(exchange.fingerprint) if exchange.body.on_disk else exchange.fingerprint()
+        )
 
     async def run(self, attempt: Attempt) -> Outcome:
         attempts.enter(attempt)
         self._attempt = attempt
         self._pieces = iter(self._exchange.body.chunks())
-        work = self._app(_inner(self._scope, self._exchange.request_id), self.receive, self.send)
+        inner = _inner(self._scope, self._exchange.request_id)
+        work = self._app(inner, self.receive, self.send)
         try:
             await (work if self._exchange.rules.request.background == "before" else self._ahead_of(work))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
@@ -100,6 +106,10 @@ class GuardedRequest:
             failure = RuntimeError("the handler was cancelled from inside")
             failure.__cause__ = error
             return self._exchange.outcome(failure)
+        finally:
+            # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
+            del inner["retrysafe"]
+            self._scope.update({name: found for name, found in inner.items() if name not in self._scope})
         return self._exchange.outcome()
 
     async def _ahead_of(self, work: Awaitable[None]) -> None:
@@ -172,11 +182,17 @@ def _inner(scope: Connection, request_id: str) -> Connection:
     No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
     may not take them.  No extensions by which bytes are sent other than as body messages.
     """
-    headers = [pair for pair in scope["headers"] if pair[0] not in (b"accept-encoding", b"x-request-id")]
+    headers = [
+        pair for pair in scope["headers"] if pair[0] != b"accept-encoding" and pair[0] != b"x-request-id"
+    ]
     headers.append((b"x-request-id", request_id.encode()))
-    offered: dict[str, object] = scope.get("extensions") or {}
-    extensions = {name: offer for name, offer in offered.items() if not name.startswith("http.response.")}
-    return {**scope, "headers": headers, "extensions": extensions, "retrysafe": True}
+    inner = {**scope, "headers": headers, "retrysafe": True}
+    offered: dict[str, object] | None = scope.get("extensions")
+    if offered:
+        inner["extensions"] = {
+            name: offer for name, offer in offered.items() if not name.startswith("http.response.")
+        }
+    return inner
 
 
 async def send_whole(send: Send, response: Response, *, more: bool = False) -> None:

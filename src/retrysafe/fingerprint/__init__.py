@@ -18,6 +18,7 @@ request for a retry.
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Literal, cast
@@ -53,15 +54,25 @@ def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
     if kind is None:
         return VERSION + sha256(framed("none", request.method, request.path)).digest()
     content_type = request.header(b"content-type") or b""
-    media_type = content_type.partition(b";")[0].strip(b" \t").lower().decode("latin-1")
-    query = request.query.decode("latin-1")
+    media_type = _media_type(content_type)
     encoding, pieces = _encode(kind, request, body, content_type, media_type)
     # The encoding's name comes first, so that no two encodings meet; the body comes last, so that
     # it can be hashed as it is read, without knowing its length.
-    hashed = sha256(framed(encoding, request.method, request.path, query, media_type))
+    hashed = sha256(_head(encoding, request.method, request.path, request.query, media_type))
     for piece in pieces:
         hashed.update(piece)
     return VERSION + hashed.digest()
+
+
+# Most requests of a service are of a few kinds, and go to a few routes.
+@lru_cache(maxsize=256)
+def _media_type(content_type: bytes) -> str:
+    return content_type.partition(b";")[0].strip(b" \t").lower().decode("latin-1")
+
+
+@lru_cache(maxsize=1024)
+def _head(encoding: str, method: str, path: str, query: bytes, media_type: str) -> bytes:
+    return framed(encoding, method, path, query.decode("latin-1"), media_type)
 
 
 def same(one: bytes, other: bytes) -> bool:

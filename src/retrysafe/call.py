@@ -1,0 +1,19 @@
+"""All that a flow needs to know about one guarded call, and all that its decisions may depend on."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retrysafe.attempt import DEFAULT_SECRET
+from retrysafe.model import Claim, Response
+from retrysafe.policy import Policy, RequestRules
+from retrysafe.problems import Problem
+
+
+class Call(NamedTuple):
+    claim: Claim
+    policy: Policy
+    rules: RequestRules
+    describe: Callable[[Problem], Response]
+    """Renders a problem that is to be kept as the answer."""
+    draining: Callable[[], bool] = lambda: False
+    secret: bytes = DEFAULT_SECRET
