@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ uvicorn.run(app, port=int(port), log_level="error", access_log=False)
 
 
 @contextmanager
-def server(store: str, folder: str) -> Iterator[int]:
+def server(store: str, folder: str) -> Generator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

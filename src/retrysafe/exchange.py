@@ -32,6 +32,7 @@ class Exchange:
     __slots__ = (
         "_call",
         "_complete_at",
+        "_expected",
         "_fields",
         "_held",
         "_size",
@@ -58,6 +59,7 @@ class Exchange:
         self._call: Call | None = None
         self._held: list[bytes] = []
         self._size = 0
+        self._expected: int | None = None
         self._complete_at: float | None = None
 
     def _known_id(self, name: bytes) -> str | None:
@@ -106,23 +108,33 @@ class Exchange:
 
     def start(self, status: int, sent: Sequence[Header]) -> None:
         self.head = Response(int(status), tuple([(name.lower(), value) for name, value in sent]))
+        length = headers.find(self.head.headers, b"content-length")
+        self._expected = int(length) if length is not None and length.isdigit() else None
 
     def hold(self, chunk: bytes, *, last: bool) -> bool:
-        """Keep a piece of the response.  False: it will not fit, and more is to come: it has to flow."""
+        """Take a piece of the response.  True: hold it.  False: pour out what is held, it has to flow.
+
+        A client that has seen the end of an answer may ask for it again at once, so what completes the
+        answer is held until it is durable, even where everything before it has flowed.
+        """
+        self._size += len(chunk)
+        self._held.append(chunk)
         if last:
             self._complete_at = monotonic()
-        if not self.flowing:
-            self._size += len(chunk)
-            self._held.append(chunk)
-        return last or self.flowing or self._may_be_held()
+        if last or (self._expected is not None and self._size >= self._expected):
+            return True
+        return not self.flowing and self._may_be_held()
 
     def _may_be_held(self) -> bool:
         return self._size <= self.rules.request.max_response and not (
             self.head is not None and headers.is_event_stream(self.head.headers)
         )
 
-    def held(self) -> bytes:
-        return b"".join(self._held)
+    def pour(self) -> bytes:
+        """All that is held, which is then held no longer."""
+        poured = b"".join(self._held)
+        self._held.clear()
+        return poured
 
     def is_complete(self) -> bool:
         return self._complete_at is not None
@@ -137,7 +149,7 @@ class Exchange:
             return Streamed(self.head, error)
         if error is not None or self.head is None:
             return Raised(error or IncompleteResponse("the application sent no response"))
-        return Answered(Response(self.head.status, self.head.headers, self.held()))
+        return Answered(Response(self.head.status, self.head.headers, self.pour()))
 
     # --- what the client is told
 

@@ -146,13 +146,13 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
             return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
         case Raised(error):
             failure = call.describe(Problem("handler-failed", "The request failed."))
-            return Keep(_final(failure, call.rules), failure, error)
+            return Keep(Final("failed", _kept(failure)), failure, error)
         case Streamed(head, None):
-            return Keep(Final(_state(head), _head(head), omitted=True), None)
+            return Keep(Final(_state(head), _kept(head), omitted=True), None)
         case Streamed(_, error):
             # Never to be replayed as the success that its status promised.
             failure = call.describe(Problem("handler-failed", "The answer broke off."))
-            return Keep(_final(failure, call.rules), None, error)
+            return Keep(Final("failed", _kept(failure)), None, error)
         case unreachable:
             assert_never(unreachable)
 
@@ -168,16 +168,15 @@ def _state(response: Response) -> Literal["completed", "failed"]:
     return "failed" if response.status >= 500 else "completed"
 
 
-def _head(response: Response) -> Response:
-    return Response(response.status, headers.kept(response.headers))
+def _kept(response: Response, *, omitted: bool = False) -> Response:
+    return Response(response.status, headers.kept(response.headers), b"" if omitted else response.body)
 
 
 def _final(response: Response, rules: RequestRules) -> Final:
     omitted = (
         rules.no_store or len(response.body) > rules.max_response or headers.is_event_stream(response.headers)
     )
-    body = b"" if omitted else response.body
-    return Final(_state(response), Response(response.status, headers.kept(response.headers), body), omitted)
+    return Final(_state(response), _kept(response, omitted=omitted), omitted)
 
 
 _DRAINING = Problem("draining", "This server is shutting down.")
@@ -346,7 +345,7 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
 
 def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
     """An answer is too large to hold: how its bytes may leave.  `None`: not at all, we were overtaken."""
-    kept = yield from keep(call, Checkpoint(call.claim, _head(head)))
+    kept = yield from keep(call, Checkpoint(call.claim, _kept(head)))
     if kept is False:
         return None
     attempt.checkpointed = True

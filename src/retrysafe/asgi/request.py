@@ -49,6 +49,8 @@ class GuardedRequest:
             await send_whole(self._send, response)
         if answer.error is not None:
             raise answer.error
+        if self._flows.is_set():
+            await _send_body(self._send, self._exchange.pour())
 
     async def _once(self, claim: Claim) -> Answer:
         answer: Answer | None = None
@@ -151,17 +153,20 @@ class GuardedRequest:
         elif message["type"] == "http.response.body" and not exchange.is_complete():
             last = not message.get("more_body", False)
             if not exchange.hold(message.get("body", b""), last=last):
-                await self._let_flow()
-            elif self._flows.is_set():
-                await self._send(message)
-            if last and self._complete is not None:
+                await self._pour()
+            elif last and self._complete is not None:
                 self._complete.set()
 
-    async def _let_flow(self) -> None:
-        head = await drive_async(self._exchange.let_flow(self._attempt), self._engine, self)
-        if head is not None:
-            self._flows.set()
-            await send_whole(self._send, head._replace(body=self._exchange.held()), more=True)
+    async def _pour(self) -> None:
+        exchange = self._exchange
+        if not exchange.flowing:
+            head = await drive_async(exchange.let_flow(self._attempt), self._engine, self)
+            if head is not None:
+                self._flows.set()
+                await _send_head(self._send, head)
+        body = exchange.pour()
+        if self._flows.is_set():
+            await _send_body(self._send, body, more=True)
 
 
 def translate(scope: Connection) -> Request:
@@ -195,9 +200,17 @@ def _inner(scope: Connection, request_id: str) -> Connection:
     return inner
 
 
-async def send_whole(send: Send, response: Response, *, more: bool = False) -> None:
-    await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
-    await send({"type": "http.response.body", "body": response.body, "more_body": more})
+async def send_whole(send: Send, response: Response) -> None:
+    await _send_head(send, response)
+    await _send_body(send, response.body)
+
+
+async def _send_head(send: Send, head: Response) -> None:
+    await send({"type": "http.response.start", "status": head.status, "headers": list(head.headers)})
+
+
+async def _send_body(send: Send, body: bytes, *, more: bool = False) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
