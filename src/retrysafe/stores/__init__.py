@@ -1,0 +1,69 @@
+"""Where records live: `open(url)` picks a store by its address.
+
+    memory:                     this process only, for tests
+    sqlite:///keys.db           a file, relative to the working directory
+    sqlite:////var/lib/keys.db  a file, absolute (SQLAlchemy's convention: the fourth slash is the path's)
+
+Opening touches neither disk nor network: the first operation does, in the process that makes it.  A
+store of your own need not pass here; anything that keeps `contract.Store` is one.
+"""
+
+from retrysafe.errors import ConfigurationError
+from retrysafe.stores.contract import AsyncStore, Renewer, Store
+
+__all__ = ["AsyncStore", "Renewer", "Store", "open"]
+
+_SUPPORTED = "memory:, sqlite:///relative.db and sqlite:////absolute.db"
+_PLANNED = frozenset({"postgresql", "postgres", "mysql", "mariadb", "redis", "rediss", "valkey"})
+
+
+def open(url: str, *, deadline: float = 2.0) -> Store:
+    """Give the store that `url` names; none of its operations waits longer than `deadline` seconds.
+
+    Two seconds: longer than any healthy disk needs, shorter than a client's patience.
+    """
+    scheme, colon, rest = url.partition(":")
+    match scheme:
+        case _ if not colon:
+            # The text itself may be a misplaced secret, so it is not repeated.
+            raise ConfigurationError(f"a store's address begins with a scheme: {_SUPPORTED}")
+        case "memory":
+            return _memory(rest)
+        case "sqlite":
+            return _sqlite(rest, deadline)
+        case _ if scheme.partition("+")[0] in _PLANNED:
+            raise ConfigurationError(
+                f"stores of the kind {scheme}: are not available in this release; there are {_SUPPORTED}"
+            )
+        case _:
+            raise ConfigurationError(f"no store has the scheme {scheme}:; there are {_SUPPORTED}")
+
+
+def _memory(rest: str) -> Store:
+    if rest.strip("/"):
+        raise ConfigurationError("a memory store has no name: write memory:")
+    from retrysafe.stores.memory import MemoryStore
+
+    return MemoryStore()
+
+
+def _sqlite(rest: str, deadline: float) -> Store:
+    if rest.strip("/") in ("", ":memory:"):
+        raise ConfigurationError(
+            "an SQLite database in memory belongs to one connection and cannot be shared by threads or "
+            "processes: write memory: for a store in memory, or sqlite:///keys.db for a file"
+        )
+    path = rest.removeprefix("///")
+    if path == rest:
+        raise ConfigurationError(
+            "an SQLite address has three slashes and a path: sqlite:///relative.db or sqlite:////absolute.db"
+        )
+    if "?" in path:
+        raise ConfigurationError(
+            "an SQLite address takes no ?options: pass them as keywords, "
+            "as in open('sqlite:///keys.db', deadline=2.0)"
+        )
+    # Here and not above: people who use another store need not load sqlite3.
+    from retrysafe.stores.sql.sqlite import SQLiteStore
+
+    return SQLiteStore(path, deadline=deadline)

@@ -1,0 +1,256 @@
+"""Records in this process's memory, for tests and for programs of one process.
+
+A full citizen of the store suite: threads and coroutines share it, and each method is one step under one
+lock.  Nothing survives the process, and a fork leaves parent and child with records of their own.
+
+What is kept is a `_Row`, which is cheap to change; a `Record` is made only for those who ask to see one.
+"""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import islice
+from threading import Lock
+
+from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Reserved, Response, State
+
+_log = logging.getLogger("retrysafe.store")
+
+_SWEPT = 16
+"""Expired rows removed by one new claim at most.  It looks at the oldest and goes on for as long as it
+finds expired ones, so the dead are never more than the living, and no claim pays for a whole burst."""
+
+_FRESH = Reserved(1)
+_EPOCH = time.time() - time.monotonic()
+
+
+def _steady() -> float:
+    """Seconds since the epoch that never jump: a stepped wall clock must not end anybody's lease."""
+    return _EPOCH + time.monotonic()
+
+
+class _Row:
+    """One key: the claim that holds it, and what has changed since."""
+
+    __slots__ = (
+        "attempt",
+        "checkpointed",
+        "claim",
+        "completed_at",
+        "created_at",
+        "expires_at",
+        "first",
+        "held_until",
+        "lease_until",
+        "omitted",
+        "response",
+        "state",
+        "updated_at",
+    )
+
+    def __init__(self, claim: Claim, now: float) -> None:
+        self.first = claim
+        self.created_at = now
+        self.expires_at = now + claim.retention
+        self.attempt = 0
+        self.begin(claim, now)
+
+    def begin(self, claim: Claim, now: float) -> None:
+        """Start an attempt.  Creation, expiry and the first claim's request id stay as they are."""
+        self.claim = claim
+        self.state: State = "in_progress"
+        self.attempt += 1
+        self.lease_until: float | None = now + claim.lease
+        self.held_until = now + claim.hold
+        self.updated_at = now
+        self.completed_at: float | None = None
+        self.checkpointed = False
+        self.response: Response | None = None
+        self.omitted = False
+
+    def lapsed(self, now: float) -> bool:
+        """The lease has ended.  A missing one counts as alive for as long as the record."""
+        return (self.expires_at if self.lease_until is None else self.lease_until) <= now
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at <= now and (
+            self.state != "in_progress" or (self.held_until <= now and self.lapsed(now))
+        )
+
+    def running(self, token: bytes) -> bool:
+        """The fence: in progress, and under this very token."""
+        return self.claim.token == token and self.state == "in_progress"
+
+    def record(self) -> Record:
+        claim, first = self.claim, self.first
+        return Record(
+            id=claim.id,
+            token=claim.token,
+            fingerprint=claim.fingerprint,
+            state=self.state,
+            mode=claim.mode,
+            attempt=self.attempt,
+            lease_until=self.lease_until,
+            checkpointed=self.checkpointed,
+            door=first.door,
+            scope=first.scope,
+            key=first.key,
+            action=first.action,
+            target=first.target,
+            request_id=first.request_id,
+            correlation_id=first.correlation_id,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            completed_at=self.completed_at,
+            expires_at=self.expires_at,
+            held_until=self.held_until,
+            response=self.response,
+            omitted=self.omitted,
+        )
+
+
+class MemoryStore:
+    """Keeps records in a dictionary."""
+
+    def __init__(self, clock: Callable[[], float] = _steady) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        # Ordered, because the sweep goes round: whoever was looked at goes to the end of the queue.
+        self._rows: OrderedDict[bytes, _Row] = OrderedDict()
+        self.aio = AsyncMemoryStore(self)
+
+    def reserve(self, claim: Claim) -> Reservation:
+        with self._lock:
+            now = self._clock()
+            row = self._rows.get(claim.id)
+            if row is None or row.expired(now):
+                self._sweep(now)
+                self._rows[claim.id] = _Row(claim, now)
+                return _FRESH
+            if row.running(claim.token):
+                return Reserved(row.attempt)
+            return Found(row.record(), now)
+
+    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+        with self._lock:
+            now = self._clock()
+            row = self._rows.get(claim.id)
+            if row is not None and not row.expired(now) and row.claim.token == previous:
+                abandoned = row.state == "in_progress" and not row.checkpointed and row.lapsed(now)
+                if row.state == "failed" or abandoned:
+                    row.begin(claim, now)
+                    return Reserved(row.attempt)
+        return self.reserve(claim)
+
+    def look(self, id: bytes) -> Found | None:
+        with self._lock:
+            now = self._clock()
+            row = self._rows.get(id)
+            return None if row is None or row.expired(now) else Found(row.record(), now)
+
+    def checkpoint(self, claim: Claim, head: Response) -> bool:
+        with self._lock:
+            row = self._rows.get(claim.id)
+            if row is None or not row.running(claim.token):
+                return False
+            row.checkpointed = True
+            row.response = Response(head.status, head.headers)
+            row.updated_at = self._clock()
+            return True
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        with self._lock:
+            row = self._rows.get(claim.id)
+            if row is None or row.claim.token != claim.token:
+                return False
+            if row.state != "in_progress":
+                return (row.state, row.response, row.omitted) == final
+            now = self._clock()
+            row.state, row.response, row.omitted = final
+            row.updated_at = row.completed_at = now
+            if row.expires_at <= now:
+                row.expires_at = now + claim.retention
+            return True
+
+    def release(self, claim: Claim) -> None:
+        with self._lock:
+            row = self._rows.get(claim.id)
+            if row is not None and row.running(claim.token):
+                del self._rows[claim.id]
+
+    def purge(self, limit: int = 500) -> Purged:
+        with self._lock:
+            now = self._clock()
+            expired = (row for row in self._rows.values() if row.expired(now))
+            return self._remove(list(islice(expired, limit)))
+
+    def open_keeper(self) -> "MemoryRenewer":
+        return MemoryRenewer(self)
+
+    def close(self) -> None:
+        """Nothing to give back; the records stay, as they would in a file."""
+
+    def renew(self, claims: Sequence[Claim]) -> list[bool]:
+        with self._lock:
+            return [self._renew(claim) for claim in claims]
+
+    def _renew(self, claim: Claim) -> bool:
+        row = self._rows.get(claim.id)
+        if row is None or row.claim.token != claim.token:
+            return False
+        if row.state == "in_progress":
+            row.lease_until = self._clock() + claim.lease
+        return True
+
+    def _sweep(self, now: float) -> None:
+        rows = self._rows
+        for _ in range(min(_SWEPT, len(rows))):
+            oldest = next(iter(rows.values()))
+            if not oldest.expired(now):
+                rows.move_to_end(oldest.claim.id)
+                return
+            for record in self._remove([oldest]).unresolved:
+                _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
+
+    def _remove(self, expired: Sequence[_Row]) -> Purged:
+        for row in expired:
+            del self._rows[row.claim.id]
+        unresolved = (row.record() for row in expired if row.state == "in_progress")
+        return Purged(len(expired), tuple(unresolved))
+
+
+class AsyncMemoryStore:
+    """The same for coroutines: a dictionary makes nobody wait, so each simply does it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def reserve(self, claim: Claim) -> Reservation:
+        return self._store.reserve(claim)
+
+    async def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+        return self._store.take_over(claim, previous)
+
+    async def look(self, id: bytes) -> Found | None:
+        return self._store.look(id)
+
+    async def checkpoint(self, claim: Claim, head: Response) -> bool:
+        return self._store.checkpoint(claim, head)
+
+    async def finish(self, claim: Claim, final: Final) -> bool:
+        return self._store.finish(claim, final)
+
+    async def release(self, claim: Claim) -> None:
+        self._store.release(claim)
+
+
+class MemoryRenewer:
+    """The lease keeper's end."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.renew = store.renew
+        self.release = store.release
+
+    def close(self) -> None:
+        """Nothing was opened."""

@@ -1,0 +1,10 @@
+"""Stores in SQL databases: statements, and what executes them.
+
+- `statements.py` loads a dialect's `.sql` files, the only place where SQL is written.
+- `operations.py` says which statements make up an operation, in which order; once for all of them.
+- `codec.py` turns rows into records and refuses those that make no sense.
+- A folder per dialect has its statements, and beside them what executes them.
+
+A new driver is an executor: something that runs a named statement and gives its rows.  It is never a
+second set of statements, nor a second set of operations.
+"""

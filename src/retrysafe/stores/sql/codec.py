@@ -1,0 +1,188 @@
+"""Between records and rows: what is written can be read by operators, what is read is not trusted.
+
+Headers are JSON text, an array of `[name, value]` pairs, as Latin-1 because field values are octets
+(RFC 9110 section 5.5).  The scope is JSON text too.  Identity, token, fingerprint and body are bytes.
+
+Whatever makes no sense in a row, and every row of a version that this release does not know, is an
+`UnreadableRecord`.  Its message names the column and the first digits of the id, never a value.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from json import JSONEncoder, loads
+from typing import Any, cast, get_args
+
+from retrysafe.errors import UnreadableRecord
+from retrysafe.model import Claim, Door, Final, Headers, Mode, Parts, Record, Response, State
+
+VERSION = 1
+"""Of the meaning of a row, and written in each: a release reads only what it knows."""
+
+_NULL = type(None)
+
+# The columns of `columns.sql`, in its order, then those of the response; and what each may hold.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "version": (int,),
+    "id": (bytes,),
+    "token": (bytes,),
+    "fingerprint": (bytes,),
+    "state": (str,),
+    "mode": (str,),
+    "attempt": (int,),
+    "lease_until": (float, _NULL),
+    "checkpointed": (int,),
+    "door": (str,),
+    "scope": (str,),
+    "key": (str, _NULL),
+    "action": (str,),
+    "target": (str,),
+    "request_id": (str,),
+    "correlation_id": (str, _NULL),
+    "created_at": (float,),
+    "updated_at": (float,),
+    "completed_at": (float, _NULL),
+    "expires_at": (float,),
+    "held_until": (float,),
+    "status": (int, _NULL),
+    "headers": (str, _NULL),
+    "body": (bytes, _NULL),
+    "omitted": (int,),
+}
+
+_WORDS: dict[str, tuple[object, ...]] = {
+    "state": get_args(State),
+    "mode": get_args(Mode),
+    "door": get_args(Door),
+    "checkpointed": (0, 1),
+    "omitted": (0, 1),
+}
+
+# RFC 9110: a name is a token (section 5.6.2); CR, LF and NUL are invalid and dangerous in a value (5.5).
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_FORBIDDEN = re.compile(r"[\r\n\0]")
+
+_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def bid(claim: Claim) -> dict[str, object]:
+    """The arguments of `reserve` and `take_over`."""
+    return {
+        "id": claim.id,
+        "token": claim.token,
+        "fingerprint": claim.fingerprint,
+        "mode": claim.mode,
+        "lease": claim.lease,
+        "retention": claim.retention,
+        "hold": claim.hold,
+        "door": claim.door,
+        "scope": _storable(_json(claim.scope)),
+        "key": claim.key and _storable(claim.key),
+        "action": _storable(claim.action),
+        "target": _storable(claim.target),
+        "request_id": _storable(claim.request_id),
+        "correlation_id": claim.correlation_id and _storable(claim.correlation_id),
+    }
+
+
+def fence(claim: Claim) -> dict[str, object]:
+    """What every later write is conditional on."""
+    return {"id": claim.id, "token": claim.token}
+
+
+def head(response: Response) -> dict[str, object]:
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
+    return {"status": response.status, "headers": _json(pairs)}
+
+
+def outcome(final: Final) -> dict[str, object]:
+    """The arguments of the statements that finish."""
+    arguments = head(final.response)
+    arguments["state"] = final.state
+    arguments["body"] = final.response.body
+    arguments["omitted"] = int(final.omitted)
+    return arguments
+
+
+def decode(row: Sequence[object]) -> Record:
+    """The record of a row: the columns of `columns.sql`, then those of the response."""
+    columns: dict[str, Any] = dict(zip(_TYPES, row, strict=True))
+    try:
+        if columns.pop("version") != VERSION:
+            raise ValueError(f"version is not {VERSION}, the one that this release reads")
+        _check_types(tuple(map(type, row)))
+        _check_values(columns)
+        answer = columns.pop("status"), columns.pop("headers"), columns.pop("body")
+        answered = columns["checkpointed"] or columns["state"] != "in_progress"
+        columns["response"] = _response(*answer) if answered else None
+        columns["scope"] = _pairs("scope", columns["scope"])
+        columns["checkpointed"] = columns["checkpointed"] == 1
+        columns["omitted"] = columns["omitted"] == 1
+        return Record(**columns)
+    except ValueError as damage:
+        id = columns["id"]
+        name = id.hex()[:8] if isinstance(id, bytes) else "without an id"
+        raise UnreadableRecord(
+            f"record {name}: {damage}. It is left as it is, and its key answers nothing until it has "
+            "expired or an operator has removed it"
+        ) from None
+
+
+@lru_cache(maxsize=64)
+def _check_types(types: tuple[type, ...]) -> None:
+    """Each column holds what it may.  Rows come in few combinations of types, and each is looked at once."""
+    for (column, allowed), found in zip(_TYPES.items(), types, strict=True):
+        if found not in allowed:
+            raise ValueError(f"{column} is not {' or '.join(kind.__name__ for kind in allowed)}")
+
+
+def _check_values(columns: Mapping[str, object]) -> None:
+    for column, known in _WORDS.items():
+        if columns[column] not in known:
+            raise ValueError(f"{column} is not one of {', '.join(map(str, known))}")
+    if cast(int, columns["attempt"]) < 1:
+        raise ValueError("attempt is counted from 1")
+
+
+def _response(status: int | None, headers: str | None, body: bytes | None) -> Response:
+    if status is None or not 100 <= status <= 599:
+        raise ValueError("status is not one of HTTP")
+    if headers is None:
+        raise ValueError("headers is missing")
+    return Response(status, _headers(headers), body or b"")
+
+
+def _headers(text: str) -> Headers:
+    pairs = _pairs("headers", text)
+    for name, value in pairs:
+        if not _NAME.fullmatch(name) or _FORBIDDEN.search(value):
+            raise ValueError("headers has a name or a value that may not be sent")
+    try:
+        return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
+    except UnicodeEncodeError:
+        raise ValueError("headers has characters outside of Latin-1") from None
+
+
+def _pairs(column: str, text: str) -> Parts:
+    try:
+        pairs: object = loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{column} is not JSON text") from None
+    if type(pairs) is not list or not all(map(_is_pair, cast(list[object], pairs))):
+        raise ValueError(f"{column} is not a JSON array of pairs of texts")
+    return tuple((name, value) for name, value in cast(list[list[str]], pairs))
+
+
+def _is_pair(value: object) -> bool:
+    if type(value) is not list:
+        return False
+    texts = cast(list[object], value)
+    return len(texts) == 2 and type(texts[0]) is str and type(texts[1]) is str
+
+
+def _storable(text: str) -> str:
+    """Text that UTF-8 can carry: a lone surrogate, as WSGI may hand in, becomes its escape.
+
+    These columns are for people and identity is a digest, so nothing is confused by it.
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

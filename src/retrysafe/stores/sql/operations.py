@@ -1,0 +1,116 @@
+"""The store's operations, each as the statements it is made of.
+
+An operation is a generator: it yields the name of a statement and its arguments, receives the rows, and
+returns the answer.  It is written once; executors of every driver run it with `run`, or a coroutine of the
+same six lines, and bring the atomicity: all steps of an operation happen in one transaction.
+
+Two rules keep executors simple.  An operation changes the database with **one** statement at most, so one
+that fails has changed nothing and needs no savepoint.  And the time is the executor's: it adds `now`, the
+store's clock, to the arguments, or its statements ask the server.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar, cast
+
+from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Reserved, Response
+from retrysafe.stores.sql import codec
+
+T = TypeVar("T")
+
+Arguments = dict[str, object]
+Row = Sequence[object]
+Step = tuple[str, Arguments]
+Operation = Generator[Step, Sequence[Row], T]
+
+_log = logging.getLogger("retrysafe.store")
+
+_ROUNDS = 3
+"""How often `reserve` looks again when a record that stood in its way is gone a moment later.  Once is what
+a database needs in which the loser of two inserts is told nothing; three times in a row is trouble."""
+
+
+def run(operation: Operation[T], execute: Callable[[str, Arguments], Sequence[Row]]) -> T:
+    """Drive an operation to its answer."""
+    try:
+        name, arguments = next(operation)
+        while True:
+            name, arguments = operation.send(execute(name, arguments))
+    except StopIteration as answer:
+        result: T = answer.value
+        return result
+
+
+def reserve(claim: Claim) -> Operation[Reservation]:
+    for _ in range(_ROUNDS):
+        if (yield "reserve", codec.bid(claim)):
+            return Reserved(1)
+        if (found := (yield from glance(claim))) is not None:
+            return found
+    raise StoreUnavailable("a record that stood in the way of a claim vanished again and again")
+
+
+def glance(claim: Claim) -> Operation[Reservation | None]:
+    """What a claim can know without writing: its own earlier success, or who was there before it."""
+    found = yield from look(claim.id)
+    if found is not None:
+        record = found.record
+        if record.token == claim.token and record.state == "in_progress":
+            return Reserved(record.attempt)
+    return found
+
+
+def take_over(claim: Claim, previous: bytes) -> Operation[Reservation]:
+    rows = yield "take_over", {**codec.bid(claim), "previous": previous}
+    if rows:
+        return Reserved(cast(int, rows[0][0]))
+    return (yield from reserve(claim))
+
+
+def look(id: bytes) -> Operation[Found | None]:
+    rows = yield "look", {"id": id}
+    if not rows:
+        return None
+    *columns, now = rows[0]
+    return Found(codec.decode(columns), cast(float, now))
+
+
+def checkpoint(claim: Claim, head: Response) -> Operation[bool]:
+    return bool((yield "checkpoint", {**codec.fence(claim), **codec.head(head)}))
+
+
+def finish(claim: Claim, final: Final) -> Operation[bool]:
+    # In time; else late, which moves the expiry and its index too; else not at all, unless this is what we
+    # said before and the acknowledgement was lost.
+    arguments = {**codec.fence(claim), **codec.outcome(final), "retention": claim.retention}
+    for statement in ("finish", "finish_late", "finished"):
+        if (yield statement, arguments):
+            return True
+    return False
+
+
+def release(claim: Claim) -> Operation[None]:
+    yield "release", codec.fence(claim)
+
+
+def renew(claim: Claim) -> Operation[bool]:
+    arguments = {**codec.fence(claim), "lease": claim.lease}
+    for statement in ("renew", "settled"):
+        if (yield statement, arguments):
+            return True
+    return False
+
+
+def purge(limit: int) -> Operation[Purged]:
+    rows = yield "purge", {"limit": limit}
+    unresolved: list[Record] = []
+    for state, *columns in rows:
+        if state != "in_progress":
+            continue
+        try:
+            unresolved.append(codec.decode(columns))
+        except UnreadableRecord as damage:
+            # It was past keeping anyway, but somebody should know that it could not be read.
+            _log.warning("an expired record was removed unread: %s", damage)
+    return Purged(len(rows), tuple(unresolved))

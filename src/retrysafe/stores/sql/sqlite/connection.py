@@ -1,0 +1,184 @@
+"""One connection of sqlite3: an executor of operations, and a translator of trouble.
+
+It opens when it is first used, and again after it was closed.  Whatever SQLite complains about leaves as
+`StoreUnavailable`; `suspect` then says whether the connection had better be opened anew.  It is used by one
+thread at a time, within a `session`, though not always by the same thread.
+"""
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.stores.sql import statements
+from retrysafe.stores.sql.operations import Arguments, Operation, Row, run
+from retrysafe.stores.sql.sqlite import forking
+from retrysafe.stores.sql.sqlite.filelock import FileLock
+
+T = TypeVar("T")
+
+Clock = Callable[[], float]
+Role = Literal["writer", "renewer", "reader"]
+
+PRAGMAS: Mapping[Role, Sequence[str]] = {
+    # A thousand pages, SQLite's own default: a log of 4 MB stays in the page cache and is read back in
+    # milliseconds after a crash, and a checkpoint's two flushes are shared by some hundred keys.  It happens
+    # within the commit that crosses the mark, and so under the file lock.
+    "writer": ("synchronous = FULL", "wal_autocheckpoint = 1000"),
+    # Others write too little to checkpoint, and must not do it outside of the lock.
+    "renewer": ("synchronous = FULL", "wal_autocheckpoint = 0"),
+    "reader": ("query_only = ON", "wal_autocheckpoint = 0"),
+}
+
+_RETRY_PAUSE = 0.005
+
+
+class Connection:
+    """A database file, for one purpose."""
+
+    def __init__(self, path: str, role: Role, clock: Clock, patience: float) -> None:
+        self.path = path
+        self.patience = patience
+        self.suspect = False
+        self.in_use = threading.Lock()
+        self._role: Role = role
+        self._clock = clock
+        self._statements = statements.load("sqlite")
+        self._sqlite: sqlite3.Connection | None = None
+        self._lock: FileLock | None = None
+        forking.watch(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._sqlite is not None
+
+    @contextlib.contextmanager
+    def session(self) -> Generator[None]:
+        """Have it open, and to oneself."""
+        with self.in_use:
+            if self._sqlite is None:
+                self._open()
+            yield
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[None]:
+        """A session in which everything is committed at the end, or nothing.
+
+        IMMEDIATE, because a transaction that only becomes a write later is refused if anybody wrote since.
+        """
+        with self.session():
+            assert self._sqlite is not None
+            assert self._lock is not None, "a reader does not write"
+            self._lock.acquire(self.patience)
+            try:
+                self.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                    self.execute("COMMIT")
+                except BaseException:
+                    self.suspect = True
+                    with contextlib.suppress(sqlite3.Error):
+                        self._sqlite.rollback()
+                    raise
+            finally:
+                self._lock.release()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._sqlite is not None and self._sqlite.in_transaction
+
+    def perform(self, operation: Operation[T]) -> T:
+        """Run an operation, by one reading of the clock."""
+        now = self._clock()
+
+        def execute(name: str, arguments: Arguments) -> Sequence[Row]:
+            arguments["now"] = now
+            return self.execute(self._statements[name], arguments)
+
+        return run(operation, execute)
+
+    def query(self, statement: str, /, **arguments: object) -> Sequence[Row]:
+        """Run a statement by its name."""
+        return self.execute(self._statements[statement], arguments)
+
+    def execute(self, sql: str, arguments: Mapping[str, object] | None = None) -> Sequence[Row]:
+        """Run a statement and fetch all its rows: one that is left half-read would pin its snapshot."""
+        assert self._sqlite is not None, "used outside of a session"
+        try:
+            return self._sqlite.execute(sql, arguments or {}).fetchall()
+        except sqlite3.Error as error:
+            if "decode to UTF-8" in str(error):
+                # Damage of one row, not of the file.  The message quotes it, so it goes no further.
+                raise UnreadableRecord("a record has text that is not UTF-8; it is left as it is") from None
+            raise self._trouble(error) from error
+
+    def close(self) -> None:
+        with self.in_use:
+            self.shut()
+
+    def shut(self) -> None:
+        """Close it for whoever has it to himself; under the lock, because the last one to go checkpoints.
+
+        If somebody else has the lock, he is writing, and then this is not the last connection.
+        """
+        if self._lock is not None:
+            self._lock.try_acquire()
+        if self._sqlite is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._sqlite.close()
+        if self._lock is not None:
+            self._lock.close()
+        self._sqlite = self._lock = None
+        self.suspect = False
+
+    def _open(self) -> None:
+        forking.check(self.path)
+        try:
+            self._sqlite = sqlite3.connect(
+                self.path, timeout=self.patience, isolation_level=None, check_same_thread=False
+            )
+            if self._role != "reader":
+                self._lock = FileLock(f"{self.path}-lock")
+            self._use_wal(self._sqlite)
+            for pragma in PRAGMAS[self._role]:
+                self._sqlite.execute(f"PRAGMA {pragma}")
+        except BaseException as error:
+            self.shut()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise self._trouble(error) from error
+            raise
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Turn the log on.  Processes that do so at the same moment are refused at once, so try again."""
+        until = time.monotonic() + self.patience
+        mode = None
+        while mode is None:
+            try:
+                [(mode,)] = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            except sqlite3.OperationalError as error:
+                if not _busy(error) or time.monotonic() >= until:
+                    raise
+                time.sleep(_RETRY_PAUSE)
+        if mode != "wal":
+            raise StoreUnavailable(
+                f"{self.path} cannot have a write-ahead log (SQLite answers {mode!r}): "
+                "put it on a local disk, into a directory that can be written to"
+            )
+
+    def _trouble(self, error: sqlite3.Error | OSError) -> StoreUnavailable:
+        if _busy(error):
+            return StoreUnavailable(
+                f"{self.path} is locked by somebody else for longer than {self.patience:g} s; "
+                "nothing was done"
+            )
+        self.suspect = True
+        return StoreUnavailable(f"{self.path}: {error}")
+
+
+def _busy(error: Exception) -> bool:
+    # The low byte is the kind of error, the rest a detail of it.
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF == sqlite3.SQLITE_BUSY

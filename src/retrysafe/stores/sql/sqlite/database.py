@@ -1,0 +1,97 @@
+"""What one process has of the database: a writer, some readers, a clock.
+
+A fork takes the writer's thread away from the child, which therefore begins with another writer; connections
+are seen to by `forking.py`.
+"""
+
+import os
+import weakref
+from typing import TypeVar
+
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.sqlite.connection import Clock
+from retrysafe.stores.sql.sqlite.hostclock import HostClock
+from retrysafe.stores.sql.sqlite.jobs import AwaitedJob, BlockingJob
+from retrysafe.stores.sql.sqlite.readers import Readers
+from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
+from retrysafe.stores.sql.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+
+class Database:
+    """Reads here and writes there, for threads and for coroutines."""
+
+    def __init__(self, path: str, deadline: float, clock: Clock | None) -> None:
+        self._path = path
+        self._deadline = deadline
+        self._clock: Clock = clock or HostClock()
+        self._readers = Readers(path, self._clock)
+        self._hire()
+        _databases.add(self)
+
+    def _hire(self) -> None:
+        self._writer = Writer(self._path, self._clock, self._deadline)
+        # A store that is dropped without being closed must not leave its thread behind.
+        self._dropped = weakref.finalize(self, _let_go, self._readers, self._writer)
+        self._dropped.atexit = False
+
+    def after_fork(self) -> None:
+        self._dropped.detach()
+        self._hire()
+
+    def write(self, operation: Operation[T] | None) -> T:
+        job = BlockingJob(operation)
+        self._writer.submit(job)
+        return job.wait(self._deadline)
+
+    async def write_async(self, operation: Operation[T] | None) -> T:
+        job = AwaitedJob(operation)
+        self._writer.submit(job)
+        return await job.wait(self._deadline)
+
+    def read(self, operation: Operation[T], otherwise: Operation[T]) -> T:
+        """Answer from a reader; should it be in trouble, the writer does what is to be done otherwise.
+
+        The very first read of a process has the writer open the database, and may take a deadline for that.
+        """
+        if not self._writer.ready:
+            self.write(None)
+        try:
+            return self._readers.perform(operation)
+        except StoreUnavailable:
+            return self.write(otherwise)
+
+    async def read_async(self, operation: Operation[T], otherwise: Operation[T]) -> T:
+        if not self._writer.ready:
+            await self.write_async(None)
+        try:
+            return self._readers.perform(operation)
+        except StoreUnavailable:
+            return await self.write_async(otherwise)
+
+    def renewer(self) -> SQLiteRenewer:
+        return SQLiteRenewer(self._path, self._clock, self._deadline)
+
+    def close(self) -> None:
+        # The writer last: the last connection to go checkpoints, and the writer does it under the lock.
+        self._readers.close()
+        self._writer.close()
+
+
+def _let_go(readers: Readers, writer: Writer) -> None:
+    readers.close()
+    writer.dismiss()
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _after_in_child() -> None:
+    for database in list(_databases):
+        database.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_in_child)

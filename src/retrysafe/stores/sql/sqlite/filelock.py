@@ -1,0 +1,90 @@
+"""A lock beside the database, held by whoever writes or checkpoints.
+
+SQLite before 3.51.3 can lose commits when one connection starts the write-ahead log over while another copies
+it into the database ("the WAL-reset bug").  SQLite's own write lock does not cover both, so each writer takes
+this one first and keeps it until its commit, and the checkpoint that a commit may set off, are over.  Writers
+exclude each other anyway; all this adds is that they also wait for checkpoints.
+
+And it is the better queue: SQLite tries for its lock at growing intervals, up to 100 ms, so that whoever has
+waited long waits longer; here everybody tries equally often.
+
+It is an `flock` and dies with its process.  Where there is none (Windows), nothing is locked; use SQLite
+3.51.3 or later there.
+"""
+
+import os
+import sys
+import time
+import weakref
+
+from retrysafe.errors import StoreUnavailable
+
+if sys.platform != "win32":
+    import fcntl
+
+    def _try(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _free(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+else:
+
+    def _try(_fd: int) -> bool:
+        return True
+
+    def _free(_fd: int) -> None:
+        pass
+
+
+_PAUSE = 0.0005
+"""Seconds between two tries: about as long as a commit takes.  To wait in the kernel would be fairer still,
+but could not be bounded, should the holder be frozen."""
+
+
+class FileLock:
+    """One holder's end of the lock."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        _open.add(self)
+
+    def acquire(self, patience: float) -> None:
+        until = time.monotonic() + patience
+        while not self.try_acquire():
+            if time.monotonic() >= until:
+                raise StoreUnavailable(
+                    f"another process has been writing for longer than {patience:g} s; nothing was done"
+                )
+            time.sleep(_PAUSE)
+
+    def try_acquire(self) -> bool:
+        return _try(self._fd)
+
+    def release(self) -> None:
+        _free(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+_open: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _drop_inherited() -> None:
+    """A child shares the parent's lock, and would keep it alive if the parent died holding it.
+
+    Closing the child's descriptor does not free the lock while the parent has its own.
+    """
+    for lock in list(_open):
+        lock.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drop_inherited)

@@ -1,0 +1,59 @@
+"""Connections that read in the caller's own thread, past any lock.
+
+In WAL mode a reader waits for nobody and nobody waits for it, so a replay needs no other thread and goes on
+while some process sits on the write lock.  For the same reason a coroutine reads right on its event loop:
+it is one lookup by primary key in pages that are mostly cached, and quicker than to hand it to a thread.
+
+There are as many connections as reads have ever happened at once, and mostly that is one.
+"""
+
+from typing import TypeVar
+
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.sqlite.connection import Clock, Connection
+
+T = TypeVar("T")
+
+_PATIENCE = 0.02
+"""Seconds.  A reader has to wait only while another process recovers the log after a crash, or closes the
+file as the last one; then it is better to let the writer ask than to hold up an event loop."""
+
+_KEPT = 8
+"""Idle connections: more than eight reads at once are rare, and each costs three file descriptors."""
+
+
+class Readers:
+    """A stack of idle connections.  Taking and giving back are atomic, as `list.pop` and `append` are."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._idle: list[Connection] = []
+
+    def perform(self, operation: Operation[T]) -> T:
+        connection = self._take()
+        try:
+            with connection.session():
+                return connection.perform(operation)
+        except StoreUnavailable:
+            connection.suspect = True
+            raise
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        while self._idle:
+            self._take().close()
+
+    def _take(self) -> Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Connection(self._path, "reader", self._clock, _PATIENCE)
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.suspect or len(self._idle) >= _KEPT:
+            connection.close()
+        else:
+            self._idle.append(connection)

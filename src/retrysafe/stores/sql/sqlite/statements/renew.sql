@@ -1,0 +1,8 @@
+-- Prolong the lease of a running record, ended or not: whoever was not overtaken may go on.
+-- Arguments: id, token, lease, now
+-- Columns: 1; no row when fenced, or finished
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records SET lease_until = :now + :lease
+WHERE id = :id AND token = :token AND state = 'in_progress'
+RETURNING 1

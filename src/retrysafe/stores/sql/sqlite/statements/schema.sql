@@ -1,0 +1,44 @@
+-- The tables, version 1.  Run once, inside the transaction that found them missing, so that processes which
+-- open a new file at the same moment make them once.
+--
+-- A rowid table: bodies may be large, and a tree of 32-byte keys with bodies in its leaves would be slow.
+-- One secondary index, on the expiry: finishing in time never touches it.
+-- No CHECK constraints: a row that a newer release wrote is refused when it is read, not when it is written.
+
+CREATE TABLE retrysafe_records (
+    id             BLOB PRIMARY KEY NOT NULL,  -- SHA-256 of door, scope and key
+    version        INTEGER NOT NULL,           -- of the meaning of this row
+    token          BLOB NOT NULL,              -- of the attempt that holds the key: the fence
+    fingerprint    BLOB NOT NULL,
+    state          TEXT NOT NULL,              -- in_progress, completed, failed
+    mode           TEXT NOT NULL,              -- lease, tx
+    attempt        INTEGER NOT NULL,           -- from 1
+    lease_until    REAL,                       -- NULL: lost, and counts as alive until expires_at
+    checkpointed   INTEGER NOT NULL,           -- 1: bytes of the answer have left
+    door           TEXT NOT NULL,              -- request, callback, operation
+    scope          TEXT NOT NULL,              -- JSON: [["tenant","7"],["user","42"]]
+    key            TEXT,                       -- NULL: only its digest may be kept
+    action         TEXT NOT NULL,              -- method, or action of an operation
+    target         TEXT NOT NULL,              -- path, or target of an operation
+    request_id     TEXT NOT NULL,              -- of the first attempt
+    correlation_id TEXT,
+    created_at     REAL NOT NULL,              -- seconds since the epoch, by the store's clock; all of them
+    updated_at     REAL NOT NULL,
+    completed_at   REAL,
+    expires_at     REAL NOT NULL,
+    held_until     REAL NOT NULL,              -- an abandoned attempt blocks its key until then
+    status         INTEGER,
+    headers        TEXT,                       -- JSON: [["content-type","text/plain"]]
+    body           BLOB,
+    omitted        INTEGER NOT NULL            -- 1: status and headers stand for an answer not kept
+);
+
+CREATE INDEX retrysafe_records_expires_at ON retrysafe_records (expires_at);
+
+-- schema: version of these tables.  boot, offset, high_water: the host's clock, see hostclock.py.
+CREATE TABLE retrysafe_meta (
+    name  TEXT PRIMARY KEY NOT NULL,
+    value NOT NULL
+);
+
+INSERT INTO retrysafe_meta (name, value) VALUES ('schema', 1);

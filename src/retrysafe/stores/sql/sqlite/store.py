@@ -1,0 +1,101 @@
+"""The SQLite store as the contract wants it: named methods, once blocking and once for coroutines.
+
+Claims look before they write.  One that finds something is mostly a replay, and a reader answers it without
+the writer; one that finds nothing is decided by the writer alone, in its transaction.
+"""
+
+import os
+import sqlite3
+
+from retrysafe.errors import ConfigurationError
+from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.sqlite.connection import Clock
+from retrysafe.stores.sql.sqlite.database import Database
+from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
+
+_OLDEST = (3, 35, 0)
+"""The first SQLite with RETURNING, which makes an operation one statement."""
+
+_SLICE = 200
+"""Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
+
+
+class SQLiteStore:
+    """Records in an SQLite file."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, deadline: float = 2.0, clock: Clock | None = None
+    ) -> None:
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise ConfigurationError(
+                f"this Python has SQLite {sqlite3.sqlite_version}, and the store needs 3.35 or later: "
+                "use a Python that is linked with a newer one"
+            )
+        if not deadline > 0:
+            raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+        # Absolute, because the file is opened later, and perhaps after a change of directory.
+        self._database = Database(os.path.abspath(path), deadline, clock)
+        self.aio = AsyncSQLiteStore(self._database)
+
+    def reserve(self, claim: Claim) -> Reservation:
+        found = self._database.read(operations.glance(claim), operations.reserve(claim))
+        return self._database.write(operations.reserve(claim)) if found is None else found
+
+    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+        return self._database.write(operations.take_over(claim, previous))
+
+    def look(self, id: bytes) -> Found | None:
+        return self._database.read(operations.look(id), operations.look(id))
+
+    def checkpoint(self, claim: Claim, head: Response) -> bool:
+        return self._database.write(operations.checkpoint(claim, head))
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        return self._database.write(operations.finish(claim, final))
+
+    def release(self, claim: Claim) -> None:
+        self._database.write(operations.release(claim))
+
+    def purge(self, limit: int = 500) -> Purged:
+        removed, unresolved = 0, list[Record]()
+        while removed < limit:
+            wanted = min(_SLICE, limit - removed)
+            purged = self._database.write(operations.purge(wanted))
+            removed += purged.records
+            unresolved += purged.unresolved
+            if purged.records < wanted:
+                break
+        return Purged(removed, tuple(unresolved))
+
+    def open_keeper(self) -> SQLiteRenewer:
+        return self._database.renewer()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class AsyncSQLiteStore:
+    """The same for coroutines."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reserve(self, claim: Claim) -> Reservation:
+        found = await self._database.read_async(operations.glance(claim), operations.reserve(claim))
+        return await self._database.write_async(operations.reserve(claim)) if found is None else found
+
+    async def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+        return await self._database.write_async(operations.take_over(claim, previous))
+
+    async def look(self, id: bytes) -> Found | None:
+        return await self._database.read_async(operations.look(id), operations.look(id))
+
+    async def checkpoint(self, claim: Claim, head: Response) -> bool:
+        return await self._database.write_async(operations.checkpoint(claim, head))
+
+    async def finish(self, claim: Claim, final: Final) -> bool:
+        return await self._database.write_async(operations.finish(claim, final))
+
+    async def release(self, claim: Claim) -> None:
+        await self._database.write_async(operations.release(claim))
