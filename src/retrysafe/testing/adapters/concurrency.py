@@ -1,0 +1,152 @@
+"""Concurrency: what a duplicate gets while the first one is still running."""
+
+import os
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.server import Server
+from retrysafe.testing.adapters.suite import (
+    Servers,
+    Suite,
+    assert_problem,
+    assert_replay,
+    covers,
+    fresh,
+)
+
+# A race that is lost once in fifty times is a race: `RETRYSAFE_LONG=1` looks longer.
+ROUNDS = 50 if os.environ.get("RETRYSAFE_LONG") else 5
+
+
+class Concurrency(Suite):
+    @covers(28, 29, 30, 34)
+    def test_a_duplicate_meanwhile(self, api: Server, key: str, label: str) -> None:
+        """409 with hints in three dialects while it runs, and the answer when it is there.
+
+        The 409 leaves no trace, or it would be what is replayed afterwards.
+        """
+
+        def send() -> Answer:
+            return api.lasting(key=key, label=label)
+
+        running = api.running(send, label)
+        refused = send()
+        assert_problem(refused, 409, "in-flight")
+        assert int(refused.header("Retry-After") or 0) >= 1
+        assert int(refused.header("retry-after-ms") or 0) >= 1
+        assert refused.header("x-should-retry") == "true"
+        assert not refused.replayed
+        first = running.result()
+        assert first.status == 200
+        assert_replay(first, send())
+        assert api.effects(label) == 1
+
+    @covers(19, 28)
+    def test_another_payload_meanwhile(self, api: Server, key: str, label: str) -> None:
+        """A mismatch is known at once: it does not have to wait for the outcome."""
+
+        def send(body: bytes) -> Answer:
+            return api.lasting(key=key, body=body, label=label)
+
+        running = api.running(lambda: send(b"one"), label)
+        assert_problem(send(b"two"), 422, "key-reused")
+        assert not running.done()
+        assert running.result().status == 200
+        assert api.effects(label) == 1
+
+    @covers(32)
+    @pytest.mark.parametrize("in_flight", ["reject", "wait"])
+    def test_a_hundred_at_once(self, serve: Servers, in_flight: str) -> None:
+        """One runs; the others are refused or get its answer; nobody gets a 5xx.
+
+        In waiting mode at most ten wait for one key, so there are both kinds of others.
+        """
+        api = serve() if in_flight == "reject" else serve(in_flight="wait", wait_for=1.5)
+        with ThreadPoolExecutor(100) as pool:
+            for _ in range(ROUNDS):
+                key, label = fresh(), fresh("label")
+                start = threading.Barrier(100)
+
+                def send(key: str, label: str, start: threading.Barrier) -> Answer:
+                    start.wait()
+                    return api.post("/slow", key=key, ms=30, label=label)
+
+                futures = [pool.submit(send, key, label, start) for _ in range(100)]
+                answers = [future.result() for future in futures]
+                seen = Counter((answer.status, answer.replayed) for answer in answers)
+                assert seen[201, False] == 1, seen
+                assert set(seen) <= {(201, False), (201, True), (409, False)}, seen
+                assert len({answer.body for answer in answers if answer.status == 201}) == 1
+                assert api.effects(label) == 1
+
+    @covers(33)
+    def test_waiting_for_the_first_one(self, serve: Servers, key: str, label: str) -> None:
+        """In waiting mode a duplicate is answered late, with the answer."""
+        api = serve(in_flight="wait", wait_for=1.5)
+
+        def send() -> Answer:
+            return api.post("/slow", key=key, ms=500, label=label)
+
+        futures = [api.started(send) for _ in range(3)]
+        answers = sorted((future.result() for future in futures), key=lambda answer: answer.replayed)
+        assert_replay(answers[0], answers[1])
+        assert_replay(answers[0], answers[2])
+        assert api.effects(label) == 1
+
+    @covers(33, 29)
+    def test_waiting_has_a_limit(self, serve: Servers, key: str, label: str) -> None:
+        """Over the cap the waiting one is refused, as it would have been without waiting."""
+        api = serve(in_flight="wait", wait_for=1.5)
+
+        def send() -> Answer:
+            return api.post("/slow", key=key, ms=2000, label=label)
+
+        began = time.monotonic()
+        futures = [api.started(send) for _ in range(2)]
+        refused, first = sorted((future.result() for future in futures), key=lambda answer: -answer.status)
+        assert_problem(refused, 409, "in-flight")
+        assert int(refused.header("Retry-After") or 0) >= 1
+        assert first.status == 201
+        assert time.monotonic() - began >= 1.5
+        assert api.effects(label) == 1
+
+    @covers(33)
+    def test_waiting_for_one_that_fails(self, serve: Servers, key: str, label: str) -> None:
+        """The failure is an outcome: whoever waited gets it, and nothing runs again."""
+        api = serve(in_flight="wait", wait_for=1.5)
+
+        def send() -> Answer:
+            return api.post("/flaky", key=key, fail=1, ms=400, label=label)
+
+        futures = [api.started(send) for _ in range(3)]
+        answers = sorted((future.result() for future in futures), key=lambda answer: answer.replayed)
+        assert answers[0].status == 500
+        assert_replay(answers[0], answers[1])
+        assert_replay(answers[0], answers[2])
+        assert api.effects(label) == 1
+
+    @covers(33)
+    def test_waiting_for_one_that_lets_go(self, serve: Servers, key: str, label: str) -> None:
+        """If the first one says that nothing happened, one of those who waited runs."""
+        api = serve(in_flight="wait", wait_for=1.5)
+        futures = [api.started(lambda: api.post("/notdone", key=key, times=1, label=label)) for _ in range(4)]
+        answers = [future.result() for future in futures]
+        seen = Counter((answer.status, answer.replayed) for answer in answers)
+        assert seen == {(503, False): 1, (201, False): 1, (201, True): 2}
+        assert api.effects(label) == 1
+
+    @covers(35)
+    def test_different_keys_do_not_wait(self, api: Server, label: str) -> None:
+        """Twenty requests of half a second take nothing like ten seconds."""
+        began = time.monotonic()
+        with ThreadPoolExecutor(20) as pool:
+            futures = [pool.submit(api.post, "/slow", key=fresh(), ms=500, label=label) for _ in range(20)]
+        answers = [future.result() for future in futures]
+        assert [answer.status for answer in answers] == [201] * 20
+        assert time.monotonic() - began < 5
+        assert api.effects(label) == 20

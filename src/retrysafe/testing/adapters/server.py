@@ -1,0 +1,161 @@
+"""The reference application as a process of its own, and the stores that can stand behind it."""
+
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import pytest
+
+from retrysafe.testing.adapters.client import PATIENCE, Client
+
+Option = str | int | float | bool
+
+# The reference application on a machine whose clock is wrong by so many seconds.
+_SKEWED = """
+import runpy, sys, time
+skew, right = float(sys.argv.pop(1)), time.time
+time.time = lambda: right() + skew
+time.time_ns = lambda: int(time.time() * 1e9)
+runpy.run_module("retrysafe.testing.reference", run_name="__main__", alter_sys=True)
+"""
+
+
+class Backing(Protocol):
+    """A kind of store, as far as the suite has to know it."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether processes can share it, and it outlives them."""
+        ...
+
+    def new(self, folder: Path) -> str:
+        """The URL of an empty one."""
+        ...
+
+    def outage(self, url: str) -> AbstractContextManager[None]:
+        """As long as it is entered, nothing can be written."""
+        ...
+
+    def abandoned(self, url: str) -> list[str]:
+        """The keys whose owner is gone, as an operator would find them: without asking for one."""
+        ...
+
+
+class Sqlite:
+    shared = True
+
+    def new(self, folder: Path) -> str:
+        return f"sqlite:///{folder / 'keys.db'}"
+
+    @contextmanager
+    def outage(self, url: str) -> Generator[None]:
+        """Another program holds the write lock, as a stuck migration would."""
+        path = url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+            other.execute("ROLLBACK")
+
+    def abandoned(self, url: str) -> list[str]:
+        path = url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path, timeout=PATIENCE)) as operator:
+            rows = operator.execute(
+                "SELECT key FROM retrysafe_records "
+                "WHERE state = 'in_progress' AND lease_until < (julianday('now') - 2440587.5) * 86400"
+            )
+            return [key for (key,) in rows]
+
+
+class Memory:
+    shared = False
+
+    def new(self, folder: Path) -> str:  # noqa: ARG002 - it needs no place
+        return "memory:"
+
+    @contextmanager
+    def outage(self, url: str) -> Generator[None]:  # noqa: ARG002 - there is nothing to take away
+        pytest.skip("memory does not go away")
+        yield
+
+    def abandoned(self, url: str) -> list[str]:  # noqa: ARG002 - nobody can look inside
+        pytest.skip("memory goes away with its owner")
+
+
+class Server(Client):
+    """A running reference application.
+
+    Options are those of its command line; `skew` sets its clock wrong.
+    """
+
+    def __init__(self, framework: str, store: str, effects: Path, **options: Option) -> None:
+        super().__init__(port=0)
+        self.store = store
+        self.effects_file = effects
+        self.workers = options.get("workers", 1)
+        skew = options.pop("skew", None)
+        main = ["-m", "retrysafe.testing.reference"] if skew is None else ["-c", _SKEWED, str(skew)]
+        self._command = [sys.executable, *main, framework, f"--store={store}"]
+        self._command.append(f"--effects={effects}")
+        for name, value in options.items():
+            flag = "--" + name.replace("_", "-")
+            self._command.append(flag if value is True else f"{flag}={value}")
+        self._log = effects.with_name(f"log-{id(self)}")
+        self._process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        """Start it, on the port that it had before if it had one, and wait until it is ready."""
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [*self._command, f"--port={self.port}"], stdout=subprocess.PIPE, stderr=log
+            )
+        assert process.stdout is not None
+        with process.stdout:
+            readable, _, _ = select.select([process.stdout], [], [], PATIENCE)
+            line = process.stdout.readline().decode() if readable else ""
+        if not line.startswith("ready "):
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the server said {line!r} instead of being ready\n{self.log}")
+        self.port = urlsplit(line.removeprefix("ready ").strip()).port or 0
+        return process
+
+    @property
+    def log(self) -> str:
+        """All that it has written to standard error."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def revive(self) -> None:
+        """After a `/crash`: start it again, unless it has a parent process that does."""
+        if self.workers == 1:
+            self._process.wait(PATIENCE)
+            self._process = self._start()
+
+    def restart(self) -> None:
+        """Kill it, all of it, and start it again."""
+        self.kill()
+        # Its workers need a moment to notice, and hold the old port until then.
+        self.port = 0
+        self._process = self._start()
+
+    def terminate(self) -> None:
+        """Ask it to end, as a supervisor would."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def exit_status(self) -> int:
+        """How it ended; waits until it has."""
+        return self._process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,127 @@
+"""What every section of the suite stands on: servers to ask, fresh names, and which line is covered.
+
+Tests count effects under a label of their own and use keys of their own, so they are independent
+of each other and may share a server, in any order.
+"""
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import pytest
+
+from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.lines import LINES
+from retrysafe.testing.adapters.server import Backing, Option, Server, Sqlite
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def covers(*lines: int) -> Callable[[Test], Test]:
+    """Say which lines of the checklist a test proves."""
+    unknown = [line for line in lines if line not in LINES]
+    assert not unknown, f"the checklist has no line {unknown}"
+
+    def mark(test: Test) -> Test:
+        test.covers = lines  # type: ignore[attr-defined]  # functions take attributes
+        return test
+
+    return mark
+
+
+def fresh(what: str = "k") -> str:
+    """A name that nobody has used: a key, a label, an id.  Long enough for a public key."""
+    return f"{what}-{uuid.uuid4().hex}"
+
+
+class Servers:
+    """Starts servers, and keeps them for whoever wants one with the same options."""
+
+    def __init__(self, framework: str, workers: int, backing: Backing, folder: Path) -> None:
+        self._framework = framework
+        self._workers = workers
+        self._backing = backing
+        self._folder = folder
+        self._kept: dict[tuple[tuple[str, Option], ...], Server] = {}
+        self._all: list[Server] = []
+        self._names = itertools.count()
+
+    def __call__(self, **options: Option) -> Server:
+        """A server that tests share: do nothing to it that the next one would notice."""
+        name = tuple(sorted(options.items()))
+        if name not in self._kept:
+            self._kept[name] = self.alone(**options)
+        return self._kept[name]
+
+    def alone(self, **options: Option) -> Server:
+        """A server with a store of its own, to be killed or starved."""
+        folder = self._folder / str(next(self._names))
+        folder.mkdir()
+        return self._start(self._backing.new(folder), folder / "effects", options)
+
+    def beside(self, other: Server, **options: Option) -> Server:
+        """A server that shares the store and the effects of another."""
+        return self._start(other.store, other.effects_file, options)
+
+    def _start(self, store: str, effects: Path, options: dict[str, Option]) -> Server:
+        defaults: dict[str, Option] = {"workers": self._workers, "grace": 5}
+        server = Server(self._framework, store, effects, **{**defaults, **options})
+        self._all.append(server)
+        return server
+
+    def close(self) -> None:
+        for server in self._all:
+            server.kill()
+
+
+class Suite:
+    """What an adapter says about itself, and what its tests are given."""
+
+    framework: ClassVar[str]
+    workers: ClassVar[int] = 1
+    backing: ClassVar[Backing] = Sqlite()
+
+    @pytest.fixture(scope="session")
+    @classmethod
+    def serve(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+        """Starts the reference application with options of its command line."""
+        folder = tmp_path_factory.mktemp("reference")
+        servers = Servers(cls.framework, cls.workers, cls.backing, folder)
+        yield servers
+        servers.close()
+
+    @pytest.fixture
+    def api(self, serve: Servers) -> Server:
+        """The reference application with nothing but defaults."""
+        return serve()
+
+    @pytest.fixture
+    def key(self) -> str:
+        return fresh("key")
+
+    @pytest.fixture
+    def label(self) -> str:
+        return fresh("label")
+
+
+def assert_replay(first: Answer, second: Answer) -> None:
+    """The second answer is the first one once more, and says so."""
+    assert second.essence == first.essence
+    assert second.replayed
+    assert not first.replayed
+
+
+def assert_problem(answer: Answer, status: int, code: str) -> None:
+    """A refusal of the layer, well formed (RFC 9457)."""
+    assert answer.status == status, answer
+    assert answer.header("Content-Type") == "application/problem+json"
+    assert answer.header("Cache-Control") == "no-store"
+    document = answer.document
+    assert document["status"] == status
+    assert document["code"] == code
+    assert document["type"].startswith(("http://", "https://"))
+    assert document["type"].endswith("#" + code)
+    assert isinstance(document["title"], str)
+    assert isinstance(document["detail"], str)

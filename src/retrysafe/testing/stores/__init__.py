@@ -1,0 +1,40 @@
+"""The store suite: what `stores.contract` promises, as tests.
+
+Subclass `StoreSuite` and give it a fixture `store`:
+
+    class TestMyStore(StoreSuite):
+        @pytest.fixture
+        def store(self, clock: ManualClock) -> Iterator[Store]:
+            store = MyStore(clock=clock)      # empty, and by this clock
+            yield store
+            store.close()
+
+`clock` is a `ManualClock`, which stands still until a test moves it with `elapse(seconds)`.  A store whose
+time is a server's overrides `elapse` instead, and moves its rows into the past.  Override `lose_lease(id)`
+to let the suite remove a record's lease behind the store's back.
+
+Every test runs against the blocking half and against `.aio`.
+"""
+
+import pytest
+
+_CHAPTERS = "claims takeovers outcomes lifetimes purging renewals fidelity crowds".split()
+
+# Before they are imported: a failed assertion of the suite then shows its values like one of your own.
+pytest.register_assert_rewrite(*(f"{__name__}.{chapter}" for chapter in [*_CHAPTERS, "harness"]))
+
+from retrysafe.testing.stores.claims import Claims  # noqa: E402
+from retrysafe.testing.stores.crowds import Crowds  # noqa: E402
+from retrysafe.testing.stores.fidelity import Fidelity  # noqa: E402
+from retrysafe.testing.stores.harness import ManualClock, a_claim, an_outcome  # noqa: E402
+from retrysafe.testing.stores.lifetimes import Lifetimes  # noqa: E402
+from retrysafe.testing.stores.outcomes import Outcomes  # noqa: E402
+from retrysafe.testing.stores.purging import Purging  # noqa: E402
+from retrysafe.testing.stores.renewals import Renewals  # noqa: E402
+from retrysafe.testing.stores.takeovers import Takeovers  # noqa: E402
+
+__all__ = ["ManualClock", "StoreSuite", "a_claim", "an_outcome"]
+
+
+class StoreSuite(Claims, Takeovers, Outcomes, Lifetimes, Purging, Renewals, Fidelity, Crowds):
+    """All of it."""
