@@ -111,7 +111,7 @@ _PERFORM: dict[type[Step], Callable[[Any, Engine, Hands], object]] = {
     ReadBody: lambda _, engine, hands: hands.read_body(),
     Reauthorise: lambda _, engine, hands: hands.reauthorise(),
     Reserve: lambda step, engine, hands: engine.store.reserve(step.claim),
-    TakeOver: lambda step, engine, hands: engine.store.take_over(step.claim, step.previous),
+    TakeOver: lambda step, engine, hands: engine.store.take_over(step.claim, step.previous, step.state),
     Look: lambda step, engine, hands: engine.store.look(step.id),
     Run: _run,
     Checkpoint: lambda step, engine, hands: engine.store.checkpoint(step.claim, step.head),
@@ -131,13 +131,13 @@ async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T:
         step = next(flow)
         while True:
             try:
-                answer = await _PERFORM_ASYNC[type(step)](step, engine, hands)
-            except asyncio.CancelledError as error:
-                if isinstance(step, Finish | Release | Checkpoint):
+                try:
+                    answer = await _PERFORM_ASYNC[type(step)](step, engine, hands)
+                except asyncio.CancelledError as error:
+                    if not isinstance(step, Finish | Release | Checkpoint):
+                        raise
                     cancelled = error
-                    step = await _again(flow, step, engine, hands)
-                else:
-                    step = flow.throw(error)
+                    answer = await _to_its_end(_PERFORM_ASYNC[type(step)](step, engine, hands))
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
@@ -172,15 +172,6 @@ def _log_unheard(task: asyncio.Task[object]) -> None:
         error = answer.error
     if error is not None:
         log.error("a request that nobody waits for any more failed", exc_info=error)
-
-
-async def _again(flow: Flow[T], step: Step, engine: Engine, hands: AsyncHands) -> Step:
-    """Make a cancelled write once more, shielded, and go on with the flow."""
-    try:
-        answer = await _to_its_end(_PERFORM_ASYNC[type(step)](step, engine, hands))
-    except BaseException as error:  # noqa: BLE001 - the flow knows what it means
-        return flow.throw(error)
-    return flow.send(answer)
 
 
 async def _to_its_end(work: Awaitable[T]) -> T:
@@ -227,7 +218,7 @@ _PERFORM_ASYNC: dict[type[Step], Callable[[Any, Engine, AsyncHands], Awaitable[o
     ReadBody: lambda _, engine, hands: hands.read_body(),
     Reauthorise: lambda _, engine, hands: hands.reauthorise(),
     Reserve: lambda step, engine, hands: engine.aio.reserve(step.claim),
-    TakeOver: lambda step, engine, hands: engine.aio.take_over(step.claim, step.previous),
+    TakeOver: lambda step, engine, hands: engine.aio.take_over(step.claim, step.previous, step.state),
     Look: lambda step, engine, hands: engine.aio.look(step.id),
     Run: _run_async,
     Checkpoint: lambda step, engine, hands: engine.aio.checkpoint(step.claim, step.head),

@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 Door = Literal["request", "callback", "operation"]
 State = Literal["in_progress", "completed", "failed"]
+Unsettled = Literal["in_progress", "failed"]
+"""States that a later attempt may follow."""
 Mode = Literal["lease", "tx"]
 
 Header = tuple[bytes, bytes]
@@ -73,7 +75,7 @@ class Claim(NamedTuple):
     lease: float
     retention: float
     hold: float
-    """For how long an abandoned attempt blocks its key. Zero: no longer than the retention."""
+    """For how long, from the bid on, an abandoned attempt blocks its key. Zero: as long as the retention."""
     door: Door
     scope: Parts
     key: str | None

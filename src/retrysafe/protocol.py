@@ -93,7 +93,7 @@ def _judge_failed(record: Record, policy: Policy) -> Judgement:
         case "replay":
             return Replay(record)
         case "retry":
-            return Overtake(record.token)
+            return Overtake(record.token, "failed")
         case "conflict":
             status = record.response.status if record.response else None
             return Problem(
@@ -113,10 +113,10 @@ def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
         return Busy(min(max(running, 0.2), record.lease_until - now))
     if record.mode == "tx":
         # Its effects were rolled back with it.
-        return Overtake(record.token)
+        return Overtake(record.token, "in_progress")
     if record.checkpointed or policy.abandoned == "hold":
         return _unknown()
-    return Overtake(record.token)
+    return Overtake(record.token, "in_progress")
 
 
 def _unknown() -> Problem:
@@ -277,8 +277,9 @@ def _bid(call: Call) -> Flow[Ours | Replay | Busy | Problem]:
     reservation = yield from _surely(call, Reserve(claim))
     judgement = judge(reservation, claim, policy)
     while isinstance(judgement, Overtake):
-        # Conditional on the token we saw: whoever else came to the same conclusion loses, and looks again.
-        reservation = yield from _surely(call, TakeOver(claim, judgement.previous))
+        # Conditional on the token and state that we saw.  Whoever else came to the same conclusion loses and
+        # looks again; and an owner that woke up and failed meanwhile has had the last word.
+        reservation = yield from _surely(call, TakeOver(claim, *judgement))
         judgement = judge(reservation, claim, policy)
     return judgement
 
@@ -327,8 +328,12 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
 def _release(call: Call) -> Flow[None]:
     try:
         yield from ask(Release(call.claim))
-    except StoreError:
+    except GeneratorExit:
+        raise
+    except BaseException as trouble:
         yield from ask(Forget(call.claim))
+        if not isinstance(trouble, StoreError):
+            raise
 
 
 def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar, overload
 
 from retrysafe.attempt import Attempt
-from retrysafe.model import Claim, Final, Found, Reservation, Response, Scope
+from retrysafe.model import Claim, Final, Found, Reservation, Response, Scope, Unsettled
 
 
 class Identify(NamedTuple):
@@ -33,10 +33,11 @@ class Reserve(NamedTuple):
 
 
 class TakeOver(NamedTuple):
-    """Replace the attempt that holds `previous`, if it still does and its time is up."""
+    """Replace the attempt that holds `previous`, if it is still in that state and its time is up."""
 
     claim: Claim
     previous: bytes
+    state: Unsettled
 
 
 class Look(NamedTuple):

@@ -6,7 +6,7 @@
 from typing import Literal, NamedTuple
 
 from retrysafe.errors import StoreError
-from retrysafe.model import Final, Record, Response
+from retrysafe.model import Final, Record, Response, Unsettled
 from retrysafe.problems import Code, Problem
 
 
@@ -23,9 +23,10 @@ class Replay(NamedTuple):
 
 
 class Overtake(NamedTuple):
-    """The attempt that holds this token is over, and the policy is to run again."""
+    """The attempt that holds this token was abandoned or failed, and the policy is to run again."""
 
     previous: bytes
+    state: Unsettled
 
 
 class Busy(NamedTuple):

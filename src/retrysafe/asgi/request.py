@@ -111,7 +111,8 @@ class GuardedRequest:
         finally:
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
             del inner["retrysafe"]
-            self._scope.update({name: found for name, found in inner.items() if name not in self._scope})
+            for name in inner.keys() - self._scope.keys():
+                self._scope[name] = inner[name]
         return self._exchange.outcome()
 
     async def _ahead_of(self, work: Awaitable[None]) -> None:
@@ -181,15 +182,18 @@ def translate(scope: Connection) -> Request:
     )
 
 
+_WITHHELD = frozenset({b"accept-encoding", b"x-request-id"})
+
+
 def _inner(scope: Connection, request_id: str) -> Connection:
     """The scope for the application: nothing in it that would lead the response past us.
 
     No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
     may not take them.  No extensions by which bytes are sent other than as body messages.
     """
-    headers = [
-        pair for pair in scope["headers"] if pair[0] != b"accept-encoding" and pair[0] != b"x-request-id"
-    ]
+    headers = list(scope["headers"])
+    if not _WITHHELD.isdisjoint(dict(headers)):
+        headers = [pair for pair in headers if pair[0] not in _WITHHELD]
     headers.append((b"x-request-id", request_id.encode()))
     inner = {**scope, "headers": headers, "retrysafe": True}
     offered: dict[str, object] | None = scope.get("extensions")

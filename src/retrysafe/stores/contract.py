@@ -1,4 +1,4 @@
-"""What a store promises: seven named methods, each atomic.
+"""What a store promises: a few named methods, each atomic.
 
 To bring a store of your own, implement `Store` (blocking), give it an `aio` with the same methods as
 coroutines, and run `retrysafe.testing.StoreSuite` on it.  The suite is the specification; this page is
@@ -17,13 +17,14 @@ A record has expired when `expires_at` has passed, and it is not in progress, or
 lease that has ended and `held_until` passed too.  A missing lease counts as alive until `expires_at`.
 Expired means absent: for `reserve` and `look`, whether or not a purge has been by.
 
-Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`; nothing else leaves a store.
+Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`, tables of another version as
+`SchemaMismatch`; nothing else leaves a store.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response
+from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
 
 
 class Store(Protocol):
@@ -38,11 +39,12 @@ class Store(Protocol):
         """Make the record in progress under the claim's token if there is none; else say what is there."""
         ...
 
-    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
         """Replace the attempt that holds the token `previous` by this claim, attempt + 1.
 
-        Only if that attempt failed, or is in progress, not checkpointed, and its lease has ended.  Creation
-        time, expiry and request id stay those of the first attempt.  Otherwise as `reserve`.
+        Only if that attempt is still in this state: failed; or in progress, not checkpointed, and its lease
+        has ended.  Creation time, expiry and request id stay those of the first attempt.  Otherwise as
+        `reserve`.
         """
         ...
 
@@ -55,7 +57,7 @@ class Store(Protocol):
         ...
 
     def finish(self, claim: Claim, final: Final) -> bool:
-        """Keep the outcome. False: fenced, nothing was written.
+        """Keep the outcome. False: fenced, nothing was written; so is another outcome under the same token.
 
         An owner whose lease ended, but who was not overtaken, may still finish.  Expiry moves only if it has
         passed already, to now + retention.
@@ -68,6 +70,10 @@ class Store(Protocol):
 
     def purge(self, limit: int = 500) -> Purged:
         """Remove up to `limit` expired records.  Fewer than `limit` means that no more were found."""
+        ...
+
+    def abandoned(self, limit: int = 100) -> Sequence[Record]:
+        """Records in progress whose lease has ended, the oldest first: what an operator has to look at."""
         ...
 
     def open_keeper(self) -> "Renewer":
@@ -83,7 +89,7 @@ class AsyncStore(Protocol):
     """The same for coroutines.  Cancelling one leaves the store usable, the step done or not done."""
 
     async def reserve(self, claim: Claim) -> Reservation: ...
-    async def take_over(self, claim: Claim, previous: bytes) -> Reservation: ...
+    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation: ...
     async def look(self, id: bytes) -> Found | None: ...
     async def checkpoint(self, claim: Claim, head: Response) -> bool: ...
     async def finish(self, claim: Claim, final: Final) -> bool: ...

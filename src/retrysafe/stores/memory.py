@@ -13,7 +13,18 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from threading import Lock
 
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Reserved, Response, State
+from retrysafe.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Record,
+    Reservation,
+    Reserved,
+    Response,
+    State,
+    Unsettled,
+)
 
 _log = logging.getLogger("retrysafe.store")
 
@@ -72,6 +83,9 @@ class _Row:
     def lapsed(self, now: float) -> bool:
         """The lease has ended.  A missing one counts as alive for as long as the record."""
         return (self.expires_at if self.lease_until is None else self.lease_until) <= now
+
+    def abandoned(self, now: float) -> bool:
+        return self.state == "in_progress" and self.lease_until is not None and self.lease_until <= now
 
     def expired(self, now: float) -> bool:
         return self.expires_at <= now and (
@@ -132,11 +146,16 @@ class MemoryStore:
                 return Reserved(row.attempt)
             return Found(row.record(), now)
 
-    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
+    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
         with self._lock:
             now = self._clock()
             row = self._rows.get(claim.id)
-            if row is not None and not row.expired(now) and row.claim.token == previous:
+            if (
+                row is not None
+                and not row.expired(now)
+                and row.claim.token == previous
+                and row.state == state
+            ):
                 abandoned = row.state == "in_progress" and not row.checkpointed and row.lapsed(now)
                 if row.state == "failed" or abandoned:
                     row.begin(claim, now)
@@ -185,6 +204,12 @@ class MemoryStore:
             expired = (row for row in self._rows.values() if row.expired(now))
             return self._remove(list(islice(expired, limit)))
 
+    def abandoned(self, limit: int = 100) -> list[Record]:
+        with self._lock:
+            now = self._clock()
+            found = [row for row in self._rows.values() if row.abandoned(now) and not row.expired(now)]
+            return [row.record() for row in sorted(found, key=lambda row: row.created_at)[:limit]]
+
     def open_keeper(self) -> "MemoryRenewer":
         return MemoryRenewer(self)
 
@@ -229,8 +254,8 @@ class AsyncMemoryStore:
     async def reserve(self, claim: Claim) -> Reservation:
         return self._store.reserve(claim)
 
-    async def take_over(self, claim: Claim, previous: bytes) -> Reservation:
-        return self._store.take_over(claim, previous)
+    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
+        return self._store.take_over(claim, previous, state)
 
     async def look(self, id: bytes) -> Found | None:
         return self._store.look(id)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar, cast
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Reserved, Response
+from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Reserved, Response, Unsettled
 from retrysafe.stores.sql import codec
 
 T = TypeVar("T")
@@ -61,8 +61,8 @@ def glance(claim: Claim) -> Operation[Reservation | None]:
     return found
 
 
-def take_over(claim: Claim, previous: bytes) -> Operation[Reservation]:
-    rows = yield "take_over", {**codec.bid(claim), "previous": previous}
+def take_over(claim: Claim, previous: bytes, state: Unsettled) -> Operation[Reservation]:
+    rows = yield "take_over", {**codec.bid(claim), "previous": previous, "state": state}
     if rows:
         return Reserved(cast(int, rows[0][0]))
     return (yield from reserve(claim))
@@ -100,6 +100,11 @@ def renew(claim: Claim) -> Operation[bool]:
         if (yield statement, arguments):
             return True
     return False
+
+
+def abandoned(limit: int) -> Operation[list[Record]]:
+    rows = yield "abandoned", {"limit": limit}
+    return [codec.decode(columns) for columns in rows]
 
 
 def purge(limit: int) -> Operation[Purged]:

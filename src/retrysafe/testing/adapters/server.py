@@ -43,10 +43,6 @@ class Backing(Protocol):
         """As long as it is entered, nothing can be written."""
         ...
 
-    def abandoned(self, url: str) -> list[str]:
-        """The keys whose owner is gone, as an operator would find them: without asking for one."""
-        ...
-
 
 class Sqlite:
     shared = True
@@ -63,15 +59,6 @@ class Sqlite:
             yield
             other.execute("ROLLBACK")
 
-    def abandoned(self, url: str) -> list[str]:
-        path = url.removeprefix("sqlite:///")
-        with closing(sqlite3.connect(path, timeout=PATIENCE)) as operator:
-            rows = operator.execute(
-                "SELECT key FROM retrysafe_records "
-                "WHERE state = 'in_progress' AND lease_until < (julianday('now') - 2440587.5) * 86400"
-            )
-            return [key for (key,) in rows]
-
 
 class Memory:
     shared = False
@@ -83,9 +70,6 @@ class Memory:
     def outage(self, url: str) -> Generator[None]:  # noqa: ARG002 - there is nothing to take away
         pytest.skip("memory does not go away")
         yield
-
-    def abandoned(self, url: str) -> list[str]:  # noqa: ARG002 - nobody can look inside
-        pytest.skip("memory goes away with its owner")
 
 
 class Server(Client):

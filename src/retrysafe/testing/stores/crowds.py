@@ -50,7 +50,7 @@ class Crowds(Harness):
         first = a_claim()
         store.reserve(first)
         elapse(31.0)
-        answers = all_at_once(lambda: store.take_over(a_claim(), first.token))
+        answers = all_at_once(lambda: store.take_over(a_claim(), first.token, "in_progress"))
         assert answers == {Reserved: 1, Found: CROWD - 1}
         assert the_record(store, first).attempt == 2
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from retrysafe.model import Claim, Final, Found, Record, Reservation, Response
+from retrysafe.model import Claim, Final, Found, Record, Reservation, Response, Unsettled
 from retrysafe.stores.contract import AsyncStore, Store
 
 Elapse = Callable[[float], None]
@@ -59,7 +59,7 @@ class Half(Protocol):
     """One half of a store, called as if it were blocking; the blocking half is one as it stands."""
 
     def reserve(self, claim: Claim) -> Reservation: ...
-    def take_over(self, claim: Claim, previous: bytes) -> Reservation: ...
+    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation: ...
     def look(self, id: bytes) -> Found | None: ...
     def checkpoint(self, claim: Claim, head: Response) -> bool: ...
     def finish(self, claim: Claim, final: Final) -> bool: ...
@@ -76,8 +76,8 @@ class AwaitedHalf:
     def reserve(self, claim: Claim) -> Reservation:
         return self._runner.run(self._store.reserve(claim))
 
-    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
-        return self._runner.run(self._store.take_over(claim, previous))
+    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
+        return self._runner.run(self._store.take_over(claim, previous, state))
 
     def look(self, id: bytes) -> Found | None:
         return self._runner.run(self._store.look(id))

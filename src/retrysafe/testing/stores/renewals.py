@@ -48,7 +48,7 @@ class Renewals(Harness):
         store.reserve(mine)
         store.reserve(lost)
         elapse(31.0)
-        store.take_over(a_claim("lost"), lost.token)
+        store.take_over(a_claim("lost"), lost.token, "in_progress")
         assert renew(store, [gone, mine, lost, mine]) == [False, True, False, True]
         assert renew(store, []) == []
 

@@ -23,7 +23,7 @@ class Takeovers(Harness):
         half.reserve(first)
         before = the_record(half, first)
         elapse(30.0)
-        assert half.take_over(second, first.token) == Reserved(2)
+        assert half.take_over(second, first.token, "in_progress") == Reserved(2)
         after = the_record(half, second)
         assert (after.token, after.mode, after.state) == (second.token, "tx", "in_progress")
         assert after.lease_until == after.updated_at + 30.0
@@ -36,17 +36,19 @@ class Takeovers(Harness):
         half.reserve(first)
         half.checkpoint(first, Response(500))
         half.finish(first, A_FAILURE._replace(omitted=True))
-        assert half.take_over(second, first.token) == Reserved(2)
+        assert half.take_over(second, first.token, "failed") == Reserved(2)
         record = the_record(half, second)
         assert (record.state, record.response, record.completed_at) == ("in_progress", None, None)
         assert (record.checkpointed, record.omitted) == (False, False)
+        half.checkpoint(second, Response(200))
+        assert the_record(half, second).response == Response(200), "not with the body of the failure"
 
     def test_a_live_lease_is_never_taken_away(self, half: Half, elapse: Elapse) -> None:
         """A moment before its end it still protects its holder."""
         first = a_claim()
         half.reserve(first)
         elapse(29.0)
-        assert isinstance(half.take_over(a_claim(), first.token), Found)
+        assert isinstance(half.take_over(a_claim(), first.token, "in_progress"), Found)
         assert the_record(half, first).token == first.token
 
     def test_a_missing_lease_is_a_live_one(self, half: Half, elapse: Elapse, lose_lease: LoseLease) -> None:
@@ -55,7 +57,7 @@ class Takeovers(Harness):
         half.reserve(first)
         lose_lease(first.id)
         elapse(3599.0)
-        assert isinstance(half.take_over(a_claim(), first.token), Found)
+        assert isinstance(half.take_over(a_claim(), first.token, "in_progress"), Found)
         assert the_record(half, first).lease_until is None
 
     def test_a_checkpointed_attempt_is_never_taken_over(self, half: Half, elapse: Elapse) -> None:
@@ -64,7 +66,7 @@ class Takeovers(Harness):
         half.reserve(first)
         half.checkpoint(first, Response(200))
         elapse(31.0)
-        assert isinstance(half.take_over(a_claim(), first.token), Found)
+        assert isinstance(half.take_over(a_claim(), first.token, "in_progress"), Found)
         assert the_record(half, first).token == first.token
 
     def test_a_completed_attempt_is_never_taken_over(self, half: Half, elapse: Elapse) -> None:
@@ -73,7 +75,7 @@ class Takeovers(Harness):
         half.reserve(first)
         half.finish(first, an_outcome())
         elapse(31.0)
-        found = half.take_over(a_claim(), first.token)
+        found = half.take_over(a_claim(), first.token, "in_progress")
         assert isinstance(found, Found)
         assert found.record.state == "completed"
 
@@ -82,23 +84,35 @@ class Takeovers(Harness):
         first, second, third = a_claim(), a_claim(), a_claim()
         half.reserve(first)
         elapse(31.0)
-        assert half.take_over(second, first.token) == Reserved(2)
+        assert half.take_over(second, first.token, "in_progress") == Reserved(2)
         elapse(31.0)
-        found = half.take_over(third, first.token)
+        found = half.take_over(third, first.token, "in_progress")
         assert isinstance(found, Found)
         assert found.record.token == second.token
+
+    def test_an_owner_that_failed_in_the_last_moment_was_not_abandoned(
+        self, half: Half, elapse: Elapse
+    ) -> None:
+        """Whoever judged it abandoned must judge again: its failure may be what is to be replayed."""
+        first = a_claim()
+        half.reserve(first)
+        elapse(31.0)
+        half.finish(first, A_FAILURE)
+        found = half.take_over(a_claim(), first.token, "in_progress")
+        assert isinstance(found, Found)
+        assert found.record.state == "failed"
 
     def test_a_repeated_takeover_recognises_itself(self, half: Half, elapse: Elapse) -> None:
         """The acknowledgement was lost; the same token again is the same attempt, not one more."""
         first, second = a_claim(), a_claim()
         half.reserve(first)
         elapse(31.0)
-        assert half.take_over(second, first.token) == half.take_over(second, first.token) == Reserved(2)
+        assert [half.take_over(second, first.token, "in_progress") for _ in range(2)] == [Reserved(2)] * 2
         assert the_record(half, second).attempt == 2
 
     def test_what_is_gone_is_reserved_instead(self, half: Half) -> None:
         """The attempt was released meanwhile, so the key is free."""
-        assert half.take_over(a_claim(), b"somebody's token") == Reserved(1)
+        assert half.take_over(a_claim(), b"somebody's token", "in_progress") == Reserved(1)
 
     def test_what_has_expired_is_reserved_instead(self, half: Half, elapse: Elapse) -> None:
         """Expired means absent: a fresh record, with an expiry of its own."""
@@ -106,7 +120,7 @@ class Takeovers(Harness):
         half.reserve(first)
         half.finish(first, A_FAILURE)
         elapse(3600.0)
-        assert half.take_over(second, first.token) == Reserved(1)
+        assert half.take_over(second, first.token, "failed") == Reserved(1)
         record = the_record(half, second)
         assert record.expires_at == record.created_at + 3600.0
 
@@ -115,7 +129,7 @@ class Takeovers(Harness):
         first, second = a_claim(), a_claim()
         half.reserve(first)
         elapse(31.0)
-        half.take_over(second, first.token)
+        half.take_over(second, first.token, "in_progress")
         before = the_record(half, second)
         keeper = store.open_keeper()
         assert half.checkpoint(first, Response(200)) is False

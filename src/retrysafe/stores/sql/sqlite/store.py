@@ -8,7 +8,7 @@ import os
 import sqlite3
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response
+from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
@@ -42,8 +42,8 @@ class SQLiteStore:
         found = self._database.read(operations.glance(claim), operations.reserve(claim))
         return self._database.write(operations.reserve(claim)) if found is None else found
 
-    def take_over(self, claim: Claim, previous: bytes) -> Reservation:
-        return self._database.write(operations.take_over(claim, previous))
+    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
+        return self._database.write(operations.take_over(claim, previous, state))
 
     def look(self, id: bytes) -> Found | None:
         return self._database.read(operations.look(id), operations.look(id))
@@ -68,6 +68,9 @@ class SQLiteStore:
                 break
         return Purged(removed, tuple(unresolved))
 
+    def abandoned(self, limit: int = 100) -> list[Record]:
+        return self._database.read(operations.abandoned(limit), operations.abandoned(limit))
+
     def open_keeper(self) -> SQLiteRenewer:
         return self._database.renewer()
 
@@ -85,8 +88,8 @@ class AsyncSQLiteStore:
         found = await self._database.read_async(operations.glance(claim), operations.reserve(claim))
         return await self._database.write_async(operations.reserve(claim)) if found is None else found
 
-    async def take_over(self, claim: Claim, previous: bytes) -> Reservation:
-        return await self._database.write_async(operations.take_over(claim, previous))
+    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
+        return await self._database.write_async(operations.take_over(claim, previous, state))
 
     async def look(self, id: bytes) -> Found | None:
         return await self._database.read_async(operations.look(id), operations.look(id))

@@ -1,8 +1,9 @@
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
--- Arguments: id, previous, token, fingerprint, mode, lease, hold, now
+-- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, now
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
--- Atomic as one conditional statement on one row: of two successors one finds the token gone.  Creation,
+-- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner
+-- that failed in the last moment is not mistaken for one that was abandoned.  Creation,
 -- expiry and request id stay those of the first attempt.  An expired record is absent, and left to `reserve`.
 UPDATE retrysafe_records SET
     token = :token,
@@ -21,6 +22,7 @@ UPDATE retrysafe_records SET
     omitted = 0
 WHERE id = :id
     AND token = :previous
+    AND state = :state
     AND version = 1
     AND typeof(attempt) = 'integer'
     AND (

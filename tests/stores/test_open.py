@@ -1,0 +1,90 @@
+"""`stores.open`: addresses that work, and what the others are told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retrysafe import stores
+from retrysafe.errors import ConfigurationError
+from retrysafe.stores.memory import MemoryStore
+from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.testing.stores import a_claim
+
+
+@pytest.mark.parametrize("url", ["memory:", "memory://"])
+def test_memory(url: str) -> None:
+    """Both spellings; every call gives a store of its own."""
+    first, second = stores.open(url), stores.open(url)
+    assert isinstance(first, MemoryStore)
+    assert first is not second
+
+
+def test_a_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative to where the store was opened, even if the process moves before it is used."""
+    monkeypatch.chdir(tmp_path)
+    store = stores.open("sqlite:///keys.db")
+    monkeypatch.chdir("/")
+    store.reserve(a_claim())
+    store.close()
+    assert (tmp_path / "keys.db").exists()
+
+
+def test_an_absolute_file(tmp_path: Path) -> None:
+    """Four slashes: three of the scheme, one of the path."""
+    store = stores.open(f"sqlite:///{tmp_path}/keys.db", deadline=1.0)
+    assert isinstance(store, SQLiteStore)
+    store.reserve(a_claim())
+    store.close()
+    assert (tmp_path / "keys.db").exists()
+
+
+def test_opening_touches_nothing(tmp_path: Path) -> None:
+    """The file is made by the process that first needs it, not by the one that names it."""
+    stores.open(f"sqlite:///{tmp_path}/keys.db").close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://user:hunter2@db/app", "postgresql: are not available in this release"),
+        ("mysql+asyncmy://user:hunter2@db/app", "not available in this release"),
+        ("rediss://:hunter2@cache", "not available in this release"),
+        ("mongodb://user:hunter2@db", "no store has the scheme mongodb:"),
+        ("hunter2", "begins with a scheme"),
+        ("", "begins with a scheme"),
+        ("sqlite:", "write memory:"),
+        ("sqlite://", "write memory:"),
+        ("sqlite:///", "write memory:"),
+        ("sqlite://:memory:", "write memory:"),
+        ("sqlite:///:memory:", "write memory:"),
+        ("sqlite:keys.db", "three slashes"),
+        ("sqlite://keys.db", "three slashes"),
+        ("sqlite:/keys.db", "three slashes"),
+        ("sqlite:///keys.db?timeout=5", "as keywords"),
+        ("memory:somewhere", "has no name"),
+    ],
+)
+def test_other_addresses_are_refused(url: str, says: str) -> None:
+    """At once, with what was found and what there is; a password in the address is not repeated."""
+    with pytest.raises(ConfigurationError, match=says) as refused:
+        stores.open(url)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("deadline", [0.0, -1.0, float("nan")])
+def test_a_deadline_lies_ahead(deadline: float) -> None:
+    """One that has passed would fail every operation, and is refused where it is given."""
+    with pytest.raises(ConfigurationError, match="deadline"):
+        stores.open("sqlite:///keys.db", deadline=deadline)
+
+
+def test_only_sqlite_users_load_sqlite() -> None:
+    """The driver and the event loop are imported when an SQLite store is opened, not before."""
+    code = (
+        "import sys; from retrysafe import stores; stores.open('memory:'); "
+        "assert not {'sqlite3', 'asyncio'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

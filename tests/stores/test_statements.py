@@ -1,0 +1,57 @@
+"""The SQL files: each says what it takes, and none walks through the table."""
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from retrysafe.model import Record
+from retrysafe.stores import sql
+from retrysafe.stores.sql.statements import load
+
+FOLDER = Path(sql.__file__).parent / "sqlite" / "statements"
+FRAGMENTS = {"expired", "columns"}
+ONCE = {"schema", "tables", "meta"}
+BY_HAND = {"abandoned"}  # an operator may wait, and an index would cost every request
+FILES = sorted(FOLDER.glob("*.sql"))
+
+
+def arguments(text: str) -> set[str]:
+    return set(re.findall(r":(\w+)", text))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_statement_opens_with_what_it_takes(file: Path) -> None:
+    """The arguments named at its top are those that it uses, its fragments' included."""
+    comment = re.match(r"(--[^\n]*\n)+", file.read_text(encoding="utf-8"))
+    assert comment is not None
+    listed = re.search(r"-- Arguments: ([\w,\s]+(?:--  +[\w,\s]+)*)", comment[0])
+    told = set(re.findall(r"\w+", listed[1])) if listed else set()
+    assert arguments(load("sqlite")[file.stem]) == told
+
+
+@pytest.mark.parametrize("name", sorted(set(load("sqlite")) - FRAGMENTS - ONCE - BY_HAND))
+def test_a_statement_uses_an_index(name: str) -> None:
+    """On an empty table that was never analysed, too: records are found by id or by expiry."""
+    statements = load("sqlite")
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statement in statements["schema"].split(";"):
+            connection.execute(statement)
+        text = statements[name]
+        values = dict.fromkeys(arguments(text), 1)
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
+    assert not [step for step in plan if step.startswith("SCAN")]
+
+
+def test_finishing_in_time_leaves_the_expiry_alone() -> None:
+    """Naming the indexed column would move its entry at every finish, changed or not."""
+    assignments = load("sqlite")["finish"].partition("WHERE")[0]
+    assert "expires_at" not in assignments
+
+
+def test_every_field_of_a_record_has_its_column() -> None:
+    """What the model says a record is, the table keeps; the response as three columns."""
+    columns = {name.strip() for name in load("sqlite")["columns"].split(",")}
+    assert columns == set(Record._fields) - {"response", "omitted"} | {"version"}

@@ -1,0 +1,108 @@
+"""Processes of the SQLite tests: each function is the whole life of one."""
+
+import os
+import signal
+import sqlite3
+import sys
+import time
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.synchronize import Barrier
+from unittest.mock import patch
+
+from retrysafe.model import Reserved
+from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.testing.stores import a_claim, an_outcome
+
+
+def claim_in_rounds(path: str, rounds: int, barrier: Barrier, pipe: Pipe) -> None:
+    """Claim one key per round, all processes at the same moment; tell in which rounds it was ours."""
+    barrier.wait()
+    store = SQLiteStore(path, deadline=20.0)
+    mine: list[int] = []
+    for round in range(rounds):
+        barrier.wait()
+        if store.reserve(a_claim(f"round {round}")) == Reserved(1):
+            mine.append(round)
+    store.close()
+    pipe.send(mine)
+
+
+def freeze_while_writing(path: str) -> None:
+    """Begin to write, and be stopped in the middle of it."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA wal_autocheckpoint = 0")
+    other.execute("BEGIN IMMEDIATE")
+    os.kill(os.getpid(), signal.SIGSTOP)
+    other.execute("COMMIT")
+    other.close()
+
+
+def finish_forever(path: str, pipe: Pipe) -> None:
+    """Finish keys until killed, and say of each that it was acknowledged."""
+    store = SQLiteStore(path, deadline=20.0)
+    for n in range(sys.maxsize):
+        claim = a_claim(f"{os.getpid()} {n}")
+        store.reserve(claim)
+        if store.finish(claim, an_outcome(b"x" * 2000)):
+            pipe.send_bytes(claim.id)
+
+
+def look_with_a_wrong_clock(path: str, shift: float, key: str, pipe: Pipe) -> None:
+    """Tell what a worker whose wall clock is wrong makes of a record, and whether it could take it over."""
+    real = time.time
+    with patch("time.time", lambda: real() + shift):
+        store = SQLiteStore(path)
+        claim = a_claim(key)
+        found = store.look(claim.id)
+        assert found is not None
+        taken = store.take_over(claim, found.record.token, "in_progress") == Reserved(2)
+        mine = a_claim(f"{key} by {shift}")
+        store.reserve(mine)
+        own = store.look(mine.id)
+        assert own is not None
+        store.close()
+    pipe.send((found.now, taken, own.record.created_at))
+
+
+FORK = """
+import os, sys, threading, time
+from retrysafe.model import Reserved
+from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.testing.stores import a_claim, an_outcome
+
+store = SQLiteStore(sys.argv[1], deadline=20.0)
+keeper = store.open_keeper()
+finished = []
+enough = threading.Event()
+
+def work():
+    while not enough.is_set():
+        claim = a_claim(f"parent {len(finished)}")
+        store.reserve(claim)
+        keeper.renew([claim])
+        assert store.finish(claim, an_outcome())
+        finished.append(claim)
+
+worker = threading.Thread(target=work, daemon=True)
+worker.start()
+while len(finished) < 20:
+    time.sleep(0.001)
+for child in range(6):
+    pid = os.fork()
+    if pid == 0:
+        # The worker and the writer did not come along; what they used must not be touched.
+        claim = a_claim(f"child {child}")
+        assert store.reserve(claim) == Reserved(1)
+        assert store.finish(claim, an_outcome())
+        assert store.look(finished[0].id) is not None
+        if child % 2:
+            store.close()
+        sys.exit(0)  # and not os._exit: every object is finalised, as in a worker that ends well
+    assert os.waitpid(pid, 0)[1] == 0
+enough.set()
+worker.join()
+assert all(store.look(claim.id).record.state == "completed" for claim in finished)
+assert all(store.look(a_claim(f"child {n}").id).record.state == "completed" for n in range(6))
+keeper.close()
+store.close()
+"""
