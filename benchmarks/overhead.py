@@ -183,6 +183,8 @@ async def behind_a_server(rounds: int = 7, seconds: float = 1.0, connections: in
                 ("SQLite, fresh key", sqlite, fresh_key),
                 ("SQLite, replay", sqlite, lambda: b"the-same-key"),
             ]
+            for _, port, key in variants:  # warm up, and have the answers that are to be replayed
+                await requests_per_second(port, key, 0.2, connections=1)
             ratios: dict[str, list[float]] = {}
             for _ in range(rounds):
                 bare_rate = 0.0
