@@ -22,7 +22,8 @@ help:  ## Show this list
 
 test: lint pytest  ## Set up what is missing, then run every check and every test
 
-test-all: test test-pythons  ## The same, then the tests on every supported Python found
+test-all: export RETRYSAFE_LONG = 1
+test-all: lint test-pythons  ## Every check, and every test at full length on every supported Python found
 
 lint: $(INSTALLED)  ## ruff, mypy, pyright
 	$(BIN)/ruff check .

@@ -46,7 +46,10 @@ class Door:
 
     def rules_for(self, method: str, path: str, headers: Iterable[Header]) -> Rules | None:
         """The rules of a request that concerns us; `None`: let it pass."""
-        if method not in self._methods or (self._selected is not None and not self._selected(path)):
+        # Some frameworks take `post` for POST, so we must.
+        if method not in self._methods and method.upper() not in self._methods:
+            return None
+        if self._selected is not None and not self._selected(path):
             return None
         rules = self.rules
         for route in self._routes:

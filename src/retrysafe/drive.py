@@ -9,8 +9,10 @@ passes the cancellation on to the flow.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
@@ -137,7 +139,7 @@ async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T:
                     if not isinstance(step, Finish | Release | Checkpoint):
                         raise
                     cancelled = error
-                    answer = await _to_its_end(_PERFORM_ASYNC[type(step)](step, engine, hands))
+                    answer = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, engine, hands))
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
@@ -174,15 +176,15 @@ def _log_unheard(task: asyncio.Task[object]) -> None:
         log.error("a request that nobody waits for any more failed", exc_info=error)
 
 
-async def _to_its_end(work: Awaitable[T]) -> T:
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise
-    return task.result()
+async def _to_its_end(make: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        task = asyncio.ensure_future(make())
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(task)
+        if not task.cancelled():
+            return task.result()
+        # Not we but the write itself was cancelled, as at the end of an event loop: it is still to be made.
 
 
 def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcome]:

@@ -6,7 +6,7 @@ Nothing here decides; `protocol.py` asks and `drive.py` performs.
 
 from typing import TYPE_CHECKING
 
-from retrysafe import protocol
+from retrysafe import process, protocol
 from retrysafe.events import Observers
 from retrysafe.exchange import Exchange
 from retrysafe.keeper import Keeper
@@ -30,8 +30,13 @@ class Engine:
         self.observers = observers
         self.secret = secret
         self.keeper = Keeper(store)
-        self.waiting = WaitingRoom()
         self.draining = False
+        self.forked()
+        process.watch(self)
+
+    def forked(self) -> None:
+        """Nothing runs at first, nor in a child process."""
+        self.waiting = WaitingRoom()
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
         self._tasks: set[Task[object]] = set()
@@ -51,8 +56,9 @@ class Engine:
             self.observers.once(
                 exchange.request.method,
                 exchange.request.path,
-                f"the client waited {exchange.background:.1f} s for work after the last byte of its answer; "
-                'if a failure of that work does not concern the client, background="after" answers first',
+                "the client waited for work after the last byte of its answer (%.1f s this time); if a "
+                'failure of that work does not concern the client, background="after" answers first',
+                exchange.background,
             )
         if answer is not None:
             self.observers.ended(exchange.request, claim, answer)

@@ -98,13 +98,13 @@ class Observers:
         self.once(method, path, "a request without a key was served, which is going to be required")
         self.tell(Event("keyless", "request", method, path, None))
 
-    def once(self, method: str, path: str, remark: str) -> None:
+    def once(self, method: str, path: str, remark: str, *details: object) -> None:
         """Log a remark the first time that it applies to a route."""
         said = (method, path, remark)
         # Paths with ids in them are as many as there are ids: enough was said after a few.
         if said not in self._said and len(self._said) < 100:
             self._said.add(said)
-            log.warning("%s %r: %s", method, path, remark)
+            log.warning("%s %r: " + remark, method, path, *details)
 
 
 def _status(answer: Answer) -> int | None:

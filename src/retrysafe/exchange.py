@@ -91,9 +91,9 @@ class Exchange:
 
     def announced(self) -> TooLarge | None:
         """Whether the request says itself that its body is too large, before any of it is read."""
-        length = self._fields.get(b"content-length")
+        length = headers.length(self._fields.get(b"content-length"))
         limit = self.rules.request.max_request
-        return TooLarge(limit) if length and length.isdigit() and int(length) > limit else None
+        return TooLarge(limit) if length is not None and length > limit else None
 
     def take(self, chunk: bytes) -> TooLarge | None:
         if self.body.size + len(chunk) > self.rules.request.max_request:
@@ -108,8 +108,7 @@ class Exchange:
 
     def start(self, status: int, sent: Sequence[Header]) -> None:
         self.head = Response(int(status), tuple([(name.lower(), value) for name, value in sent]))
-        length = headers.find(self.head.headers, b"content-length")
-        self._expected = int(length) if length is not None and length.isdigit() else None
+        self._expected = headers.length(headers.find(self.head.headers, b"content-length"))
 
     def hold(self, chunk: bytes, *, last: bool) -> bool:
         """Take a piece of the response.  True: hold it.  False: pour out what is held, it has to flow.
@@ -189,8 +188,10 @@ class Exchange:
         original_id = record.request_id.encode()
         told: list[Header] = []
         for name, value in stored.headers:
-            if name == headers.ORIGINAL_ID:
+            if name == headers.ORIGINAL_ID or name == names.request_id:
                 original_id = value
+            elif name in names:
+                continue  # renamed on the wire since, and told anew below
             elif stored.status < 500 or name not in problems.HINTS:
                 told.append((name, value))
         if stored.status >= 500:

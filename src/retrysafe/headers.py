@@ -66,6 +66,7 @@ def kept(headers: Sequence[Header]) -> Headers:
     The answer's own request id is kept under another name: it becomes the *original* one of every replay.
     """
     chosen: list[Header] = []
+    named: set[bytes] = set()
     for pair in headers:
         name, value = pair
         if _BAD_IN_VALUE.search(value):
@@ -76,14 +77,20 @@ def kept(headers: Sequence[Header]) -> Headers:
             chosen.append((ORIGINAL_ID, value))
         elif name == b"connection":
             # RFC 9110 section 7.6.1: fields that `Connection` names belong to the connection too.
-            named = {option.strip().lower() for option in value.split(b",")} | {name}
-            return kept([pair for pair in headers if pair[0] not in named])
-    return tuple(chosen)
+            named.update(option.strip().lower() for option in value.split(b","))
+    return tuple([pair for pair in chosen if pair[0] not in named] if named else chosen)
 
 
 def are_fit(headers: Iterable[Header]) -> bool:
-    """Whether every name and value may be put on the wire."""
-    return all(_NAME.fullmatch(name) and not _BAD_IN_VALUE.search(value) for name, value in headers)
+    """Whether stored headers are such as `kept` would have let through, and so may be replayed."""
+    return all(
+        (_is_kept(name) or name == ORIGINAL_ID) and not _BAD_IN_VALUE.search(value) for name, value in headers
+    )
+
+
+def is_name(name: bytes) -> bool:
+    """Whether this may be the name of a header."""
+    return _NAME.fullmatch(name) is not None
 
 
 def find(headers: Iterable[Header], name: bytes) -> bytes | None:
@@ -98,3 +105,10 @@ def is_event_stream(headers: Iterable[Header]) -> bool:
     """Whether this is an answer without an end of its own."""
     media_type = find(headers, b"content-type")
     return media_type is not None and media_type.lower().startswith(b"text/event-stream")
+
+
+def length(value: bytes | None) -> int | None:
+    """What a `Content-Length` says, if it says anything; the absurd is cut down to the merely enormous."""
+    if value is None or not value.isdigit():
+        return None
+    return int(value.lstrip(b"0")[:19] or b"0")

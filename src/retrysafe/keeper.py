@@ -10,12 +10,11 @@ write is fenced by its token: the attempt is marked as lost, and the handler is 
 
 import logging
 from collections import deque
-from threading import Event, Thread
+from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 
 from retrysafe import process
 from retrysafe.attempt import Attempt
-from retrysafe.errors import StoreError
 from retrysafe.model import Claim
 from retrysafe.stores.contract import Renewer, Store
 
@@ -30,11 +29,12 @@ _STRAGGLER = 5.0
 class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._reset()
+        self.forked()
+        process.watch(self)
 
-    def _reset(self) -> None:
+    def forked(self) -> None:
         """Begin anew: at first, and in a child process, which inherits neither thread nor leases."""
-        self._generation = process.this.generation
+        self._starting = Lock()
         self._thread: Thread | None = None
         self._wake = Event()
         self._held: dict[bytes, Attempt] = {}
@@ -43,7 +43,6 @@ class Keeper:
 
     def hold(self, attempt: Attempt) -> None:
         """Renew this attempt's lease until it is dropped."""
-        self._belong_to_this_process()
         claim = attempt.claim
         attempt.lease_ends = monotonic() + claim.lease
         self._held[claim.token] = attempt
@@ -68,7 +67,6 @@ class Keeper:
         And once more a little later: a reservation that was on its way when it was given up may still
         arrive after the first release.  The token makes the second one harmless.
         """
-        self._belong_to_this_process()
         now = monotonic()
         self._forgotten.extend(((now, claim), (now + _STRAGGLER, claim)))
         self._period = min(self._period, _STRAGGLER)
@@ -78,21 +76,27 @@ class Keeper:
 
     def close(self) -> None:
         """Stop renewing.  The thread ends by itself; the next `hold` starts another."""
-        thread, self._thread = self._thread, None
-        if thread is not None and self._generation == process.this.generation:
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
             self._wake.set()
             thread.join(timeout=5)
 
-    def _belong_to_this_process(self) -> None:
-        if self._generation != process.this.generation:
-            self._reset()
-
     def _start(self) -> None:
-        self._thread = Thread(target=self._run, name="retrysafe-keeper", daemon=True)
-        self._thread.start()
+        with self._starting:
+            if self._thread is not None:
+                return
+            thread = Thread(target=self._run, name="retrysafe-keeper", daemon=True)
+            self._thread = thread
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # No thread to be had.  A lease without a keeper lapses later, and is fenced as ever.
+                self._thread = None
+                log.error("leases are not renewed, no thread can be started: %s", error)
 
     def _run(self) -> None:
-        me = self._thread
+        me = current_thread()
         renewer: Renewer | None = None
         pause = self._pause()
         while True:
@@ -106,7 +110,7 @@ class Keeper:
                 self._renew(renewer)
                 self._release_forgotten(renewer)
                 pause = self._pause()
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - leases depend on this thread: it goes on whatever comes
                 # Soon again: a lease has room for two renewals that fail, and the store may be back.
                 pause = min(self._pause() / 4, 1.0)
                 log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
@@ -119,7 +123,7 @@ class Keeper:
 
     def _renew(self, renewer: Renewer) -> None:
         began = monotonic()
-        # A lease of the last half period can wait for the next round, and most handlers are over by then.
+        # A lease that was taken a moment ago can wait for the next round; most handlers are over by then.
         due = [held for held in tuple(self._held.values()) if self._is_due(held, began)]
         if not due:
             return
@@ -136,7 +140,7 @@ class Keeper:
                 )
 
     def _is_due(self, held: Attempt, now: float) -> bool:
-        return held.lease_ends - now <= held.claim.lease - self._period / 2
+        return held.lease_ends - now <= held.claim.lease * 5 / 6
 
     def _release_forgotten(self, renewer: Renewer) -> None:
         for _ in range(len(self._forgotten)):

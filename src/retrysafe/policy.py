@@ -7,10 +7,13 @@ the values; nothing downstream has to check again.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import isfinite
 from typing import Literal, NamedTuple, TypedDict, get_args
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.fingerprint import Fingerprint
+from retrysafe.fingerprint import check as check_fingerprint
+from retrysafe.headers import is_name
 from retrysafe.model import Request
 from retrysafe.scopes import ScopeRule
 
@@ -187,8 +190,22 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
         Policy(**{name: said[name] for name in Policy._fields if name in said}),  # type: ignore[arg-type]  # checked above
         RequestRules(**{name: said[name] for name in RequestRules._fields if name in said}),  # type: ignore[arg-type]  # checked above
         wire,
-        Names(*(getattr(wire, f"{name}_header").lower().encode("ascii") for name in Names._fields)),
+        _names(wire),
     )
+
+
+def _names(wire: Wire) -> Names:
+    sent = {name: getattr(wire, f"{name}_header") for name in Names._fields}
+    for name, value in sent.items():
+        if not isinstance(value, str) or not is_name(value.encode("utf-8", "surrogatepass")):
+            raise ConfigurationError(
+                f"Wire({name}_header={value!r}) is no header name: expected letters, digits and hyphens"
+            )
+    return Names(*(value.lower().encode("ascii") for value in sent.values()))
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
 
 
 def _check(options: Options) -> None:
@@ -196,15 +213,24 @@ def _check(options: Options) -> None:
         if name in _CHOICES and value not in _CHOICES[name]:
             allowed = ", ".join(repr(choice) for choice in _CHOICES[name])
             raise ConfigurationError(f"{name}={value!r} is not a choice: it is one of {allowed}")
-        if name in _POSITIVE and not (
-            isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        ):
+        if name in _POSITIVE and not _is_positive(value):
             raise ConfigurationError(f"{name}={value!r} must be a number greater than zero")
     if options.get("effects") == "database":
         raise ConfigurationError(
             'effects="database" (the caller\'s own transaction) is not part of this release: use '
             '"outside", which never runs twice, or "repeatable" where running twice does no harm'
         )
+    if not callable(options.get("scope")):
+        raise ConfigurationError(
+            f"scope={options.get('scope')!r} is no scope: expected a function of the request, such as "
+            'scopes.user or scopes.header("X-Tenant")'
+        )
+    reauthorise = options.get("reauthorise")
+    if reauthorise is not None and not callable(reauthorise):
+        raise ConfigurationError(
+            f"reauthorise={reauthorise!r} must be a function of the request that answers True or False"
+        )
+    check_fingerprint(options.get("fingerprint", "raw"))
     retry_on = options.get("retry_on", ())
     if not isinstance(retry_on, tuple) or not all(
         isinstance(error, type) and issubclass(error, Exception) for error in retry_on

@@ -110,6 +110,9 @@ def render(problem: Problem, specification: str) -> Response:
     return Response(kind.status, headers, body)
 
 
+_LONGEST = 86400.0
+"""A day: no client waits longer, and an application's own arithmetic may go wrong."""
+
 HINTS = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry"})
 
 
@@ -123,6 +126,7 @@ def retry_hints(retry: bool | None, after: float) -> Headers:
         return ()
     if not retry:
         return ((b"x-should-retry", b"false"),)
+    after = min(max(after, 0.0), _LONGEST) if math.isfinite(after) else 1.0
     return (
         (b"retry-after", b"%d" % max(1, math.ceil(after))),
         (b"retry-after-ms", b"%d" % max(1, math.ceil(after * 1000))),

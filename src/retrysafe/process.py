@@ -1,23 +1,33 @@
-"""Which process this is, without asking the kernel for it.
+"""Who has to begin anew after a fork.
 
-Threads, connections and leases do not survive a fork.  Whoever holds some compares the generation they were
-made in with the present one; asking for the process id instead would be a system call for every request.
+Threads, locks, connections and leases do not survive one.  Whoever holds some has itself watched, and is told
+in the child before anything else runs there; asking for the process id at every use would be a system call
+for every request.
 """
 
 import os
+from typing import Protocol
+from weakref import WeakSet
 
 
-class _Process:
-    __slots__ = ("generation",)
-
-    def __init__(self) -> None:
-        self.generation = 0
-
+class Forked(Protocol):
     def forked(self) -> None:
-        self.generation += 1
+        """This is a child process now: let go of what belongs to the parent."""
+        ...
 
 
-this = _Process()
+_watched: WeakSet[Forked] = WeakSet()
+
+
+def watch(holder: Forked) -> None:
+    """Tell `holder` in every child process, for as long as it lives."""
+    _watched.add(holder)
+
+
+def _after_in_child() -> None:
+    for holder in list(_watched):
+        holder.forked()
+
 
 if hasattr(os, "register_at_fork"):  # where there is no fork, there is nothing to notice
-    os.register_at_fork(after_in_child=this.forked)
+    os.register_at_fork(after_in_child=_after_in_child)

@@ -21,7 +21,7 @@ from typing import Literal, assert_never
 from retrysafe import headers, keys
 from retrysafe.attempt import Attempt
 from retrysafe.call import Call
-from retrysafe.errors import NotDone, StoreError, StoreUnavailable
+from retrysafe.errors import NotDone, StoreError, StoreUnavailable, UnreadableRecord
 from retrysafe.fingerprint import same
 from retrysafe.model import Claim, Final, Found, Record, Request, Reservation, Reserved, Response
 from retrysafe.policy import Policy, RequestRules, Rules
@@ -51,6 +51,10 @@ from retrysafe.steps import (
     ask,
 )
 from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Ours, Overtake, Replay
+
+_DRAINING = Problem("draining", "This server is shutting down.")
+_UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke off; what it did is not known.")
+
 
 # --- Decisions -------------------------------------------------------------------------------------------
 
@@ -96,9 +100,7 @@ def _judge_failed(record: Record, policy: Policy) -> Judgement:
             return Overtake(record.token, "failed")
         case "conflict":
             status = record.response.status if record.response else None
-            return Problem(
-                "previously-failed", "The first request with this key failed.", previous_status=status
-            )
+            return Problem("previously-failed", "The first request with this key failed.", 1.0, status)
         case unreachable:
             assert_never(unreachable)
 
@@ -115,15 +117,8 @@ def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
         # Its effects were rolled back with it.
         return Overtake(record.token, "in_progress")
     if record.checkpointed or policy.abandoned == "hold":
-        return _unknown()
+        return _UNKNOWN
     return Overtake(record.token, "in_progress")
-
-
-def _unknown() -> Problem:
-    return Problem(
-        "outcome-unknown",
-        "An earlier request with this key broke off, and it is not known what it did.",
-    )
 
 
 # Statuses by which a server says that it did not even begin: RFC 9110 sections 15.5.2, 15.5.4, 15.5.9 and
@@ -179,9 +174,6 @@ def _final(response: Response, rules: RequestRules) -> Final:
     return Final(_state(response), _kept(response, omitted=omitted), omitted)
 
 
-_DRAINING = Problem("draining", "This server is shutting down.")
-
-
 # --- Flows -----------------------------------------------------------------------------------------------
 
 
@@ -227,9 +219,10 @@ def once(call: Call) -> Flow[Answer]:
     try:
         held = yield from acquire(call)
     except StoreError as trouble:
-        if call.policy.store_down == "refuse":
-            return _unavailable("The key could not be checked.", trouble)
-        return (yield from _unprotected(call, trouble))
+        # A record that cannot be read is not an absent one, and nobody chose to run beside it.
+        if call.policy.store_down == "run" and isinstance(trouble, StoreUnavailable):
+            return (yield from _unprotected(call, trouble))
+        return _unavailable("The key could not be checked.", trouble)
     if isinstance(held, Answer):
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
@@ -306,6 +299,14 @@ def _surely(call: Call, bid: Reserve | TakeOver) -> Flow[Reservation]:
 def _replay(call: Call, record: Record) -> Flow[Answer]:
     if call.rules.reauthorise is not None and not (yield from ask(Reauthorise())):
         return _refuse(Problem("replay-forbidden", "You may no longer see the answer to this request."))
+    return _replayed(record)
+
+
+def _replayed(record: Record) -> Answer:
+    original_id = (headers.ORIGINAL_ID, record.request_id.encode(errors="replace"))
+    if record.response is None or not headers.are_fit((*record.response.headers, original_id)):
+        damage = UnreadableRecord("the stored answer is missing, or has headers that must not be sent")
+        return _unavailable("The stored answer cannot be read.", damage)
     return Answer("replayed", record, attempt=record.attempt)
 
 
@@ -350,7 +351,8 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
 
 def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
     """An answer is too large to hold: how its bytes may leave.  `None`: not at all, we were overtaken."""
-    kept = yield from keep(call, Checkpoint(call.claim, _kept(head)))
+    claim = call.claim._replace(hold=call.policy.unknown_retention)  # from now on, it is never run again
+    kept = yield from keep(call, Checkpoint(claim, _kept(head)))
     if kept is False:
         return None
     attempt.checkpointed = True
@@ -363,15 +365,15 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
         found: Found | None = yield from ask(Look(call.claim.id))
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
-    judgement = judge(found, call.claim, call.policy) if found else _unknown()
+    judgement = judge(found, call.claim, call.policy) if found else _UNKNOWN
     match judgement:
         case Replay(record):
-            return Answer("replayed", record, error=error, attempt=record.attempt)
+            return _replayed(record)._replace(error=error)
         case Busy(retry_after):
             detail = "This request is being processed by another attempt."
             judgement = Problem("in-flight", detail, retry_after)
         case Overtake() | Ours():
-            judgement = _unknown()
+            judgement = _UNKNOWN
         case Problem():
             pass
         case unreachable:

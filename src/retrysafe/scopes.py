@@ -11,10 +11,10 @@ Prefer an id that survives a renewed token and a renamed account.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.model import Request, Scope
+from retrysafe.model import Parts, Request, Scope
 
 ScopeAnswer = Scope | str | int | Mapping[str, str | int] | None
 ScopeRule = Callable[[Request], "ScopeAnswer | Awaitable[ScopeAnswer]"]
@@ -32,7 +32,7 @@ def header(name: str) -> ScopeRule:
     def by_header(request: Request) -> ScopeAnswer:
         values = [value for found, value in request.headers if found == wanted]
         # Two values are two answers: whichever proxy added the second, neither can be trusted.
-        return _scope({part: values[0].decode("latin-1")}) if len(values) == 1 else None
+        return Scope(((part, values[0].decode("latin-1")),)) if len(values) == 1 else None
 
     return by_header
 
@@ -112,26 +112,31 @@ def all_of(*rules: ScopeRule) -> ScopeRule:
 
 def resolve(answer: ScopeAnswer) -> Scope | None:
     """Normalise what a scope function answered.  `None`: nobody is known."""
-    if answer is None or isinstance(answer, Scope):
-        return answer
-    if isinstance(answer, str | int) and not isinstance(answer, bool):
-        return _scope({"scope": str(answer)})
-    if isinstance(answer, Mapping):
-        return _scope({name: "" if value is None else str(value) for name, value in answer.items()})
-    raise ConfigurationError(
-        f"a scope function answered {type(answer).__name__}: expected a string, a number, a mapping of "
-        "parts, or None for nobody"
-    )
-
-
-def _scope(parts: dict[str, str]) -> Scope | None:
-    if not parts or any(value.strip().lower() in _NOBODY for value in parts.values()):
+    if answer is None:
         return None
-    return Scope(tuple(parts.items()))
+    if isinstance(answer, Scope):
+        scope = answer
+    elif isinstance(answer, str | int) and not isinstance(answer, bool):
+        scope = Scope((("scope", str(answer)),))
+    elif isinstance(answer, Mapping):
+        parts = [(name, "" if value is None else str(value)) for name, value in answer.items()]
+        scope = Scope(tuple(parts))
+    else:
+        raise ConfigurationError(
+            f"a scope function answered {type(answer).__name__}: expected a string, a number, a mapping of "
+            "parts, or None for nobody"
+        )
+    return scope if _is_somebody(scope.parts) else None
+
+
+def _is_somebody(parts: Parts) -> bool:
+    return bool(parts) and all(value.strip().lower() not in _NOBODY for _, value in parts)
 
 
 def _at_once(answer: "ScopeAnswer | Awaitable[ScopeAnswer]") -> ScopeAnswer:
     if isinstance(answer, Awaitable):
+        if isinstance(answer, Coroutine):
+            answer.close()  # it will never be awaited
         raise ConfigurationError(
             "first_of and all_of combine plain functions: for an asynchronous scope, write one "
             "`async def` that asks them in turn"

@@ -63,3 +63,7 @@ class Spool:
             self._map.close()
         if self._file is not None:
             self._file.close()
+
+    def __del__(self) -> None:
+        # A request may be cancelled before anybody is there to close its body.
+        self.close()

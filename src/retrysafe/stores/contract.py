@@ -53,7 +53,10 @@ class Store(Protocol):
         ...
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
-        """Note on the running record that an answer with this head begins to leave. False: fenced."""
+        """Note on the running record that an answer with this head begins to leave. False: fenced.
+
+        If it is abandoned now, it is held for at least the claim's `hold` from this moment on.
+        """
         ...
 
     def finish(self, claim: Claim, final: Final) -> bool:

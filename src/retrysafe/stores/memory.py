@@ -173,9 +173,11 @@ class MemoryStore:
             row = self._rows.get(claim.id)
             if row is None or not row.running(claim.token):
                 return False
+            now = self._clock()
             row.checkpointed = True
             row.response = Response(head.status, head.headers)
-            row.updated_at = self._clock()
+            row.held_until = max(row.held_until, now + claim.hold)
+            row.updated_at = now
             return True
 
     def finish(self, claim: Claim, final: Final) -> bool:

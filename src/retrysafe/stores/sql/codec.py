@@ -7,13 +7,14 @@ Whatever makes no sense in a row, and every row of a version that this release d
 `UnreadableRecord`.  Its message names the column and the first digits of the id, never a value.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from json import JSONEncoder, loads
+from math import isfinite
 from typing import Any, cast, get_args
 
 from retrysafe.errors import UnreadableRecord
+from retrysafe.headers import are_fit
 from retrysafe.model import Claim, Door, Final, Headers, Mode, Parts, Record, Response, State
 
 VERSION = 1
@@ -58,9 +59,7 @@ _WORDS: dict[str, tuple[object, ...]] = {
     "omitted": (0, 1),
 }
 
-# RFC 9110: a name is a token (section 5.6.2); CR, LF and NUL are invalid and dangerous in a value (5.5).
-_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_FORBIDDEN = re.compile(r"[\r\n\0]")
+_TIMES = tuple(column for column, kinds in _TYPES.items() if float in kinds)
 
 _json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -112,7 +111,7 @@ def decode(row: Sequence[object]) -> Record:
             raise ValueError(f"version is not {VERSION}, the one that this release reads")
         _check_types(tuple(map(type, row)))
         _check_values(columns)
-        answer = columns.pop("status"), columns.pop("headers"), columns.pop("body")
+        answer = columns["state"], columns.pop("status"), columns.pop("headers"), columns.pop("body")
         answered = columns["checkpointed"] or columns["state"] != "in_progress"
         columns["response"] = _response(*answer) if answered else None
         columns["scope"] = _pairs("scope", columns["scope"])
@@ -142,25 +141,31 @@ def _check_values(columns: Mapping[str, object]) -> None:
             raise ValueError(f"{column} is not one of {', '.join(map(str, known))}")
     if cast(int, columns["attempt"]) < 1:
         raise ValueError("attempt is counted from 1")
+    for column in _TIMES:
+        if not isfinite(cast(float, columns[column] or 0.0)):
+            raise ValueError(f"{column} is no time")
 
 
-def _response(status: int | None, headers: str | None, body: bytes | None) -> Response:
-    if status is None or not 100 <= status <= 599:
-        raise ValueError("status is not one of HTTP")
+def _response(state: State, status: int | None, headers: str | None, body: bytes | None) -> Response:
+    if status is None or not 200 <= status <= 599:
+        raise ValueError("status is not that of a final answer")
     if headers is None:
         raise ValueError("headers is missing")
+    if body is None and state != "in_progress":
+        raise ValueError("body is missing")
     return Response(status, _headers(headers), body or b"")
 
 
 def _headers(text: str) -> Headers:
-    pairs = _pairs("headers", text)
-    for name, value in pairs:
-        if not _NAME.fullmatch(name) or _FORBIDDEN.search(value):
-            raise ValueError("headers has a name or a value that may not be sent")
     try:
-        return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
+        pairs = tuple(
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in _pairs("headers", text)
+        )
     except UnicodeEncodeError:
         raise ValueError("headers has characters outside of Latin-1") from None
+    if not are_fit(pairs):
+        raise ValueError("headers has a name or a value that may not be replayed")
+    return pairs
 
 
 def _pairs(column: str, text: str) -> Parts:

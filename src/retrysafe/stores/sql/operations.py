@@ -77,7 +77,7 @@ def look(id: bytes) -> Operation[Found | None]:
 
 
 def checkpoint(claim: Claim, head: Response) -> Operation[bool]:
-    return bool((yield "checkpoint", {**codec.fence(claim), **codec.head(head)}))
+    return bool((yield "checkpoint", {**codec.fence(claim), **codec.head(head), "hold": claim.hold}))
 
 
 def finish(claim: Claim, final: Final) -> Operation[bool]:

@@ -57,9 +57,9 @@ class Fidelity(Harness):
         assert response is not None
         assert response.headers == headers
 
-    @pytest.mark.parametrize("status", [100, 200, 204, 301, 404, 500, 599])
+    @pytest.mark.parametrize("status", [200, 204, 301, 404, 500, 599])
     def test_statuses_are_kept(self, half: Half, status: int) -> None:
-        """From one end of HTTP to the other."""
+        """Whatever a final answer may have."""
         claim = a_claim()
         half.reserve(claim)
         half.finish(claim, Final("completed", Response(status)))

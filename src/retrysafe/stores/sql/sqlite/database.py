@@ -4,10 +4,10 @@ A fork takes the writer's thread away from the child, which therefore begins wit
 are seen to by `forking.py`.
 """
 
-import os
 import weakref
 from typing import TypeVar
 
+from retrysafe import process
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock
@@ -29,7 +29,7 @@ class Database:
         self._clock: Clock = clock or HostClock()
         self._readers = Readers(path, self._clock)
         self._hire()
-        _databases.add(self)
+        process.watch(self)
 
     def _hire(self) -> None:
         self._writer = Writer(self._path, self._clock, self._deadline)
@@ -37,7 +37,7 @@ class Database:
         self._dropped = weakref.finalize(self, _let_go, self._readers, self._writer)
         self._dropped.atexit = False
 
-    def after_fork(self) -> None:
+    def forked(self) -> None:
         self._dropped.detach()
         self._hire()
 
@@ -83,15 +83,3 @@ class Database:
 def _let_go(readers: Readers, writer: Writer) -> None:
     readers.close()
     writer.dismiss()
-
-
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-
-
-def _after_in_child() -> None:
-    for database in list(_databases):
-        database.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_in_child)

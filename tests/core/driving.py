@@ -1,0 +1,103 @@
+"""A store that fails on demand, and hands for both drivers."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from retrysafe.attempt import Attempt
+from retrysafe.call import Call
+from retrysafe.drive import drive_async
+from retrysafe.engine import Engine
+from retrysafe.model import Claim, Final, Reservation, Response, Scope
+from retrysafe.policy import Policy
+from retrysafe.problems import CATALOGUE, Problem
+from retrysafe.protocol import once
+from retrysafe.steps import Answered, Flow, Gone, Outcome, TooLarge
+from retrysafe.stores.memory import MemoryStore
+from retrysafe.verdicts import Answer
+from tests.core.values import a_claim, the_rules
+
+T = TypeVar("T")
+CREATED = Response(201, (), b"made")
+
+
+class Flaky(MemoryStore):
+    """Raises what it is told to before it does what it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trouble: list[BaseException] = []
+        self.calls: list[str] = []
+
+    def reserve(self, claim: Claim) -> Reservation:
+        return self._after_trouble("reserve", lambda: super(Flaky, self).reserve(claim))
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        return self._after_trouble("finish", lambda: super(Flaky, self).finish(claim, final))
+
+    def _after_trouble(self, name: str, work: Callable[[], T]) -> T:
+        self.calls.append(name)
+        if self.trouble:
+            raise self.trouble.pop(0)
+        return work()
+
+
+class Hands:
+    """An adapter's part, for both drivers."""
+
+    def __init__(self, run: Callable[[Attempt], Outcome]) -> None:
+        self._run = run
+        self.runs = 0
+
+    def identify(self) -> Scope | None:
+        return Scope((("user", "1"),))
+
+    def read_body(self) -> bytes | TooLarge | Gone:
+        return b"fingerprint"
+
+    def reauthorise(self) -> bool:
+        return True
+
+    def run(self, attempt: Attempt) -> Outcome:
+        self.runs += 1
+        return self._run(attempt)
+
+
+class AsyncHands:
+    """The same, awaiting."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+
+    async def identify(self) -> Scope | None:
+        return self._hands.identify()
+
+    async def read_body(self) -> bytes | TooLarge | Gone:
+        return self._hands.read_body()
+
+    async def reauthorise(self) -> bool:
+        return self._hands.reauthorise()
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        await asyncio.sleep(0)
+        return self._hands.run(attempt)
+
+
+Drive = Callable[[Flow[Any], Engine, Hands], Any]
+
+
+def awaiting(flow: Flow[Any], engine: Engine, hands: Hands) -> Any:
+    """The awaiting driver, called as if it were blocking."""
+    return asyncio.run(drive_async(flow, engine, AsyncHands(hands)))
+
+
+def describe(problem: Problem) -> Response:
+    return Response(CATALOGUE[problem.code].status, (), problem.code.encode())
+
+
+def a_flow(claim: Claim | None = None, policy: Policy | None = None) -> Flow[Answer]:
+    return once(Call(claim or a_claim(), policy or Policy(), the_rules().request, describe))
+
+
+def created(_: Attempt) -> Outcome:
+    return Answered(CREATED)

@@ -1,0 +1,205 @@
+"""What may be said to a guard, and how it is told that something may not."""
+
+import math
+from typing import Any
+
+import pytest
+
+from retrysafe import Guard, scopes
+from retrysafe.errors import ConfigurationError
+from retrysafe.policy import MIB, Options, Policy, RequestRules, Rules, Wire, compile_rules
+from tests.core.values import the_rules
+
+CHOICES: dict[str, list[Any]] = {
+    "effects": ["outside", "repeatable", "database"],
+    "failed": ["replay", "retry", "conflict"],
+    "abandoned": ["hold", "retry"],
+    "in_flight": ["reject", "wait"],
+    "store_down": ["refuse", "run"],
+    "background": ["before", "after"],
+    "required": [True, False, "warn"],
+    "keep_key": [True, False],
+    "no_store": [True, False],
+}
+NUMBERS = ["lease", "retention", "unknown_retention", "wait_for", "max_request", "max_response"]
+
+
+def refused(**options: Any) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        the_rules(**options)
+    return str(error.value)
+
+
+def test_a_scope_must_be_given() -> None:
+    """Whose key it is is never guessed, and the message shows what to write."""
+    with pytest.raises(ConfigurationError, match=r"no scope.*scopes\.header"):
+        compile_rules({}, Wire())
+
+
+@pytest.mark.parametrize("scope", [None, "X-Tenant", 42])
+def test_a_scope_must_be_a_function(scope: object) -> None:
+    """Anything else would fail at the first request instead of where it was written."""
+    assert repr(scope) in refused(scope=scope)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("bad", ["no such choice", None, 2, ["replay"]])
+def test_a_choice_must_be_one_of_them(name: str, bad: object) -> None:
+    """The message names the option, what was found, and every choice."""
+    message = refused(**{name: bad})
+    assert f"{name}={bad!r}" in message
+    assert all(repr(choice) in message for choice in CHOICES[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        (name, choice)
+        for name, choices in CHOICES.items()
+        for choice in choices
+        if (name, choice) != ("effects", "database")
+    ],
+)
+def test_a_choice_is_taken(name: str, choice: object) -> None:
+    """Each choice that there is can be made."""
+    rules = the_rules(None, **{name: choice})
+    assert getattr(rules.policy if name in Policy._fields else rules.request, name) == choice
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("bad", [0, -1, -0.5, math.nan, math.inf, "10", None, True, [1]])
+def test_a_number_must_be_positive(name: str, bad: object) -> None:
+    """The message names the option, what was found and what was expected.
+
+    Infinity is none: it can be neither slept, nor stored in every database, nor published as JSON.
+    """
+    message = refused(**{name: bad})
+    assert f"{name}={bad!r}" in message
+    assert "number" in message
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("number", [1, 2.5])
+def test_a_number_is_taken(name: str, number: float) -> None:
+    """Whole or not, it is kept as it was said."""
+    rules = the_rules(None, **{name: number})
+    assert getattr(rules.policy if name in Policy._fields else rules.request, name) == number
+
+
+@pytest.mark.parametrize("bad", [TimeoutError, [TimeoutError], ("TimeoutError",), (KeyboardInterrupt,), None])
+def test_retry_on_is_a_tuple_of_exceptions(bad: object) -> None:
+    """`BaseException`s are no outcome of a handler and cannot be listed."""
+    message = refused(retry_on=bad)
+    assert repr(bad) in message
+    assert "tuple of exception classes" in message
+
+
+@pytest.mark.parametrize("bad", ["xml", 42, (), (1,), ["customer.id"]])
+def test_a_fingerprint_must_be_one(bad: object) -> None:
+    """It is checked where the guard is built, and not at its first request."""
+    assert f"fingerprint={bad!r}" in refused(fingerprint=bad)
+
+
+@pytest.mark.parametrize("good", ["raw", "json", ("customer.id",), None, lambda request, body: body])
+def test_a_fingerprint_is_taken(good: Any) -> None:
+    """Each kind of fingerprint can be chosen."""
+    assert the_rules(fingerprint=good).request.fingerprint is good
+
+
+@pytest.mark.parametrize("bad", [True, "yes", 1])
+def test_reauthorise_must_be_a_function(bad: object) -> None:
+    """Anything else would fail when a replay is to be handed out."""
+    assert f"reauthorise={bad!r}" in refused(reauthorise=bad)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    """With the names of those that there are, so that a slip of the pen is found."""
+    message = refused(retension=5)
+    assert "retension" in message
+    assert "retention" in message
+
+
+def test_the_database_mode_is_not_there_yet() -> None:
+    """The message says which of the others to take, and what each means."""
+    message = refused(effects="database")
+    assert '"outside"' in message
+    assert '"repeatable"' in message
+
+
+def test_the_defaults_are_for_money() -> None:
+    """Never twice, an unknown outcome is said to be unknown, and the numbers of the specification."""
+    rules = the_rules()
+    assert rules.policy == Policy(
+        effects="outside",
+        failed="replay",
+        abandoned="hold",
+        in_flight="reject",
+        wait_for=10.0,
+        lease=30.0,
+        retention=24 * 3600.0,
+        unknown_retention=30 * 24 * 3600.0,
+        store_down="refuse",
+        keep_key=True,
+    )
+    assert rules.request[1:] == (False, "raw", 100 * MIB, MIB, False, (), "before", None)
+
+
+def test_what_follows_from_repeatable() -> None:
+    """Where doing it again does no harm, failures and deaths are run again."""
+    policy = the_rules(effects="repeatable").policy
+    assert (policy.effects, policy.failed, policy.abandoned) == ("repeatable", "retry", "retry")
+
+
+def test_what_follows_can_be_overridden() -> None:
+    """By those who know."""
+    policy = the_rules(effects="repeatable", failed="conflict").policy
+    assert (policy.failed, policy.abandoned) == ("conflict", "retry")
+    policy = the_rules(abandoned="retry").policy
+    assert (policy.failed, policy.abandoned) == ("replay", "retry")
+
+
+def test_every_option_is_in_one_value() -> None:
+    """Nothing can be said that nobody hears."""
+    assert set(Options.__annotations__) == {*Policy._fields, *RequestRules._fields}
+    assert not set(Policy._fields) & set(RequestRules._fields)
+
+
+def test_the_wire_in_bytes() -> None:
+    """Header names are compared in lower case, whatever case they are written in."""
+    names = the_rules(Wire(key_header="X-KEY")).names
+    assert names.key == b"x-key"
+    assert names.replayed == b"idempotent-replayed"
+    assert names.original_id == b"original-request-id"
+    assert names.request_id == b"x-request-id"
+    assert names.correlation == b"x-correlation-id"
+    assert names.body == b"idempotency-body"
+    assert names.stored == b"idempotency-stored"
+
+
+@pytest.mark.parametrize("bad", ["Schlüssel", "", "Two Words", "X-Key\r\nX-Evil: 1", "X:Y"])
+@pytest.mark.parametrize("field", ["key_header", "replayed_header", "request_id_header"])
+def test_a_header_name_must_be_one(field: str, bad: str) -> None:
+    """RFC 9110 section 5.6.2: a name that is no token would break every answer, or split it."""
+    with pytest.raises(ConfigurationError) as error:
+        the_rules(Wire(**{field: bad}))  # type: ignore[arg-type]
+    assert repr(bad) in str(error.value)
+
+
+def test_a_guard_checks_when_it_is_built() -> None:
+    """Misuse is raised where it was written, and never during a request."""
+    with pytest.raises(ConfigurationError, match="no scope"):
+        Guard("memory:")
+    with pytest.raises(ConfigurationError, match="lease=0"):
+        Guard("memory:", scope=scopes.public(), lease=0)
+    with pytest.raises(ConfigurationError, match="no such option: colour"):
+        Guard("memory:", scope=scopes.public(), colour="red")  # type: ignore[call-arg]  # on purpose
+
+
+def test_a_route_says_what_differs() -> None:
+    """The rest is what the guard says; `effects` of a route implies anew."""
+    guard = Guard("memory:", scope=scopes.public(), lease=7.0, retention=9.0)
+    rules: Rules = guard.compile({"lease": 8.0, "effects": "repeatable"})
+    assert (rules.policy.lease, rules.policy.retention, rules.policy.failed) == (8.0, 9.0, "retry")
+    assert guard.rules.policy.lease == 7.0
+    with pytest.raises(ConfigurationError, match="retention=-1"):
+        guard.compile({"retention": -1})

@@ -1,0 +1,58 @@
+"""The waiting room: how many duplicates may wait, per key and in all."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from retrysafe.waiting import PER_KEY, PER_PROCESS, WaitingRoom
+
+
+def test_the_limits() -> None:
+    """Ten per key and a hundred per process."""
+    assert (PER_KEY, PER_PROCESS) == (10, 100)
+
+
+def test_a_key_has_ten_places() -> None:
+    """The eleventh gets its 409 at once, and another key's first does not (F46)."""
+    room = WaitingRoom()
+    assert all(room.enter(b"a") for _ in range(PER_KEY))
+    assert not room.enter(b"a")
+    assert room.enter(b"b")
+
+
+def test_whoever_leaves_makes_room() -> None:
+    """For one."""
+    room = WaitingRoom()
+    for _ in range(PER_KEY):
+        room.enter(b"a")
+    room.leave(b"a")
+    assert room.enter(b"a")
+    assert not room.enter(b"a")
+
+
+def test_a_process_has_a_hundred_places() -> None:
+    """However many keys there are: others must still be served."""
+    room = WaitingRoom()
+    entered = [room.enter(b"key %d" % number) for number in range(PER_PROCESS + 5)]
+    assert entered == [True] * PER_PROCESS + [False] * 5
+    room.leave(b"key 0")
+    assert room.enter(b"another")
+
+
+def test_an_empty_room_holds_nothing() -> None:
+    """Keys come from clients: none of them may stay behind in memory (CWE-401)."""
+    room = WaitingRoom()
+    for number in range(50):
+        room.enter(b"key %d" % number)
+    for number in range(50):
+        room.leave(b"key %d" % number)
+    assert not room._waiting
+    for _ in range(PER_KEY + 1):
+        room.enter(b"a")
+    assert set(room._waiting) == {b"a"}
+
+
+def test_threads_do_not_squeeze_in() -> None:
+    """Fifty at once for ten places: ten get one."""
+    room = WaitingRoom()
+    with ThreadPoolExecutor(50) as threads:
+        entered = list(threads.map(lambda _: room.enter(b"a"), range(50)))
+    assert sum(entered) == PER_KEY
