@@ -1,0 +1,138 @@
+"""The reference application behind `launcher.py`, and how a test sets a trap and waits for it.
+
+It has several workers that share one socket and one store: when one has fallen, another one answers, and the
+parent puts a new one in its place.
+"""
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from retrysafe.testing.adapters.client import Answer, settled, until
+from retrysafe.testing.adapters.server import Option, Server
+from retrysafe.testing.adapters.suite import assert_problem
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+BROKEN_OFF = (http.client.HTTPException, OSError)
+
+
+class Trapped(Server):
+    """A server some of whose requests bring their worker down."""
+
+    falls: Path
+
+    @classmethod
+    def start(cls, folder: Path, **options: Option) -> Self:
+        return cls("asgi", f"sqlite:///{folder / 'keys.db'}", folder / "effects", **options)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self.falls = self.effects_file.with_name("falls")
+        self.falls.touch()
+        if "-m" in self._command:
+            at = self._command.index("-m")
+            self._command[at : at + 2] = [str(LAUNCHER)]
+        with _environment(RETRYSAFE_TRAPS=str(self.falls)):
+            return super()._start()
+
+    def fallen(self, trap: str, times: int = 1) -> list[int]:
+        """Wait until so many have fallen into this trap since the file was begun; their processes."""
+        found: list[int] = []
+
+        def happened() -> bool:
+            lines = [line.split(" ", 1) for line in self.falls.read_text().splitlines()]
+            found[:] = [int(pid) for pid, what in lines if what == trap]
+            return len(found) >= times
+
+        until(happened)
+        return found
+
+    def killed(self, path: str, trap: str, **rest: Any) -> Answer | None:
+        """Send a request whose worker dies there.  What was heard of it: nothing, if the connection broke."""
+        before = self.falls.read_text().count(f" {trap}\n")
+        answer = None
+        with contextlib.suppress(*BROKEN_OFF):
+            answer = self.post(path, fields=[("Trap", trap)], **rest)
+        self.fallen(trap, before + 1)
+        return answer
+
+    @contextmanager
+    def frozen(
+        self, path: str, trap: str, *, persistent: bool = False, **rest: Any
+    ) -> "Generator[Future[Answer]]":
+        """While entered, the worker that serves this request is frozen there; then it goes on.
+
+        A persistent client sends again what is refused because another one is in flight.
+        """
+        before = self.falls.read_text().count(f" {trap}\n")
+
+        def send() -> Answer:
+            return self.post(path, fields=[("Trap", trap)], **rest)
+
+        running = self.started((lambda: settled(send)) if persistent else send)
+        pid = self.fallen(trap, before + 1)[-1]
+        try:
+            until(lambda: _state(pid) == "T")
+            yield running
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        """End it and its workers, whichever state they are in."""
+        for line in self.falls.read_text().splitlines():
+            pid, what = line.split(" ", 1)
+            if what.startswith("stop") and _parent(int(pid)) == self.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGCONT)
+        self.kill()
+
+
+class Lease:
+    """A lease that begins later than this is made, and so certainly lasts for its length from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._made = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._made
+
+    def assert_in_flight(self, send: Callable[[], Answer]) -> None:
+        """A retry is refused with hints while the lease lasts.  A machine that is too slow proves nothing."""
+        answer = send()
+        if self.elapsed < self._seconds:
+            assert_problem(answer, 409, "in-flight")
+            assert int(answer.header("Retry-After") or 0) >= 1
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+@contextmanager
+def _environment(**values: str) -> Generator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
