@@ -94,9 +94,9 @@ class GuardedRequest:
         attempts.enter(attempt)
         self._attempt = attempt
         self._pieces = iter(self._exchange.body.chunks())
-        inner = _inner(self._scope, self._exchange.request_id)
-        work = self._app(inner, self.receive, self.send)
+        inner = _inner(self._scope, self._exchange)
         try:
+            work = self._app(inner, self.receive, self.send)
             await (work if self._exchange.rules.request.background == "before" else self._ahead_of(work))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self._exchange.outcome(error)
@@ -182,19 +182,16 @@ def translate(scope: Connection) -> Request:
     )
 
 
-_WITHHELD = frozenset({b"accept-encoding", b"x-request-id"})
-
-
-def _inner(scope: Connection, request_id: str) -> Connection:
+def _inner(scope: Connection, exchange: Exchange) -> Connection:
     """The scope for the application: nothing in it that would lead the response past us.
 
     No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
-    may not take them.  No extensions by which bytes are sent other than as body messages.
+    may not take them.  No extensions by which bytes are sent other than as body messages.  And our request
+    id, so that the application's log and ours speak of the same request.
     """
-    headers = list(scope["headers"])
-    if not _WITHHELD.isdisjoint(dict(headers)):
-        headers = [pair for pair in headers if pair[0] not in _WITHHELD]
-    headers.append((b"x-request-id", request_id.encode()))
+    id_name = exchange.rules.names.request_id
+    headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding" and pair[0] != id_name]
+    headers.append((id_name, exchange.request_id.encode()))
     inner = {**scope, "headers": headers, "retrysafe": True}
     offered: dict[str, object] | None = scope.get("extensions")
     if offered:
