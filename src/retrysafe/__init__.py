@@ -8,7 +8,6 @@ from retrysafe import scopes, stores
 from retrysafe.attempt import Attempt, current
 from retrysafe.errors import (
     ConfigurationError,
-    MissingExtra,
     NotDone,
     NotGuarded,
     RetrysafeError,
@@ -26,7 +25,6 @@ __all__ = [
     "ConfigurationError",
     "Event",
     "Guard",
-    "MissingExtra",
     "NotDone",
     "NotGuarded",
     "RetrysafeError",

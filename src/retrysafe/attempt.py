@@ -24,18 +24,23 @@ class Attempt:
         "claim",
         "derived",
         "lease_ends",
+        "leased",
         "lost",
         "number",
         "said_not_started",
     )
 
-    def __init__(self, claim: Claim, number: int, secret: bytes = DEFAULT_SECRET) -> None:
+    def __init__(
+        self, claim: Claim, number: int, secret: bytes = DEFAULT_SECRET, *, leased: bool = True
+    ) -> None:
         self.claim = claim
         self._secret = secret
         self.number = number
         """1 for the first; more where an earlier one failed or was abandoned."""
         self.lost = False
         """Somebody else holds the key by now: whatever this attempt answers will not count."""
+        self.leased = leased
+        """Whether the store knows of it; not where it runs unprotected."""
         self.lease_ends = 0.0
         """By this process's monotonic clock, as last confirmed by the store."""
         self.derived = False

@@ -17,3 +17,6 @@ class Call(NamedTuple):
     """Renders a problem that is to be kept as the answer."""
     draining: Callable[[], bool] = lambda: False
     secret: bytes = DEFAULT_SECRET
+
+    def __repr__(self) -> str:
+        return f"<Call for {self.claim!r}>"  # the secret is one

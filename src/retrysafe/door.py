@@ -6,17 +6,23 @@ Everything else passes through untouched, and most requests do, so this is asked
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from retrysafe import specification
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Observers
-from retrysafe.model import Header
+from retrysafe.model import Header, Request, Response
 from retrysafe.policy import Options, Paths, Rules
 
 Matcher = Callable[[str], bool]
 
 
+_TEMPLATE = frozenset("{}<>:")
+"""Signs of a framework's own route patterns, which are not understood here."""
+
+
 class Route(NamedTuple):
     """Rules for the paths that match; the first match counts."""
 
+    path: str
     matches: Matcher
     rules: Rules
 
@@ -32,8 +38,8 @@ class Door:
         self.rules = compile_rules({})
         self._observers = observers
         self._selected = any_of(paths) if paths is not None else None
-        self._routes = [
-            Route(any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
+        self.routes = [
+            Route(path, any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
         ]
         wire = self.rules.wire
         self._methods = wire.methods
@@ -42,7 +48,11 @@ class Door:
 
     def publishes(self, method: str, path: str) -> bool:
         """Whether this asks for the specification that we serve."""
-        return path == self._specification and method == "GET"
+        return path == self._specification and method in ("GET", "HEAD")
+
+    def specification(self, request: Request) -> Response:
+        """What this service promises, as it is in force."""
+        return specification.respond(request, self.rules, {route.path: route.rules for route in self.routes})
 
     def rules_for(self, method: str, path: str, headers: Iterable[Header]) -> Rules | None:
         """The rules of a request that concerns us; `None`: let it pass."""
@@ -52,7 +62,7 @@ class Door:
         if self._selected is not None and not self._selected(path):
             return None
         rules = self.rules
-        for route in self._routes:
+        for route in self.routes:
             if route.matches(path):
                 rules = route.rules
                 break
@@ -71,11 +81,12 @@ def any_of(paths: Paths) -> Matcher:
         return paths
     if isinstance(paths, str):
         raise ConfigurationError(f"paths={paths!r} is one string: expected a list, like [{paths!r}]")
-    exact = {path for path in paths if not path.endswith("*")}
-    prefixes = tuple(path[:-1] for path in paths if path.endswith("*"))
-    for path in (*exact, *prefixes):
-        if not path.startswith("/") or "*" in path:
+    for path in paths:
+        if not path.startswith("/") or "*" in path[:-1] or not _TEMPLATE.isdisjoint(path):
             raise ConfigurationError(
                 f'{path!r} is no path: expected "/orders" for one path or "/orders/*" for all below it'
             )
-    return lambda path: path in exact or path.startswith(prefixes)
+    exact = {path.rstrip("/") for path in paths if not path.endswith("*")}
+    prefixes = tuple(path[:-1] for path in paths if path.endswith("*"))
+    # Frameworks serve `/orders/` as `/orders`, some by default: it must not slip past.
+    return lambda path: path.rstrip("/") in exact or path.startswith(prefixes)

@@ -85,7 +85,7 @@ def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
 
 
 def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
-    if step.leased:
+    if step.attempt.leased:
         engine.keeper.hold(step.attempt)
     return hands.run(step.attempt)
 
@@ -188,7 +188,7 @@ async def _to_its_end(make: Callable[[], Awaitable[T]]) -> T:
 
 
 def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcome]:
-    if step.leased:
+    if step.attempt.leased:
         engine.keeper.hold(step.attempt)
     return hands.run(step.attempt)
 

@@ -51,7 +51,8 @@ class Engine:
         if claim is not None:
             self.running.discard(claim.token)
             self.keeper.drop(claim)
-        exchange.body.close()
+        if exchange.rules.request.background == "before":
+            exchange.body.close()  # else the application may still be reading it
         if exchange.background > SLOW_BACKGROUND and exchange.rules.request.background == "before":
             self.observers.once(
                 exchange.request.method,
@@ -62,6 +63,10 @@ class Engine:
             )
         if answer is not None:
             self.observers.ended(exchange.request, claim, answer)
+
+    def unfinished(self) -> int:
+        """How much is still running: calls, and what applications do after their answers."""
+        return max(len(self.running), len(self._tasks))
 
     def is_draining(self) -> bool:
         return self.draining

@@ -1,8 +1,7 @@
 """Exceptions: misuse, trouble, and one thing a handler may say.
 
     RetrysafeError
-    ├── ConfigurationError      built wrongly: raised where it was built, never during a request
-    │   └── MissingExtra        the store or adapter needs a package that is not installed
+    ├── ConfigurationError      built wrongly: raised where it was built, or by a scope that answers nonsense
     ├── StoreError              trouble with the store, answered 503 `store-unavailable`
     │   ├── StoreUnavailable    did not answer, refused or timed out: may be tried again
     │   ├── UnreadableRecord    a record that makes no sense: kept, reported, never taken for absent
@@ -21,13 +20,6 @@ class RetrysafeError(Exception):
 
 class ConfigurationError(RetrysafeError, ValueError):
     """Something was put together in a way that cannot work."""
-
-
-class MissingExtra(ConfigurationError, ImportError):
-    """A package is needed that is not installed."""
-
-    def __init__(self, needed_for: str, extra: str) -> None:
-        super().__init__(f"{needed_for} needs an extra: pip install 'retrysafe[{extra}]'")
 
 
 class StoreError(RetrysafeError):

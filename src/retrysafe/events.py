@@ -23,7 +23,7 @@ class Event(NamedTuple):
     action: str
     target: str
     status: int | None
-    """What the client was told; `None` where nothing was."""
+    """What the client was told; `None` where nothing was, or where it had flowed already."""
     attempt: int = 0
     """Which execution of the handler it was or replays; 0 where there was none."""
     scope: Parts = ()

@@ -8,6 +8,7 @@ It decides nothing.
 import re
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Literal
 
 from retrysafe import entropy, headers, problems, protocol
 from retrysafe.attempt import Attempt
@@ -24,6 +25,15 @@ _USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything 
 _USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
 
 
+Stage = Literal["held", "flowing", "overtaken"]
+"""Where the response goes: it is held; it goes out as it comes; it goes nowhere, another one counts."""
+
+_ABOUT_THE_BODY = frozenset(
+    {b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest"}
+)
+"""True of the answer that was not kept, and not of the empty body that stands for it."""
+
+
 class IncompleteResponse(Exception):
     """The application returned before its response was complete."""
 
@@ -38,11 +48,12 @@ class Exchange:
         "_size",
         "background",
         "body",
-        "flowing",
         "head",
+        "opening",
         "request",
         "request_id",
         "rules",
+        "stage",
     )
 
     def __init__(self, request: Request, rules: Rules) -> None:
@@ -52,8 +63,9 @@ class Exchange:
         self.request_id = self._known_id(rules.names.request_id) or entropy.draw().hex()
         self.body = Spool()
         self.head: Response | None = None
-        self.flowing = False
-        """The response goes out as it comes, instead of being held."""
+        self.stage: Stage = "held"
+        self.opening: Response | None = None
+        """The head of an answer that may flow, until it is sent."""
         self.background = 0.0
         """For how many seconds the application went on after the last byte of its response."""
         self._call: Call | None = None
@@ -79,13 +91,12 @@ class Exchange:
         self._call = Call(claim, rules.policy, rules.request, self.describe, draining, secret)
         return self._call
 
-    def let_flow(self, attempt: Attempt) -> Flow[Response | None]:
-        """Ask how to begin sending what cannot be held.  `None`: it must not be sent at all."""
-        if self.head is None or self._call is None:
-            raise IncompleteResponse("the application sent a body before it started a response")
-        self.flowing = True
+    def let_flow(self, attempt: Attempt) -> Flow[None]:
+        """Ask whether what cannot be held may leave, and how it begins."""
+        assert self.head is not None and self._call is not None  # noqa: PT018 - a response that is running
         answer = yield from protocol.let_flow(self._call, attempt, self.head)
-        return self.render(answer) if answer is not None else None
+        self.opening = self.render(answer) if answer is not None else None
+        self.stage = "flowing" if answer is not None else "overtaken"
 
     # --- the request's body
 
@@ -101,28 +112,43 @@ class Exchange:
         self.body.add(chunk)
         return None
 
+    def takes_long(self) -> bool:
+        """Whether the fingerprint had better be taken where nobody else waits for it."""
+        return self.body.on_disk or (self.body.size > 65536 and self.rules.request.fingerprint != "raw")
+
     def fingerprint(self) -> bytes:
         return fingerprint(self.rules.request.fingerprint, self.request, self.body)
 
     # --- the handler's response
 
     def start(self, status: int, sent: Sequence[Header]) -> None:
-        self.head = Response(int(status), tuple([(name.lower(), value) for name, value in sent]))
-        self._expected = headers.length(headers.find(self.head.headers, b"content-length"))
+        """Take the head.  What no server could send is refused here, and so is the handler's failure."""
+        if self.head is not None:
+            raise RuntimeError("the application started a second response")
+        if not 200 <= status <= 599:
+            raise ValueError(f"the application answered with the status {status}: expected 200 to 599")
+        pairs = tuple([(bytes(name).lower(), bytes(value)) for name, value in sent])
+        self.head = Response(int(status), pairs)
+        if status not in (204, 304):
+            self._expected = headers.length(headers.find(pairs, b"content-length"))
 
-    def hold(self, chunk: bytes, *, last: bool) -> bool:
+    def hold(self, chunk: bytes | bytearray | memoryview, *, last: bool) -> bool:
         """Take a piece of the response.  True: hold it.  False: pour out what is held, it has to flow.
 
         A client that has seen the end of an answer may ask for it again at once, so what completes the
         answer is held until it is durable, even where everything before it has flowed.
         """
+        if self.head is None:
+            raise RuntimeError("the application sent a body before it started a response")
         self._size += len(chunk)
-        self._held.append(chunk)
+        self._held.append(bytes(chunk))  # a copy, if it is a buffer that will be used again
         if last:
             self._complete_at = monotonic()
-        if last or (self._expected is not None and self._size >= self._expected):
+        if self._expected is not None and self._size >= self._expected:
+            if self._size > self._expected:
+                raise RuntimeError(f"the application sent more than the {self._expected} bytes it announced")
             return True
-        return not self.flowing and self._may_be_held()
+        return last or (self.stage == "held" and self._may_be_held())
 
     def _may_be_held(self) -> bool:
         return self._size <= self.rules.request.max_response and not (
@@ -144,11 +170,16 @@ class Exchange:
             self.background = monotonic() - self._complete_at
         elif error is None:
             error = IncompleteResponse("the application returned without completing its response")
-        if self.head is not None and self.flowing:
+        if error is None and self._expected is not None and self._size < self._expected:
+            error = IncompleteResponse(f"{self._expected} bytes were announced and {self._size} were sent")
+        if self.head is not None and self.stage != "held":
             return Streamed(self.head, error)
-        if error is not None or self.head is None:
+        if self.head is None:
             return Raised(error or IncompleteResponse("the application sent no response"))
-        return Answered(Response(self.head.status, self.head.headers, self.pour()))
+        response = Response(self.head.status, self.head.headers, self.pour())
+        if error is not None:
+            return Raised(error, response if self.is_complete() and response.status >= 500 else None)
+        return Answered(response)
 
     # --- what the client is told
 
@@ -181,7 +212,7 @@ class Exchange:
         host = self._fields.get(b"host")
         if host is None or not _USABLE_HOST.fullmatch(host):
             host = b"localhost"
-        return f"{self.request.scheme}://{host.decode()}{where}"
+        return f"{self.request.scheme}://{host.decode()}{self.request.root}{where}"
 
     def _replay(self, record: Record) -> Response:
         names, stored = self.rules.names, record.response or Response(500)
@@ -190,8 +221,8 @@ class Exchange:
         for name, value in stored.headers:
             if name == headers.ORIGINAL_ID or name == names.request_id:
                 original_id = value
-            elif name in names:
-                continue  # renamed on the wire since, and told anew below
+            elif name in names or (record.omitted and name in _ABOUT_THE_BODY):
+                continue  # told anew below, or not true any more
             elif stored.status < 500 or name not in problems.HINTS:
                 told.append((name, value))
         if stored.status >= 500:

@@ -9,6 +9,7 @@ in `protocol.py`.
 import signal
 import time
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from types import FrameType
 from typing import Unpack
 
@@ -16,9 +17,9 @@ from retrysafe import stores
 from retrysafe.attempt import DEFAULT_SECRET
 from retrysafe.door import Door
 from retrysafe.engine import Engine
-from retrysafe.errors import ConfigurationError
-from retrysafe.events import Observer, Observers
-from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules
+from retrysafe.errors import ConfigurationError, StoreError
+from retrysafe.events import Observer, Observers, log
+from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules, layered
 from retrysafe.stores.contract import Store
 
 _POLL = 0.02
@@ -43,6 +44,16 @@ class Guard:
         wire: Wire | None = None,
         **options: Unpack[Options],
     ) -> None:
+        if on_event is not None and (iscoroutinefunction(on_event) or not callable(on_event)):
+            raise ConfigurationError(
+                f"on_event={on_event!r} must be a plain function of an event: it is called, and not awaited"
+            )
+        if not grace >= 0:
+            raise ConfigurationError(f"grace={grace!r} must be a number of seconds, zero or more")
+        if not isinstance(store, str) and not hasattr(type(store), "reserve"):
+            raise ConfigurationError(
+                f'store={store!r} is no store: expected a URL such as "sqlite:///keys.db"'
+            )
         self._options = options
         self.wire = wire or Wire()
         self.rules = self.compile({})
@@ -59,11 +70,18 @@ class Guard:
 
     def compile(self, options: Options) -> Rules:
         """The rules of a route that says `options`, and for the rest what the guard says."""
-        return compile_rules({**self._options, **options}, self.wire)
+        return compile_rules(layered(self._options, options), self.wire)
 
     def door(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Door:
         """Which requests concern this guard, for an adapter."""
         return Door(self.compile, self.engine.observers, paths, routes)
+
+    async def check_async(self) -> None:
+        """Say in the log of an application that starts if its store cannot be used."""
+        try:
+            await self.engine.aio.look(bytes(32))
+        except StoreError as trouble:
+            log.error("the store cannot be used, guarded requests will be refused with 503: %s", trouble)
 
     def drain(self, grace: float | None = None) -> int:
         """Claim nothing new, and wait for what runs.  Returns how many were still running in the end.
@@ -72,26 +90,32 @@ class Guard:
         released.  Handlers that outlive the grace time keep their lease until the process ends.
         """
         deadline = self._begin_draining(grace)
-        while self.engine.running and time.monotonic() < deadline:
+        while self.engine.unfinished() and time.monotonic() < deadline:
             time.sleep(_POLL)
-        return len(self.engine.running)
+        return self._end_draining()
 
     async def drain_async(self, grace: float | None = None) -> int:
         """The same without blocking the event loop."""
         from asyncio import sleep
 
         deadline = self._begin_draining(grace)
-        while self.engine.running and time.monotonic() < deadline:  # noqa: ASYNC110 - threads run calls too
+        while self.engine.unfinished() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads run calls too
             await sleep(_POLL)
-        return len(self.engine.running)
+        return self._end_draining()
 
     def drain_on(self, *signals: signal.Signals) -> None:
         """Stop claiming as soon as a signal arrives, then do whatever was going to be done about it.
 
-        For servers that tell the application only after they have waited for its requests.
+        For servers that tell the application only after they have waited for its requests.  Call it when
+        the application starts up: servers install handlers of their own before that, and ask nobody.
         """
         for number in signals or (signal.SIGTERM,):
             previous = signal.getsignal(number)
+            if previous is None:
+                raise ConfigurationError(
+                    f"{number.name} is handled outside of Python, where it cannot be passed on to: call "
+                    "guard.drain() from whatever handles it"
+                )
 
             def handle(received: int, frame: FrameType | None, previous: object = previous) -> None:
                 self.engine.draining = True
@@ -111,6 +135,14 @@ class Guard:
         """Give back the threads and connections of the store and the lease keeper."""
         self.engine.close()
 
+    def _end_draining(self) -> int:
+        unfinished = self.engine.unfinished()
+        if unfinished:
+            log.warning(
+                "%d calls outlived the grace time; what is cut off now has an unknown outcome", unfinished
+            )
+        return unfinished
+
     def _begin_draining(self, grace: float | None) -> float:
         self.engine.draining = True
         return time.monotonic() + (self.grace if grace is None else grace)
@@ -119,6 +151,8 @@ class Guard:
 def _as_bytes(secret: str | bytes | None) -> bytes:
     if secret is None:
         return DEFAULT_SECRET
+    if not isinstance(secret, str | bytes):
+        raise ConfigurationError(f"secret is {type(secret).__name__}: expected text or bytes")
     if len(secret) < 16:
         raise ConfigurationError(
             f"secret has {len(secret)} characters: use at least 16, for example the output of "

@@ -2,7 +2,7 @@
 
 A thread, for blocking and asynchronous handlers alike: an `async def` that blocks its event loop must not
 lose its lease.  It starts with the first handler, renews all leases that are due in one batch every third
-of a lease, through a connection of its own, and lives for as long as the process.
+of a lease, through a connection of its own, and ends when it has had nothing to do for a while.
 
 Keeping a lease is a matter of liveness only.  A lease that is lost all the same does no harm, because every
 write is fenced by its token: the attempt is marked as lost, and the handler is not interrupted.
@@ -22,6 +22,8 @@ log = logging.getLogger("retrysafe.keeper")
 
 _FORGOTTEN_LIMIT = 10_000
 """Unconfirmed reservations to be released when the store is back; beyond it they lapse by themselves."""
+_BATCH = 200
+"""Of them in one step: leases that are alive must not wait for those that are not."""
 _STRAGGLER = 5.0
 """By then a store operation has long passed its deadline (2 s), and either arrived or never will."""
 
@@ -100,9 +102,9 @@ class Keeper:
         renewer: Renewer | None = None
         pause = self._pause()
         while True:
-            self._wake.wait(pause)
+            woken = self._wake.wait(pause)
             self._wake.clear()
-            if self._thread is not me:
+            if self._thread is not me or (not woken and self._retire()):
                 break
             try:
                 if renewer is None:
@@ -113,13 +115,24 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - leases depend on this thread: it goes on whatever comes
                 # Soon again: a lease has room for two renewals that fail, and the store may be back.
                 pause = min(self._pause() / 4, 1.0)
-                log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
+                log.warning("the store could not be reached, trying again in %.1f s: %s", pause, error)
                 _close(renewer)
                 renewer = None
         _close(renewer)
 
+    def _retire(self) -> bool:
+        """End the thread if it has nothing to do: it would keep its store alive for ever.
+
+        Whoever holds a lease writes it down before looking for a thread, so one of both sees the other.
+        """
+        with self._starting:
+            me, self._thread = self._thread, None
+            if self._held or self._forgotten:
+                self._thread = me
+            return self._thread is None
+
     def _pause(self) -> float:
-        return min(self._period, 60.0)
+        return min(max(self._period, 0.01), 60.0)
 
     def _renew(self, renewer: Renewer) -> None:
         began = monotonic()
@@ -143,13 +156,14 @@ class Keeper:
         return held.lease_ends - now <= held.claim.lease * 5 / 6
 
     def _release_forgotten(self, renewer: Renewer) -> None:
-        for _ in range(len(self._forgotten)):
-            due, claim = self._forgotten[0]
-            if due <= monotonic():
-                renewer.release(claim)
-                self._forgotten.popleft()
-            else:
-                self._forgotten.rotate(-1)
+        now = monotonic()
+        due = [entry for entry in tuple(self._forgotten) if entry[0] <= now][:_BATCH]
+        if not due:
+            return
+        renewer.release([claim for _, claim in due])
+        for entry in due:
+            self._forgotten.remove(entry)
+        self._wake.set()  # there may be more; but the leases that are alive come first again
 
 
 def _close(renewer: Renewer | None) -> None:

@@ -42,6 +42,11 @@ class Request(NamedTuple):
     """Whoever the framework says is asking, if it says so at all."""
     native: object = None
     """The framework's own request: an ASGI scope, a WSGI environ, a Django request."""
+    root: str = ""
+    """Where the application is mounted: what the paths of its own routes do not begin with."""
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.path!r}>"  # headers carry credentials
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, whose name is given in lower case."""
@@ -58,6 +63,9 @@ class Response(NamedTuple):
     headers: Headers = ()
     """Names in lower case, in the order and number in which they are sent."""
     body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status}, {len(self.body)} bytes>"
 
 
 class Claim(NamedTuple):
@@ -87,6 +95,9 @@ class Claim(NamedTuple):
     request_id: str
     correlation_id: str | None = None
     mode: Mode = "lease"
+
+    def __repr__(self) -> str:
+        return f"<Claim of {self.id.hex()[:8]} by {self.token.hex()[:8]}>"  # the key is a secret
 
 
 class Record(NamedTuple):
@@ -118,6 +129,9 @@ class Record(NamedTuple):
     """The kept answer; for a checkpointed attempt its status and headers so far."""
     omitted: bool
     """The answer was too large or too secret to keep: status and headers stand for it."""
+
+    def __repr__(self) -> str:
+        return f"<Record {self.id.hex()[:8]}: attempt {self.attempt} {self.state} by {self.token.hex()[:8]}>"
 
 
 class Reserved(NamedTuple):

@@ -8,7 +8,7 @@ the values; nothing downstream has to check again.
 
 from collections.abc import Awaitable, Callable, Sequence
 from math import isfinite
-from typing import Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.fingerprint import Fingerprint
@@ -178,8 +178,7 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
             "may replay anybody's answer"
         )
     _check(options)
-    effects = options.get("effects", Policy._field_defaults["effects"])
-    said = {**_IMPLIED[effects], **options}
+    said: dict[str, Any] = {**layered({"effects": Policy._field_defaults["effects"]}, options)}
     unknown = said.keys() - Options.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
@@ -187,21 +186,47 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
             f"{', '.join(sorted(Options.__annotations__))}"
         )
     return Rules(
-        Policy(**{name: said[name] for name in Policy._fields if name in said}),  # type: ignore[arg-type]  # checked above
-        RequestRules(**{name: said[name] for name in RequestRules._fields if name in said}),  # type: ignore[arg-type]  # checked above
+        Policy(**{name: said[name] for name in Policy._fields if name in said}),
+        RequestRules(**{name: said[name] for name in RequestRules._fields if name in said}),
         wire,
         _names(wire),
     )
 
 
+def layered(*layers: Options) -> Options:
+    """What several layers say together; what `effects` implies is said with it, and a later layer counts."""
+    said: Options = {}
+    for layer in layers:
+        if "effects" in layer:
+            said.update(_IMPLIED.get(layer["effects"], {}))
+        said.update(layer)
+    return said
+
+
 def _names(wire: Wire) -> Names:
+    if isinstance(wire.methods, str) or any(method != method.upper() for method in wire.methods):
+        raise ConfigurationError(
+            f'Wire(methods={wire.methods!r}) must be a set of names in capitals, such as {{"POST", "PUT"}}'
+        )
+    if not wire.specification.startswith("/") and "://" not in wire.specification:
+        raise ConfigurationError(
+            f"Wire(specification={wire.specification!r}) is neither a path such as /idempotency nor a URL"
+        )
+    if wire.shortest_public_key < 1 or wire.longest_key < 1:
+        raise ConfigurationError(
+            f"Wire(longest_key={wire.longest_key}, shortest_public_key={wire.shortest_public_key}): "
+            "keys have at least one character"
+        )
     sent = {name: getattr(wire, f"{name}_header") for name in Names._fields}
     for name, value in sent.items():
         if not isinstance(value, str) or not is_name(value.encode("utf-8", "surrogatepass")):
             raise ConfigurationError(
                 f"Wire({name}_header={value!r}) is no header name: expected letters, digits and hyphens"
             )
-    return Names(*(value.lower().encode("ascii") for value in sent.values()))
+    names = Names(*(value.lower().encode("ascii") for value in sent.values()))
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"two headers have one name: {', '.join(sent.values())}")
+    return names
 
 
 def _is_positive(value: object) -> bool:
@@ -210,7 +235,8 @@ def _is_positive(value: object) -> bool:
 
 def _check(options: Options) -> None:
     for name, value in options.items():
-        if name in _CHOICES and value not in _CHOICES[name]:
+        # By type too: 1 equals True, and would be taken for it here and for something else later.
+        if name in _CHOICES and (type(value), value) not in [(type(one), one) for one in _CHOICES[name]]:
             allowed = ", ".join(repr(choice) for choice in _CHOICES[name])
             raise ConfigurationError(f"{name}={value!r} is not a choice: it is one of {allowed}")
         if name in _POSITIVE and not _is_positive(value):

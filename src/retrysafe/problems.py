@@ -67,11 +67,11 @@ CATALOGUE: dict[Code, Kind] = {
         "Use a new key for a new request. The first one's answer is still there for its own retries.",
     ),
     "handler-failed": Kind(
-        500, "Request failed", False, "The failure is recorded; a retry gets the same answer."
+        500, "Request failed", False, "The failure is recorded, and it is not known what was done."
     ),
     "not-done": Kind(503, "Nothing was done", True, "Retry with the same key."),
     "store-unavailable": Kind(
-        503, "Idempotency store unavailable", True, "Nothing was executed: retry with the same key."
+        503, "Idempotency store unavailable", True, "Retry with the same key: it is executed at most once."
     ),
     "draining": Kind(503, "Shutting down", True, "Nothing was executed: retry with the same key."),
 }

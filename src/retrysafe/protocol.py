@@ -131,19 +131,20 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
     # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
     believable = not (attempt.derived or attempt.checkpointed)
     match outcome:
-        case Answered(response) if (attempt.said_not_started and believable) or _not_begun(response):
+        case Answered(response) if believable and (attempt.said_not_started or _not_begun(response)):
             return LetGo(response)
         case Answered(response):
             return Keep(_final(response, call.rules), response)
-        case Raised(NotDone() as said) if believable:
-            return LetGo(call.describe(Problem("not-done", str(said), said.retry_after)))
+        case Raised(NotDone() as notice) if believable:
+            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
         case Raised(error) if isinstance(error, call.rules.retry_on) and believable:
             return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
-        case Raised(error):
-            failure = call.describe(Problem("handler-failed", "The request failed."))
-            return Keep(Final("failed", _kept(failure)), failure, error)
+        case Raised(error, page):
+            failure = page or call.describe(Problem("handler-failed", "The request failed."))
+            final = _final(page, call.rules) if page else Final("failed", _kept(failure))
+            return Keep(final, failure, error)
         case Streamed(head, None):
-            return Keep(Final(_state(head), _kept(head), omitted=True), None)
+            return Keep(_final(head, call.rules, omitted=True), None)
         case Streamed(_, error):
             # Never to be replayed as the success that its status promised.
             failure = call.describe(Problem("handler-failed", "The answer broke off."))
@@ -159,19 +160,16 @@ def _not_begun(response: Response) -> bool:
     return response.status in _NOT_BEGUN
 
 
-def _state(response: Response) -> Literal["completed", "failed"]:
-    return "failed" if response.status >= 500 else "completed"
-
-
 def _kept(response: Response, *, omitted: bool = False) -> Response:
     return Response(response.status, headers.kept(response.headers), b"" if omitted else response.body)
 
 
-def _final(response: Response, rules: RequestRules) -> Final:
-    omitted = (
+def _final(response: Response, rules: RequestRules, *, omitted: bool = False) -> Final:
+    omitted = omitted or (
         rules.no_store or len(response.body) > rules.max_response or headers.is_event_stream(response.headers)
     )
-    return Final(_state(response), _kept(response, omitted=omitted), omitted)
+    state: Literal["completed", "failed"] = "failed" if response.status >= 500 else "completed"
+    return Final(state, _kept(response, omitted=omitted), omitted)
 
 
 # --- Flows -----------------------------------------------------------------------------------------------
@@ -190,10 +188,12 @@ def arrive(
     shortest = rules.wire.shortest_public_key
     if scope.public and len(key) < shortest:
         return _refuse(Problem("key-invalid", f"A public key needs at least {shortest} characters."))
-    fingerprint = yield from ask(ReadBody())
+    try:
+        fingerprint = yield from ask(ReadBody())
+    except StoreError as trouble:
+        return _unavailable("The request could not be read.", trouble)
     if isinstance(fingerprint, TooLarge):
-        detail = f"The body is larger than {fingerprint.limit} bytes."
-        return _refuse(Problem("body-too-large", detail))
+        return _refuse(Problem("body-too-large", f"The body is larger than {fingerprint.limit} bytes."))
     if isinstance(fingerprint, Gone):
         return Answer("gone", None)
     policy = rules.policy
@@ -220,7 +220,8 @@ def once(call: Call) -> Flow[Answer]:
         held = yield from acquire(call)
     except StoreError as trouble:
         # A record that cannot be read is not an absent one, and nobody chose to run beside it.
-        if call.policy.store_down == "run" and isinstance(trouble, StoreUnavailable):
+        absent = isinstance(trouble, StoreUnavailable)
+        if absent and call.policy.store_down == "run" and not call.draining():
             return (yield from _unprotected(call, trouble))
         return _unavailable("The key could not be checked.", trouble)
     if isinstance(held, Answer):
@@ -254,10 +255,8 @@ def acquire(call: Call) -> Flow[Ours | Answer]:
                     detail = "The first request with this key is still being processed."
                     return _refuse(Problem("in-flight", detail, retry_after))
                 waited, pause = waited + went_by, min(pause * 2, 0.25)
-            case Problem():
-                return _refuse(judgement)
-            case unreachable:
-                assert_never(unreachable)
+            case problem:
+                return _refuse(problem)
 
 
 def _bid(call: Call) -> Flow[Ours | Replay | Busy | Problem]:
@@ -280,8 +279,8 @@ def _bid(call: Call) -> Flow[Ours | Replay | Busy | Problem]:
 def _surely(call: Call, bid: Reserve | TakeOver) -> Flow[Reservation]:
     """Make a bid, and make it again if its acknowledgement did not come.
 
-    The token makes the repetition harmless.  If the store stays silent, the bid may still have been applied:
-    it is forgotten by and by, or the key would be blocked by a request that never ran.
+    The token makes that harmless.  If the store stays silent, the bid may still have been applied: it is
+    forgotten by and by, or the key would be blocked by a request that never ran.
     """
     try:
         try:
@@ -319,6 +318,8 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
     final, reply, error = settlement
     kept = yield from keep(call, Finish(call.claim, final))
     if isinstance(kept, StoreError):
+        if reply is None and not attempt.checkpointed:  # overtaken before a byte of it had left
+            return _unavailable("The outcome could not be read.", kept)._replace(error=error)
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
         return Answer("unstored", reply, False, error, attempt.number, kept)
     if kept or attempt.checkpointed:
@@ -351,6 +352,9 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
 
 def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
     """An answer is too large to hold: how its bytes may leave.  `None`: not at all, we were overtaken."""
+    if not attempt.leased:
+        attempt.checkpointed = True
+        return Answer("unprotected", head, stored=False, attempt=attempt.number)
     claim = call.claim._replace(hold=call.policy.unknown_retention)  # from now on, it is never run again
     kept = yield from keep(call, Checkpoint(claim, _kept(head)))
     if kept is False:
@@ -370,21 +374,18 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
         case Replay(record):
             return _replayed(record)._replace(error=error)
         case Busy(retry_after):
-            detail = "This request is being processed by another attempt."
-            judgement = Problem("in-flight", detail, retry_after)
+            judgement = Problem("in-flight", "Another attempt is processing this request.", retry_after)
         case Overtake() | Ours():
             judgement = _UNKNOWN
-        case Problem():
+        case _:
             pass
-        case unreachable:
-            assert_never(unreachable)
     return Answer(judgement.code, judgement, error=error)
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
     """The store is down and the route chose to run all the same: marked, and nothing is kept."""
-    attempt = Attempt(call.claim, 1, call.secret)
-    outcome = yield from ask(Run(attempt, leased=False))
+    attempt = Attempt(call.claim, 1, call.secret, leased=False)
+    outcome = yield from ask(Run(attempt))
     settlement = settle(outcome, attempt, call)
     error = settlement.error if isinstance(settlement, Keep) else None
     return Answer("unprotected", settlement.reply, False, error, 1, trouble)

@@ -119,7 +119,8 @@ def resolve(answer: ScopeAnswer) -> Scope | None:
     elif isinstance(answer, str | int) and not isinstance(answer, bool):
         scope = Scope((("scope", str(answer)),))
     elif isinstance(answer, Mapping):
-        parts = [(name, "" if value is None else str(value)) for name, value in answer.items()]
+        # Sorted: in which order somebody wrote a mapping down must not make it another owner.
+        parts = sorted((name, "" if value is None else str(value)) for name, value in answer.items())
         scope = Scope(tuple(parts))
     else:
         raise ConfigurationError(

@@ -6,6 +6,7 @@ lifetime of its keys.  It is one document in two forms: a page for people, whose
 """
 
 import json
+from collections.abc import Mapping
 from html import escape
 from typing import cast
 
@@ -19,19 +20,23 @@ _FAILED = {
     "conflict": "A retry with the same key is refused with the problem previously-failed.",
 }
 _ABANDONED = {
-    "hold": "The outcome is unknown: retries get the problem outcome-unknown until somebody settles it.",
+    "hold": "The outcome is unknown: retries get the problem outcome-unknown, and nothing runs again.",
     "retry": "After a short while, a retry with the same key runs again.",
 }
+_CHOSEN = "Of the rest, query and media type, and chosen parts of the body."
 _FINGERPRINT = {
-    "raw": "The exact bytes of the body are compared; of a multipart body its parts.",
-    "json": "Bodies are compared as canonical JSON (RFC 8785).",
+    "raw": "So are query, media type and the exact bytes of the body; of a multipart body its parts.",
+    "json": "So are query, media type and the body as canonical JSON (RFC 8785).",
 }
 
 
-def respond(request: Request, rules: Rules) -> Response:
-    """The page, or the document for whoever asks for JSON."""
+def respond(request: Request, rules: Rules, elsewhere: Mapping[str, Rules] | None = None) -> Response:
+    """The page, or the document for whoever asks for JSON; with what single routes do differently."""
     accepts = request.header(b"accept") or b""
     document = describe(rules)
+    if elsewhere:
+        other = {path: _differences(document, describe(rules)) for path, rules in elsewhere.items()}
+        document["elsewhere"] = other
     if b"application/json" in accepts:
         media_type, body = b"application/json", json.dumps(document, indent=2).encode()
     else:
@@ -41,6 +46,10 @@ def respond(request: Request, rules: Rules) -> Response:
         ((b"content-type", media_type), (b"content-length", b"%d" % len(body)), (b"vary", b"accept")),
         body,
     )
+
+
+def _differences(document: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in other.items() if value != document[name]}
 
 
 def describe(rules: Rules) -> dict[str, object]:
@@ -57,8 +66,9 @@ def describe(rules: Rules) -> dict[str, object]:
             "public": f"Where no owner is known, at least {wire.shortest_public_key} characters.",
         },
         "scope": "A key belongs to whoever sends it: the same key of another owner is another key. "
-        "It stands for one method, path and body; for another request it is refused.",
-        "comparison": _FINGERPRINT.get(str(compared), "Chosen parts of the request are compared."),
+        "It stands for one request; for another one it is refused.",
+        "comparison": "Method and path are compared. "
+        + ("Nothing else is." if compared is None else _FINGERPRINT.get(str(compared), _CHOSEN)),
         "retention": {
             "seconds": policy.retention,
             "text": f"Answers are kept for {_duration(policy.retention)} from the first request. Later the "
@@ -70,8 +80,10 @@ def describe(rules: Rules) -> dict[str, object]:
             "same key may be used again.",
             "other 5xx": _FAILED[policy.failed],
             "broken off": _ABANDONED[policy.abandoned],
-            "larger than": f"{request.max_response} bytes: the retry gets status and headers, and "
-            f"{wire.body_header}: omitted.",
+            "bodies": f"Not kept: the retry gets status and headers, and {wire.body_header}: omitted."
+            if request.no_store
+            else f"Up to {request.max_response} bytes. Of a larger answer, or a stream of events, the retry "
+            f"gets status and headers, and {wire.body_header}: omitted.",
         },
         "concurrent": "A retry while the first request runs is answered 409 with Retry-After."
         if policy.in_flight == "reject"
@@ -105,7 +117,7 @@ def _duration(seconds: float) -> str:
 
 def _page(document: dict[str, object]) -> str:
     sections = "".join(
-        f'<section id="{escape(name)}"><h2>{escape(name.capitalize())}</h2>{_html(value)}</section>'
+        f"<section><h2>{escape(name.capitalize())}</h2>{_html(value)}</section>"
         for name, value in document.items()
     )
     return (
@@ -128,4 +140,5 @@ def _html(value: object) -> str:
 
 
 def _entry(name: str, value: object) -> str:
-    return f'<dt id="{escape(name)}">{escape(name)}</dt><dd>{_html(value)}</dd>'
+    anchor = f' id="{name}"' if name in CATALOGUE else ""  # what the problems' `type` points to
+    return f"<dt{anchor}>{escape(name)}</dt><dd>{_html(value)}</dd>"

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from mmap import ACCESS_READ, mmap
 from typing import BinaryIO
 
+from retrysafe.errors import StoreUnavailable
+
 IN_MEMORY = 1024 * 1024
 """Above this on disk: ten thousand uploads at once are then a matter of disk space."""
 
@@ -30,16 +32,24 @@ class Spool:
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
+        if self._file is None:
+            self._pieces.append(chunk)
+            if self.size <= IN_MEMORY:
+                return
+        try:
+            self._spill(chunk)
+        except OSError as error:
+            raise StoreUnavailable(f"a large request cannot be kept on disk: {error}") from error
+
+    def _spill(self, chunk: bytes) -> None:
         if self._file is not None:
             self._file.write(chunk)
             return
-        self._pieces.append(chunk)
-        if self.size > IN_MEMORY:
-            from tempfile import TemporaryFile  # it takes longer to import than this whole library
+        from tempfile import TemporaryFile  # it takes longer to import than this whole library
 
-            self._file = TemporaryFile()  # noqa: SIM115 - closed in close(), and by its own finaliser
-            self._file.writelines(self._pieces)
-            self._pieces.clear()
+        self._file = TemporaryFile()  # noqa: SIM115 - closed in close(), and by its own finaliser
+        self._file.writelines(self._pieces)
+        self._pieces.clear()
 
     def chunks(self) -> Iterable[bytes]:
         if self._file is None:
@@ -53,8 +63,11 @@ class Spool:
                 self._pieces = [b"".join(self._pieces)]
             return self._pieces[0] if self._pieces else b""
         if self._map is None:
-            self._file.flush()
-            self._map = mmap(self._file.fileno(), self.size, access=ACCESS_READ)
+            try:
+                self._file.flush()
+                self._map = mmap(self._file.fileno(), self.size, access=ACCESS_READ)
+            except OSError as error:
+                raise StoreUnavailable(f"a large request cannot be kept on disk: {error}") from error
         return self._map
 
     def close(self) -> None:

@@ -50,7 +50,6 @@ class Run(NamedTuple):
     """Run the handler, and keep its lease alive until the flow is over, if it has one."""
 
     attempt: Attempt
-    leased: bool = True
 
 
 class Checkpoint(NamedTuple):
@@ -122,6 +121,8 @@ class Raised(NamedTuple):
     """The handler raised."""
 
     error: Exception
+    said: Response | None = None
+    """An error page of its own that it completed first, as frameworks do."""
 
 
 class Streamed(NamedTuple):

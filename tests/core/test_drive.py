@@ -225,11 +225,11 @@ def test_the_attempt_is_current_where_hands_say_so(engine: Engine) -> None:
 
 def test_an_unprotected_run_holds_no_lease(driving: Drive, engine: Engine) -> None:
     """There is none to renew: the store never confirmed it."""
-    attempt = Attempt(a_claim(), 1)
+    attempt = Attempt(a_claim(), 1, leased=False)
     held: list[bool] = []
 
     def flow() -> Flow[Outcome]:
-        return (yield from ask(Run(attempt, leased=False)))
+        return (yield from ask(Run(attempt)))
 
     def run(attempt: Attempt) -> Outcome:
         held.append(attempt.claim.token in engine.keeper._held)

@@ -173,7 +173,7 @@ def test_what_completes_an_answer_is_held() -> None:
     held = exchange(rules=the_rules(max_response=1))
     held.start(200, [(b"Content-Length", b"4")])
     assert not held.hold(b"12", last=False)
-    held.flowing = True
+    held.stage = "flowing"
     assert held.pour() == b"12"
     assert held.hold(b"34", last=False)
     assert not held.is_complete()
@@ -197,9 +197,10 @@ def test_flowing() -> None:
     assert not held.hold(b"12", last=False)
     flow = held.let_flow(Attempt(claim, 1))
     assert next(flow) == Checkpoint(claim._replace(hold=held.rules.policy.unknown_retention), Response(200))
-    with pytest.raises(StopIteration) as end:
+    assert held.stage == "held", "not a byte before the checkpoint"
+    with pytest.raises(StopIteration):
         flow.send(True)
-    assert end.value.value == Response(200, ((b"x-request-id", b"r"),))
+    assert (held.stage, held.opening) == ("flowing", Response(200, ((b"x-request-id", b"r"),)))
     assert held.pour() == b"12"
     assert not held.hold(b"3", last=False)
     assert held.pour() == b"3"
@@ -216,9 +217,50 @@ def test_an_overtaken_response_does_not_flow() -> None:
     held.start(200, [])
     flow = held.let_flow(Attempt(claim, 1))
     next(flow)
-    with pytest.raises(StopIteration) as end:
+    with pytest.raises(StopIteration):
         flow.send(False)
-    assert end.value.value is None
+    assert (held.stage, held.opening) == ("overtaken", None)
+
+
+def test_what_no_server_could_send() -> None:
+    """Two starts, a body before one, more or less than was announced: the handler's failure, never kept."""
+    held = exchange()
+    with pytest.raises(RuntimeError):
+        held.hold(b"x", last=True)
+    with pytest.raises(ValueError, match="999"):
+        held.start(999, [])
+    with pytest.raises(TypeError):
+        held.start(200, [("content-type", "text/plain")])  # type: ignore[list-item]
+    held.start(200, [(b"content-length", b"4")])
+    with pytest.raises(RuntimeError):
+        held.start(500, [])
+    assert held.hold(b"123", last=True)
+    outcome = held.outcome()
+    assert isinstance(outcome, Raised)
+    assert isinstance(outcome.error, IncompleteResponse)
+    with pytest.raises(RuntimeError):
+        held.hold(b"45", last=True)
+
+
+def test_a_buffer_that_is_used_again() -> None:
+    """What an application sends is its own to change afterwards; what was held is not."""
+    held, buffer = exchange(), bytearray(b"AAAA")
+    held.start(200, [])
+    held.hold(buffer, last=False)
+    buffer[:] = b"BBBB"
+    held.hold(buffer, last=True)
+    assert held.pour() == b"AAAABBBB"
+
+
+def test_an_error_page_of_its_own_is_kept() -> None:
+    """Frameworks complete a 500 and raise then; a success that raised later is no page."""
+    for status, said in ((500, True), (201, False)):
+        held = exchange()
+        held.start(status, [])
+        held.hold(b"page", last=True)
+        outcome = held.outcome(ValueError("x"))
+        assert isinstance(outcome, Raised)
+        assert (outcome.said == Response(status, (), b"page")) is said
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -237,7 +279,7 @@ def test_a_stream_that_stops_is_broken() -> None:
     """It cannot be called back, and is no success either."""
     held = exchange()
     held.start(200, [])
-    held.flowing = True
+    held.stage = "flowing"
     outcome = held.outcome()
     assert isinstance(outcome, Streamed)
     assert isinstance(outcome.error, IncompleteResponse)

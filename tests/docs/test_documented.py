@@ -61,7 +61,7 @@ def test_scopes(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in vars(attempt.Attempt) if not name.startswith("_")])
 def test_what_a_handler_sees(name: str) -> None:
     """Every public part of the running attempt is documented, but for what only the engine looks at."""
-    inner = {"checkpointed", "claim", "derived", "lease_ends", "said_not_started"}
+    inner = {"checkpointed", "claim", "derived", "lease_ends", "leased", "said_not_started"}
     assert name in inner or f"current().{name}" in OPTIONS or f"`.{name}`" in OPTIONS
 
 

@@ -6,11 +6,12 @@ Put it *behind* authentication and CORS: what stands outside sees every request,
 Requests that do not concern it, websockets among them, are handed on as they are.
 """
 
+from asyncio import to_thread
 from collections.abc import Mapping
 
-from retrysafe import specification
-from retrysafe.asgi.request import GuardedRequest, send_whole, translate
+from retrysafe.asgi.request import GuardedRequest, route_path, send_whole, translate
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths
 
@@ -32,32 +33,40 @@ class Middleware:
         paths: Paths | None = None,
         routes: Mapping[str, Options] | None = None,
     ) -> None:
+        if not isinstance(guard, Guard):
+            raise ConfigurationError(f"guard={guard!r} is no Guard: build one with Guard(store, scope=...)")
         self.app = app
         self.guard = guard
         self._door = guard.door(paths, routes)
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            method, path = scope["method"], scope["path"]
+        if scope["type"] == "http" and "retrysafe" not in scope:
+            method, path = scope["method"], route_path(scope)
             rules = self._door.rules_for(method, path, scope["headers"])
-            if rules is not None and "retrysafe" not in scope:
+            if rules is not None:
                 return await GuardedRequest(self.app, self.guard, rules, scope, receive, send).answer()
             if self._door.publishes(method, path):
-                return await send_whole(send, specification.respond(translate(scope), self._door.rules))
+                return await send_whole(send, self._door.specification(translate(scope)))
         elif scope["type"] == "lifespan":
-            receive = _draining(self.guard, receive)
+            return await _live(self.app, self.guard, scope, receive, send)
         return await self.app(scope, receive, send)
 
 
-def _draining(guard: Guard, receive: Receive) -> Receive:
-    """Drain before the application hears of its shutdown: its handlers still need what it will close."""
+async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, send: Send) -> None:
+    """The application's life, and the guard's with it."""
 
-    async def receive_and_drain() -> Message:
+    async def receive_and_see_to_it() -> Message:
         message = await receive()
         if message["type"] == "lifespan.startup":
-            guard.resume()
+            await guard.check_async()
         elif message["type"] == "lifespan.shutdown":
+            # Before the application hears of it: its handlers still need what it is going to close.
             await guard.drain_async()
         return message
 
-    return receive_and_drain
+    try:
+        await app(scope, receive_and_see_to_it, send)
+    finally:
+        # It may be started again, as test suites do.
+        guard.resume()
+        await to_thread(guard.close)

@@ -34,13 +34,22 @@ class GuardedRequest:
         self._send = send
         self._unread = True
         self._given = 0
+        self._deserted = False
+        """The server has given the request up, and may be sending something else already."""
         self._flows = asyncio.Event()
+        self._pouring = asyncio.Lock()
         self._complete: asyncio.Event | None = None
+        self._rest: asyncio.Future[None] | None = None
+        """What the application still does after its answer."""
 
     async def answer(self) -> None:
         arrived = await drive_async(self._exchange.arrive(), self._engine, self)
         if isinstance(arrived, Claim):
-            answer = await uncancelled(self._once(arrived), self._engine)
+            try:
+                answer = await uncancelled(self._once(arrived), self._engine)
+            except asyncio.CancelledError:
+                self._deserted = True
+                raise
         else:
             answer = arrived
             self._engine.end(self._exchange, None, answer)
@@ -49,8 +58,10 @@ class GuardedRequest:
             await send_whole(self._send, response)
         if answer.error is not None:
             raise answer.error
-        if self._flows.is_set():
-            await _send_body(self._send, self._exchange.pour())
+        if self._exchange.stage == "flowing":
+            await self._flush(more=False)
+        if self._rest is not None:
+            await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
 
     async def _once(self, claim: Claim) -> Answer:
         answer: Answer | None = None
@@ -85,9 +96,8 @@ class GuardedRequest:
             more = message.get("more_body", False)
         if refused is not None:
             return refused
-        # A large body takes long to hash, and hashing it needs nothing of the event loop.
         return (
-            await asyncio.to_thread(exchange.fingerprint) if exchange.body.on_disk else exchange.fingerprint()
+            await asyncio.to_thread(exchange.fingerprint) if exchange.takes_long() else exchange.fingerprint()
         )
 
     async def run(self, attempt: Attempt) -> Outcome:
@@ -131,6 +141,7 @@ class GuardedRequest:
         if task.done():
             task.result()
         else:
+            self._rest = task
             task.add_done_callback(_log_failure)
 
     # --- what the application is given
@@ -141,11 +152,12 @@ class GuardedRequest:
             self._given += len(piece)
             self._unread = self._given < self._exchange.body.size
             return {"type": "http.request", "body": piece, "more_body": self._unread}
-        message = await self._receive()
+        if not self._deserted:
+            await self._receive()
         # The client is gone.  A handler whose answer is held is not told: it is to finish, so that the
         # retry finds its answer.  One whose answer flows has nobody to send it to.
         await self._flows.wait()
-        return message
+        return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
         exchange = self._exchange
@@ -159,15 +171,21 @@ class GuardedRequest:
                 self._complete.set()
 
     async def _pour(self) -> None:
-        exchange = self._exchange
-        if not exchange.flowing:
-            head = await drive_async(exchange.let_flow(self._attempt), self._engine, self)
-            if head is not None:
+        # One at a time: an application may send from several tasks.
+        async with self._pouring:
+            if self._exchange.stage == "held":
+                await drive_async(self._exchange.let_flow(self._attempt), self._engine, self)
                 self._flows.set()
-                await _send_head(self._send, head)
-        body = exchange.pour()
-        if self._flows.is_set():
-            await _send_body(self._send, body, more=True)
+            await self._flush(more=True)
+
+    async def _flush(self, *, more: bool) -> None:
+        head, self._exchange.opening = self._exchange.opening, None
+        body = self._exchange.pour()
+        if self._exchange.stage == "overtaken" or self._deserted:
+            return
+        if head is not None:
+            await _send_head(self._send, head)
+        await _send_body(self._send, body, more=more)
 
 
 def translate(scope: Connection) -> Request:
@@ -179,7 +197,15 @@ def translate(scope: Connection) -> Request:
         scope.get("scheme", "http"),
         scope.get("user"),
         scope,
+        scope.get("root_path", ""),
     )
+
+
+def route_path(scope: Connection) -> str:
+    """The path as the application's own routes have it, without the prefix where it is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 def _inner(scope: Connection, exchange: Exchange) -> Connection:
@@ -214,6 +240,6 @@ async def _send_body(send: Send, body: bytes, *, more: bool = False) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-def _log_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Future[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("work after an answer failed, which was sent and stored", exc_info=error)

@@ -110,8 +110,8 @@ class Renewer(Protocol):
         """
         ...
 
-    def release(self, claim: Claim) -> None:
-        """As `Store.release`, for a reservation whose acknowledgement never came."""
+    def release(self, claims: Sequence[Claim]) -> None:
+        """As `Store.release`, all in one step, for reservations whose acknowledgement never came."""
         ...
 
     def close(self) -> None:

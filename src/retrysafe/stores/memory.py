@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from threading import Lock
 
+from retrysafe import process
 from retrysafe.model import (
     Claim,
     Final,
@@ -129,10 +130,15 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = _steady) -> None:
         self._clock = clock
-        self._lock = Lock()
+        self.forked()
+        process.watch(self)
         # Ordered, because the sweep goes round: whoever was looked at goes to the end of the queue.
         self._rows: OrderedDict[bytes, _Row] = OrderedDict()
         self.aio = AsyncMemoryStore(self)
+
+    def forked(self) -> None:
+        """A lock that another thread held when the process forked would never be released here."""
+        self._lock = Lock()
 
     def reserve(self, claim: Claim) -> Reservation:
         with self._lock:
@@ -276,8 +282,12 @@ class MemoryRenewer:
     """The lease keeper's end."""
 
     def __init__(self, store: MemoryStore) -> None:
+        self._store = store
         self.renew = store.renew
-        self.release = store.release
+
+    def release(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._store.release(claim)
 
     def close(self) -> None:
         """Nothing was opened."""

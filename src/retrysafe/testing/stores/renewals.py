@@ -77,9 +77,9 @@ class Renewals(Harness):
         claim, stranger = a_claim(), a_claim()
         store.reserve(claim)
         keeper = store.open_keeper()
-        keeper.release(stranger)
+        keeper.release([stranger])
         assert the_record(store, claim).token == claim.token
-        keeper.release(claim)
-        keeper.release(claim)
+        keeper.release([claim])
+        keeper.release([claim])
         keeper.close()
         assert store.reserve(a_claim()) == Reserved(1)

@@ -136,6 +136,6 @@ class Takeovers(Harness):
         assert half.finish(first, an_outcome()) is False
         half.release(first)
         assert list(keeper.renew([first])) == [False]
-        keeper.release(first)
+        keeper.release([first])
         keeper.close()
         assert the_record(half, second) == before

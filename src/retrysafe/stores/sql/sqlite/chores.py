@@ -22,6 +22,9 @@ _log = logging.getLogger("retrysafe.store")
 ROUND = 100
 PAUSE = 5.0
 
+MOST = 200
+"""Rows removed in one commit at the most: somebody's request waits for it."""
+
 MARK_EVERY = 10.0
 """Seconds between two raises of the clock's high-water mark: by so much at most may the store's time fall
 back, if the wall clock is wrong after the next boot."""
@@ -44,13 +47,18 @@ class Chores:
         now = time.monotonic()
         due: list[Job[object]] = []
         if self._jobs >= ROUND and now >= self._purge_at:
-            self._purge = Job(operations.purge(self._jobs))
-            self._limit, self._jobs = self._jobs, 0
+            self._limit = min(self._jobs, MOST)
+            self._jobs -= self._limit
+            self._purge = Job(operations.purge(self._limit))
             due.append(self._purge)
         if self._host_clock is not None and now >= self._mark_at:
             self._mark_at = now + MARK_EVERY
             due.append(Job(_mark(self._host_clock)))
         return due
+
+    def undone(self) -> None:
+        """The commit failed, and with it what was done besides."""
+        self._purge = None
 
     def review(self) -> None:
         """After the commit: what was removed unresolved is said aloud, and the pace is set."""

@@ -25,8 +25,8 @@ class SQLiteRenewer:
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
         return self._perform([operations.renew(claim) for claim in claims])
 
-    def release(self, claim: Claim) -> None:
-        self._perform([operations.release(claim)])
+    def release(self, claims: Sequence[Claim]) -> None:
+        self._perform([operations.release(claim) for claim in claims])
 
     def close(self) -> None:
         if self._connection is not None:

@@ -124,6 +124,7 @@ class Shift:
                 self._in_hand = failed
                 raise
             _fail(failed, error)
+            self._chores.undone()
         else:
             deliver(jobs)
             self._chores.review()
