@@ -4,7 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 import pytest
@@ -64,8 +64,20 @@ class Client:
         return (b"idempotent-replayed", b"true") in self.got[0]["headers"]
 
 
+_guards: "weakref.WeakSet[Guard]" = weakref.WeakSet()
+
+
 def a_guard(store: str | MemoryStore = "memory:", **options: Any) -> Guard:
-    return Guard(store, scope=scopes.header("X-Tenant"), **options)
+    guard = Guard(store, scope=scopes.header("X-Tenant"), **options)
+    _guards.add(guard)
+    return guard
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    for guard in list(_guards):
+        guard.close()
 
 
 def counting(messages: list[Message] = CREATED) -> tuple[App, list[str]]:
