@@ -64,20 +64,20 @@ class Client:
         return (b"idempotent-replayed", b"true") in self.got[0]["headers"]
 
 
-_guards: "weakref.WeakSet[Guard]" = weakref.WeakSet()
+_guards: list[Guard] = []
 
 
 def a_guard(store: str | MemoryStore = "memory:", **options: Any) -> Guard:
     guard = Guard(store, scope=scopes.header("X-Tenant"), **options)
-    _guards.add(guard)
+    _guards.append(guard)
     return guard
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    for guard in list(_guards):
-        guard.close()
+    while _guards:
+        _guards.pop().close()
 
 
 def counting(messages: list[Message] = CREATED) -> tuple[App, list[str]]:
@@ -329,6 +329,7 @@ def test_a_guard_that_is_dropped_leaves_no_thread() -> None:
     asyncio.run(Client(Middleware(app, guard))())
     assert set(keepers()) - others
     kept = weakref.ref(guard.store)
+    _guards.clear()
     del guard
     eventually(lambda: not set(threading.enumerate()) - others)
     gc.collect()
