@@ -147,7 +147,7 @@ class Keeper:
                 held.lost = True
                 self.drop(held.claim)
                 log.warning(
-                    "attempt %d of record %s lost its lease: another one holds the key",
+                    "attempt %d of record %s lost its lease: the record is another attempt's by now, or gone",
                     held.number,
                     held.claim.id.hex()[:8],
                 )

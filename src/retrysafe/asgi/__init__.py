@@ -67,6 +67,7 @@ async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, sen
     try:
         await app(scope, receive_and_see_to_it, send)
     finally:
-        # It may be started again, as test suites do.
+        # It may be started again, as test suites do; and others may share the guard.
         guard.resume()
-        await to_thread(guard.close)
+        if not guard.engine.unfinished():
+            await to_thread(guard.close)
