@@ -165,7 +165,7 @@ def test_a_fenced_attempt_is_lost(keeper: Keeper, store: Watched, caplog: pytest
     other = holding(keeper, store, "other")
     store.release(attempt.claim)
     store.reserve(a_claim())
-    eventually(lambda: "another one holds the key" in caplog.text)
+    eventually(lambda: "the record is another attempt" in caplog.text)
     assert attempt.lost
     assert not keeper.lasts(attempt.claim, 0.0)
     assert attempt.claim.token not in keeper._held
