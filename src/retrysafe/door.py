@@ -3,6 +3,7 @@
 Everything else passes through untouched, and most requests do, so this is asked with as little as possible.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,8 +15,7 @@ from retrysafe.policy import Options, Paths, Rules
 
 Matcher = Callable[[str], bool]
 
-
-_TEMPLATE = frozenset("{}<>:")
+_TEMPLATE = re.compile("[{}<>]|/:")
 """Signs of a framework's own route patterns, which are not understood here."""
 
 
@@ -82,7 +82,7 @@ def any_of(paths: Paths) -> Matcher:
     if isinstance(paths, str):
         raise ConfigurationError(f"paths={paths!r} is one string: expected a list, like [{paths!r}]")
     for path in paths:
-        if not path.startswith("/") or "*" in path[:-1] or not _TEMPLATE.isdisjoint(path):
+        if not path.startswith("/") or "*" in path[:-1] or _TEMPLATE.search(path):
             raise ConfigurationError(
                 f'{path!r} is no path: expected "/orders" for one path or "/orders/*" for all below it'
             )
