@@ -94,11 +94,8 @@ def is_name(name: bytes) -> bool:
 
 
 def find(headers: Iterable[Header], name: bytes) -> bytes | None:
-    """The first value of a header."""
-    for found, value in headers:
-        if found == name:
-            return value
-    return None
+    """The value of a header; the last one, should there be several."""
+    return dict(headers).get(name)
 
 
 def is_event_stream(headers: Iterable[Header]) -> bool:

@@ -49,11 +49,15 @@ class Request(NamedTuple):
         return f"<Request {self.method} {self.path!r}>"  # headers carry credentials
 
     def header(self, name: bytes) -> bytes | None:
-        """The first value of a header, whose name is given in lower case."""
-        for found, value in self.headers:
-            if found == name:
-                return value
-        return None
+        """The value of a header, whose name is given in lower case; the last one, should there be several."""
+        return dict(self.headers).get(name)
+
+    def every(self, name: bytes) -> list[bytes]:
+        """All values of a header, in their order."""
+        fields = dict(self.headers)
+        if len(fields) == len(self.headers):  # nothing is repeated, so there is one or none
+            return [fields[name]] if name in fields else []
+        return [value for found, value in self.headers if found == name]
 
 
 class Response(NamedTuple):

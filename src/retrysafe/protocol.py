@@ -61,8 +61,8 @@ _UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke of
 
 def admit(request: Request, rules: Rules) -> str | Problem:
     """The key, if the request has one that is well formed."""
-    wire, name = rules.wire, rules.names.key
-    values = [value for found, value in request.headers if found == name]
+    wire = rules.wire
+    values = request.every(rules.names.key)
     if not values:
         return Problem("key-missing", f"This request needs the header {wire.key_header}.")
     key = keys.parse_key(values, longest=wire.longest_key)

@@ -30,7 +30,7 @@ def header(name: str) -> ScopeRule:
     part = name.lower()
 
     def by_header(request: Request) -> ScopeAnswer:
-        values = [value for found, value in request.headers if found == wanted]
+        values = request.every(wanted)
         # Two values are two answers: whichever proxy added the second, neither can be trusted.
         return Scope(((part, values[0].decode("latin-1")),)) if len(values) == 1 else None
 
@@ -65,7 +65,7 @@ def credentials(header: str = "Authorization") -> ScopeRule:
     wanted = header.lower().encode("ascii")
 
     def by_credentials(request: Request) -> ScopeAnswer:
-        values = [value for found, value in request.headers if found == wanted]
+        values = request.every(wanted)
         if len(values) != 1 or not values[0].strip():
             return None
         return {"credentials": hashlib.sha256(values[0].strip()).hexdigest()}

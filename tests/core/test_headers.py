@@ -100,9 +100,9 @@ def test_nothing() -> None:
 
 
 def test_find() -> None:
-    """The first value counts."""
+    """The last value counts, as in a dictionary."""
     headers = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]
-    assert find(headers, b"a") == b"1"
+    assert find(headers, b"a") == b"3"
     assert find(headers, b"c") is None
 
 

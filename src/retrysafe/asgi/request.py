@@ -7,6 +7,7 @@ not the handler: its outcome is stored, and the retry replays it.
 
 import asyncio
 from collections.abc import Awaitable
+from functools import cached_property
 
 from retrysafe import attempt as attempts
 from retrysafe import scopes
@@ -36,11 +37,19 @@ class GuardedRequest:
         self._given = 0
         self._deserted = False
         """The server has given the request up, and may be sending something else already."""
-        self._flows = asyncio.Event()
-        self._pouring = asyncio.Lock()
         self._complete: asyncio.Event | None = None
         self._rest: asyncio.Future[None] | None = None
         """What the application still does after its answer."""
+
+    # Most answers never flow, and most handlers never ask whether their client is gone.
+
+    @cached_property
+    def _flows(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def _pouring(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     async def answer(self) -> None:
         arrived = await drive_async(self._exchange.arrive(), self._engine, self)
@@ -204,8 +213,11 @@ def translate(scope: Connection) -> Request:
 def route_path(scope: Connection) -> str:
     """The path as the application's own routes have it, without the prefix where it is mounted."""
     path: str = scope["path"]
-    root: str = scope.get("root_path", "").rstrip("/")
-    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+    root: str = scope.get("root_path", "")
+    if not root:
+        return path
+    prefix = root.rstrip("/") + "/"
+    return path[len(prefix) - 1 :] if path.startswith(prefix) else path
 
 
 def _inner(scope: Connection, exchange: Exchange) -> Connection:
