@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from retrysafe import specification
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Observers
 from retrysafe.model import Header, Request, Response
@@ -52,6 +51,8 @@ class Door:
 
     def specification(self, request: Request) -> Response:
         """What this service promises, as it is in force."""
+        from retrysafe import specification  # loaded by whoever asks for it
+
         return specification.respond(request, self.rules, {route.path: route.rules for route in self.routes})
 
     def rules_for(self, method: str, path: str, headers: Iterable[Header]) -> Rules | None:

@@ -5,15 +5,15 @@ metrics and logs as it is.  An observer that raises is logged and otherwise igno
 not break it.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from retrysafe.logs import Log
 from retrysafe.model import Claim, Door, Parts, Record, Request
 from retrysafe.problems import CATALOGUE, Problem
 from retrysafe.verdicts import Answer, Verdict
 
-log = logging.getLogger("retrysafe")
+log = Log("retrysafe")
 
 
 class Event(NamedTuple):

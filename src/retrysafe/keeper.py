@@ -8,17 +8,17 @@ Keeping a lease is a matter of liveness only.  A lease that is lost all the same
 write is fenced by its token: the attempt is marked as lost, and the handler is not interrupted.
 """
 
-import logging
 from collections import deque
 from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 
 from retrysafe import process
 from retrysafe.attempt import Attempt
+from retrysafe.logs import Log
 from retrysafe.model import Claim
 from retrysafe.stores.contract import Renewer, Store
 
-log = logging.getLogger("retrysafe.keeper")
+log = Log("retrysafe.keeper")
 
 _FORGOTTEN_LIMIT = 10_000
 """Unconfirmed reservations to be released when the store is back; beyond it they lapse by themselves."""

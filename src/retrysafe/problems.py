@@ -4,7 +4,6 @@ The catalogue is data: the published specification, the documentation and the te
 constant per problem (RFC 9457 section 3.1.3); `detail` explains the occurrence and never contains a key.
 """
 
-import json
 import math
 from typing import Literal, NamedTuple
 
@@ -90,6 +89,8 @@ class Problem(NamedTuple):
 
 def render(problem: Problem, specification: str) -> Response:
     """The problem as a response; `specification` is the absolute URL that its `type` points into."""
+    from json import dumps  # a millisecond that only those pay who are refused something
+
     kind = CATALOGUE[problem.code]
     document: dict[str, object] = {
         "type": f"{specification}#{problem.code}",
@@ -100,7 +101,7 @@ def render(problem: Problem, specification: str) -> Response:
     }
     if problem.previous_status is not None:
         document["previous_status"] = problem.previous_status
-    body = json.dumps(document).encode()
+    body = dumps(document).encode()
     headers = (
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),

@@ -25,8 +25,6 @@ from typing import Literal, cast
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.fingerprint.body import BodyView, InMemory
-from retrysafe.fingerprint.canonical import parse, write
-from retrysafe.fingerprint.fields import choose
 from retrysafe.fingerprint.multipart import encode_parts
 from retrysafe.framing import framed
 from retrysafe.model import Request
@@ -109,6 +107,10 @@ def _encode(
 
 
 def _as_json(kind: Literal["json"] | tuple[str, ...], body: BodyView) -> _Encoded:
+    # Here, because most requests are compared raw, and a parser takes milliseconds to load.
+    from retrysafe.fingerprint.canonical import parse, write
+    from retrysafe.fingerprint.fields import choose
+
     if body.size > LARGEST_JSON:
         raise ValueError("too large to be parsed")
     document = parse(_whole(body))
