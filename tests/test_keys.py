@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retrysafe.keys import BadKey, digest, mask, parse_key
+from retrysafe.keys import BadKey, digest, parse_key
 
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 BARE = "".join(sorted(set(PRINTABLE) - set(' ",')))
@@ -163,19 +163,3 @@ def test_a_digest_is_for_ever() -> None:
     """Records outlive releases: this value may change only together with the scheme's version."""
     identity = digest("request", (("tenant", "7"), ("user", "42")), "k1")
     assert identity.hex() == "3c6542196ef2db878b96272232889a89424a5da0d4452f8553202b33f192e5a7"
-
-
-@given(st.text(st.characters(), max_size=300))
-def test_a_mask_hides_most_of_a_key(key: str) -> None:
-    """Conformance 69, S10: at most a quarter is shown, of a short key nothing, and never a line break."""
-    shown = mask(key)
-    assert shown.isprintable()
-    assert shown.endswith(f"({len(key)} characters)")
-    assert shown.startswith("(") == (len(key) < 16)
-
-
-def test_a_mask_shows_the_end() -> None:
-    """Enough to find the key in a list by."""
-    assert mask("8e03978e-40d5-43dd-bc93-6894a57f9324") == "…9324 (36 characters)"
-    assert mask("order-7") == "(7 characters)"
-    assert mask("0123456789ab\r\n\x1b[") == "…\\r\\n\\x1b[ (16 characters)"

@@ -1,4 +1,4 @@
-"""Idempotency keys: read from a header, made into an identity, shown to people.
+"""Idempotency keys: read from a header, made into an identity.
 
 Whatever a client sends is either a key or a `BadKey` that says what to do about it; nothing
 raises, and nothing is guessed.  A key is 1 to 255 printable ASCII characters, quoted or bare:
@@ -90,16 +90,3 @@ def digest(door: str, scope: Parts, key: str) -> bytes:
 def _owner(door: str, scope: Parts) -> bytes:
     # Whoever sends one request sends more.
     return framed(_IDENTITY, door, *(text for part in scope for text in part))
-
-
-def mask(key: str) -> str:
-    """A key as logs and problems may show it: `…9f2c (36 characters)`.
-
-    Its end, since the beginnings of keys are the same prefix or the same hour.  Four characters,
-    and those only of a key four times as long: enough to find it by, too few to send it.
-    """
-    if len(key) < 16:
-        return f"({len(key)} characters)"
-    # Keys of operations come from code and may hold anything; their line breaks reach no log.
-    end = key[-4:].encode("unicode_escape").decode("ascii")
-    return f"…{end} ({len(key)} characters)"

@@ -178,6 +178,7 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
             "may replay anybody's answer"
         )
     _check(options)
+    _check_wire(wire)
     said: dict[str, Any] = {**layered({"effects": Policy._field_defaults["effects"]}, options)}
     unknown = said.keys() - Options.__annotations__.keys()
     if unknown:
@@ -203,7 +204,7 @@ def layered(*layers: Options) -> Options:
     return said
 
 
-def _names(wire: Wire) -> Names:
+def _check_wire(wire: Wire) -> None:
     if isinstance(wire.methods, str) or any(method != method.upper() for method in wire.methods):
         raise ConfigurationError(
             f'Wire(methods={wire.methods!r}) must be a set of names in capitals, such as {{"POST", "PUT"}}'
@@ -217,6 +218,9 @@ def _names(wire: Wire) -> Names:
             f"Wire(longest_key={wire.longest_key}, shortest_public_key={wire.shortest_public_key}): "
             "keys have at least one character"
         )
+
+
+def _names(wire: Wire) -> Names:
     sent = {name: getattr(wire, f"{name}_header") for name in Names._fields}
     for name, value in sent.items():
         if not isinstance(value, str) or not is_name(value.encode("utf-8", "surrogatepass")):

@@ -185,6 +185,23 @@ def test_a_header_name_must_be_one(field: str, bad: str) -> None:
     assert repr(bad) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "wire",
+    [
+        Wire(methods=frozenset({"post"})),
+        Wire(methods="POST"),  # type: ignore[arg-type]
+        Wire(specification="idempotency"),
+        Wire(longest_key=0),
+        Wire(shortest_public_key=0),
+        Wire(key_header="X-One", stored_header="x-one"),
+    ],
+)
+def test_a_wire_that_would_guard_nothing_or_confuse(wire: Wire) -> None:
+    """Methods that no request has, a page that is nowhere, keys that nobody can send, two headers as one."""
+    with pytest.raises(ConfigurationError):
+        the_rules(wire)
+
+
 def test_a_guard_checks_when_it_is_built() -> None:
     """Misuse is raised where it was written, and never during a request."""
     with pytest.raises(ConfigurationError, match="no scope"):
