@@ -15,10 +15,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-all test-pythons lint pytest overhead format lock clean
+.PHONY: help demo test test-all test-pythons lint pytest docs bench format lock clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+demo: $(INSTALLED)  ## Set up what is missing, then lose answers, kill a server, and count the money
+	$(BIN)/retrysafe demo
 
 test: lint pytest  ## Set up what is missing, then run every check and every test
 
@@ -34,8 +37,12 @@ lint: $(INSTALLED)  ## ruff, mypy, pyright
 pytest: $(INSTALLED)  ## The tests alone
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-overhead: $(INSTALLED)  ## What retrysafe adds to a request, side by side with the bare application
-	$(BIN)/python benchmarks/overhead.py
+docs: $(INSTALLED) $(VENV)/.docs  ## Build the documentation into build/docs
+	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs build/docs
+	@echo "build/docs/index.html"
+
+bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, side by side with the bare application and with others
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 format: $(INSTALLED)  ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
@@ -66,6 +73,11 @@ lock: $(INSTALLED)  ## Write the lock anew from pyproject.toml (UPGRADE=--upgrad
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    --group dev --output-file $(LOCK) $(UPGRADE) pyproject.toml
+	for group in docs bench; do \
+	    $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	        --constraint $(LOCK) --group $$group --output-file requirements/$$group.txt $(UPGRADE) || exit; \
+	done
 
 clean:  ## Remove the environments, the caches and the builds
 	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
@@ -79,4 +91,9 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Tools that only one command needs are installed when it is first given.
+$(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: requirements/%.txt $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $<
 	@touch $@

@@ -21,10 +21,11 @@ Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`, tables of
 `SchemaMismatch`; nothing else leaves a store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
+from retrysafe.stores.administration import Admin
 
 
 class Store(Protocol):
@@ -83,6 +84,10 @@ class Store(Protocol):
         """A blocking renewer with a connection of its own, for the lease keeper's thread."""
         ...
 
+    def open_admin(self) -> Admin:
+        """The operator's end, with a connection of its own."""
+        ...
+
     def close(self) -> None:
         """Give back threads and connections.  The store may be used again, and then opens them anew."""
         ...
@@ -112,6 +117,10 @@ class Renewer(Protocol):
 
     def release(self, claims: Sequence[Claim]) -> None:
         """As `Store.release`, all in one step, for reservations whose acknowledgement never came."""
+        ...
+
+    def count(self, verdicts: Mapping[str, int]) -> None:
+        """Add to the numbers of how requests ended."""
         ...
 
     def close(self) -> None:
