@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
-from retrysafe.drive_blocking import _PERFORM as _PERFORM
 from retrysafe.drive_blocking import Hands as Hands
 from retrysafe.drive_blocking import drive as drive
 from retrysafe.engine import Engine

@@ -64,7 +64,7 @@ class GuardedRequest:
         try:
             return self._answer()
         except BaseException:
-            self._close_and_log()
+            self._context.run(self._close_and_log)
             raise
 
     def _answer(self) -> Iterable[bytes]:
@@ -115,10 +115,12 @@ class GuardedRequest:
         refused = exchange.announced()
         left = body_length(self._environ)
         while refused is None and left != 0:
+            # `read` waits for as much as it is asked for: no more than is needed to see that it is too much.
+            wanted = min(_PIECE, exchange.rules.request.max_request - exchange.body.size + 1)
             try:
-                piece: bytes = self._environ["wsgi.input"].read(_PIECE if left is None else min(_PIECE, left))
+                piece: bytes = self._environ["wsgi.input"].read(wanted if left is None else min(wanted, left))
             except OSError:
-                return Gone()
+                return Gone()  # how servers say that a body broke off, or was never one
             if not piece:
                 if left is not None:
                     return Gone()
@@ -134,13 +136,14 @@ class GuardedRequest:
         attempts.enter(attempt)
         self._attempt = attempt
         environ = inner(self._environ, self._exchange)
+        given = set(environ)
         try:
             self._respond(environ)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self._exchange.outcome(error)
         finally:
             # Frameworks leave what they found (a session, a route) in the environ, for those outside.
-            for name in environ.keys() - self._environ.keys():
+            for name in environ.keys() - given:
                 self._environ[name] = environ[name]
         return self._exchange.outcome()
 

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from types import FrameType
 from typing import Any, Literal, NamedTuple
 from wsgiref.types import WSGIApplication
 
@@ -53,11 +54,15 @@ def _announce(port: int) -> None:
     sys.stdout.flush()
 
 
+def _end_it(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit()
+
+
 def _waitress(load: Load, how: Serving, listener: socket.socket) -> None:
     # The servers have no types of their own.
     waitress: Any = import_module("waitress")
     app, guard = load()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # waitress has no handler of its own
+    signal.signal(signal.SIGTERM, _end_it)  # waitress has no handler of its own
     guard.drain_on(signal.SIGTERM)
     guard.check()
     server = waitress.create_server(app, sockets=[listener], threads=THREADS, backlog=BACKLOG)

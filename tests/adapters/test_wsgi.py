@@ -1,0 +1,78 @@
+"""The plain WSGI middleware against the reference application, under the servers that people use.
+
+All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working always what
+depends on them: who else is served meanwhile, who dies, and what a fork leaves behind; with `RETRYSAFE_LONG=1`
+the rest too.
+"""
+
+from typing import ClassVar
+
+from retrysafe.testing.adapters import (
+    AdapterSuite,
+    Concurrency,
+    Crash,
+    Enforcement,
+    Fidelity,
+    Fingerprint,
+    Passing,
+    Scope,
+    Stored,
+    Syntax,
+)
+from retrysafe.testing.adapters.limits import GTHREAD, SYNC, WAITRESS, Limits
+from retrysafe.testing.adapters.server import Option
+from retrysafe.testing.adapters.suite import LONG
+
+
+class TestThreads(AdapterSuite):
+    framework = "wsgi"
+    options: ClassVar[dict[str, Option]] = {"server": "gthread"}
+    cannot: ClassVar[Limits] = GTHREAD
+
+
+class TestWaitress(AdapterSuite):
+    framework = "wsgi"
+    options: ClassVar[dict[str, Option]] = {"server": "waitress"}
+    cannot: ClassVar[Limits] = WAITRESS
+
+
+class _Sync:
+    framework = "wsgi"
+    workers = 3
+    options: ClassVar[dict[str, Option]] = {"server": "sync"}
+    cannot: ClassVar[Limits] = SYNC
+
+
+class _Preloaded:
+    framework = "wsgi"
+    workers = 3
+    options: ClassVar[dict[str, Option]] = {"server": "gthread", "preload": True}
+    cannot: ClassVar[Limits] = GTHREAD
+
+
+if not LONG:
+
+    class TestSync(_Sync, Concurrency, Passing):
+        """What waits for a free worker."""
+
+    class TestPreloaded(_Preloaded, Concurrency, Crash):
+        """What was there before the fork."""
+
+else:
+
+    class TestSyncAll(_Sync, AdapterSuite):
+        pass
+
+    class TestSyncPreloaded(_Sync, AdapterSuite):
+        options: ClassVar[dict[str, Option]] = {"server": "sync", "preload": True}
+
+    class TestSyncAlone(_Sync, Syntax, Enforcement, Fingerprint, Stored, Fidelity, Scope):
+        """One process that serves one request at a time: what needs no second one."""
+
+        workers = 1
+
+    class TestPreloadedAll(_Preloaded, AdapterSuite):
+        pass
+
+    class TestThreeProcessesOfThreads(_Preloaded, AdapterSuite):
+        options: ClassVar[dict[str, Option]] = {"server": "gthread"}
