@@ -1,10 +1,10 @@
 """The plain WSGI middleware against the reference application, under the servers that people use.
 
-All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working always what
-depends on them: who else is served meanwhile, who dies, and what a fork leaves behind; with `RETRYSAFE_LONG=1`
-the rest too.
+All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working what
+depends on them: who else is served meanwhile, and who dies; with `RETRYSAFE_LONG=1` all of it there too.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from retrysafe.testing.adapters import (
@@ -14,48 +14,47 @@ from retrysafe.testing.adapters import (
     Enforcement,
     Fidelity,
     Fingerprint,
-    Passing,
     Scope,
     Stored,
     Syntax,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, SYNC, WAITRESS, Limits
 from retrysafe.testing.adapters.server import Option
-from retrysafe.testing.adapters.suite import LONG
+from retrysafe.testing.adapters.suite import LONG, Suite
 
 
 class TestThreads(AdapterSuite):
     framework = "wsgi"
-    options: ClassVar[dict[str, Option]] = {"server": "gthread"}
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
     cannot: ClassVar[Limits] = GTHREAD
 
 
 class TestWaitress(AdapterSuite):
     framework = "wsgi"
-    options: ClassVar[dict[str, Option]] = {"server": "waitress"}
+    options: ClassVar[Mapping[str, Option]] = {"server": "waitress"}
     cannot: ClassVar[Limits] = WAITRESS
 
 
-class _Sync:
+class _Sync(Suite):
     framework = "wsgi"
-    workers = 3
-    options: ClassVar[dict[str, Option]] = {"server": "sync"}
+    workers = 5
+    options: ClassVar[Mapping[str, Option]] = {"server": "sync"}
     cannot: ClassVar[Limits] = SYNC
 
 
-class _Preloaded:
+class _Preloaded(Suite):
     framework = "wsgi"
     workers = 3
-    options: ClassVar[dict[str, Option]] = {"server": "gthread", "preload": True}
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread", "preload": True}
     cannot: ClassVar[Limits] = GTHREAD
 
 
 if not LONG:
 
-    class TestSync(_Sync, Concurrency, Passing):
+    class TestSync(_Sync, Concurrency):
         """What waits for a free worker."""
 
-    class TestPreloaded(_Preloaded, Concurrency, Crash):
+    class TestPreloaded(_Preloaded, Crash):
         """What was there before the fork."""
 
 else:
@@ -64,7 +63,7 @@ else:
         pass
 
     class TestSyncPreloaded(_Sync, AdapterSuite):
-        options: ClassVar[dict[str, Option]] = {"server": "sync", "preload": True}
+        options: ClassVar[Mapping[str, Option]] = {"server": "sync", "preload": True}
 
     class TestSyncAlone(_Sync, Syntax, Enforcement, Fingerprint, Stored, Fidelity, Scope):
         """One process that serves one request at a time: what needs no second one."""
@@ -75,4 +74,4 @@ else:
         pass
 
     class TestThreeProcessesOfThreads(_Preloaded, AdapterSuite):
-        options: ClassVar[dict[str, Option]] = {"server": "gthread"}
+        options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}

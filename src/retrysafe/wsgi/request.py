@@ -29,7 +29,7 @@ from retrysafe.wsgi.environ import body_length, inner, translate
 _PIECE = 64 * 1024
 """How much of a body is asked for at a time."""
 
-_NOBODY_THERE = Response(400, ((b"content-length", b"0"),))
+_NOBODY_THERE = Response(400, ((b"content-type", b"text/plain"), (b"content-length", b"0")))
 """A server wants to be told something, even where nobody is left to hear it."""
 
 ExcInfo = tuple[type[BaseException], BaseException, object] | tuple[None, None, None]

@@ -76,10 +76,9 @@ def table() -> str:
     covered = proofs()
     parts = [HEAD]
     columns = "".join(f" {adapter} |" for adapter in ADAPTERS)
+    rule = "---|" * (3 + len(ADAPTERS))
     for title, lines in SECTIONS.items():
-        parts.append(
-            f"\n## {title}\n\n| # | what |{columns} proved by |\n|---|---|{'---|' * len(ADAPTERS)}---|\n"
-        )
+        parts.append(f"\n## {title}\n\n| # | what |{columns} proved by |\n|{rule}\n")
         for number, what in lines.items():
             names = covered.get(number, [])
             standing = "".join(f" {_standing(adapter, names)} |" for adapter in ADAPTERS)
@@ -89,9 +88,8 @@ def table() -> str:
     parts += [f"- `{name}`\n" for name in beyond()]
     parts.append("\n## What servers do not allow\n\n")
     for (adapter, test, reason), letter in limits().items():
-        parts.append(
-            f"- *{letter}*: {adapter}, under {_servers(adapter, test, reason)}: {reason} (`{test}`)\n"
-        )
+        under = _servers(adapter, test, reason)
+        parts.append(f"- *{letter}*: {adapter}, under {under}: {reason} (`{test}`)\n")
     return "".join(parts)
 
 
