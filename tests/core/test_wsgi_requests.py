@@ -91,6 +91,13 @@ def test_a_body_that_the_server_terminates(a_guard: MakeGuard, length: str | Non
     assert site(b"chunks").replayed  # however it was sent, it is the same request
 
 
+def test_a_coding_that_the_server_left_is_told(a_guard: MakeGuard) -> None:
+    """Only chunks are undone by a server: that the body is compressed, the application still has to know."""
+    site = Site(created, a_guard(), validated=False)
+    site(b"zipped", HTTP_TRANSFER_ENCODING="gzip, chunked", CONTENT_LENGTH=None, wsgi__input_terminated=True)
+    assert site.environs[0]["HTTP_TRANSFER_ENCODING"] == "gzip, chunked"
+
+
 class Broken(io.BytesIO):
     def read(self, size: int | None = -1) -> bytes:
         found = super().read(size)

@@ -18,9 +18,7 @@ GUARDED = "retrysafe.guarded"
 """Marks a request that a guard outside of us has taken on already.  With a dot, as PEP 3333 asks of whatever
 is no string."""
 
-_WAYS_AROUND = frozenset(
-    {"HTTP_ACCEPT_ENCODING", "HTTP_TRANSFER_ENCODING", "gunicorn.socket", "werkzeug.socket"}
-)
+_WAYS_AROUND = frozenset({"HTTP_ACCEPT_ENCODING", "gunicorn.socket", "werkzeug.socket"})
 
 
 class RemoteUser(NamedTuple):
@@ -94,6 +92,8 @@ def inner(environ: WSGIEnvironment, exchange: Exchange) -> WSGIEnvironment:
     found["wsgi.input_terminated"] = True
     if exchange.body.size or environ.get("CONTENT_LENGTH"):
         found["CONTENT_LENGTH"] = str(exchange.body.size)
+    if environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower() == "chunked":
+        del found["HTTP_TRANSFER_ENCODING"]  # the server has undone it; anything else it has left
     if "wsgi.file_wrapper" in environ:
         found["wsgi.file_wrapper"] = FileWrapper
     found[variable(exchange.rules.names.request_id)] = exchange.request_id
