@@ -185,6 +185,26 @@ def _beyond_latin_1(environ: WSGIEnvironment, start_response: Any) -> Iterable[b
     return []
 
 
+def _split(environ: WSGIEnvironment, start_response: Any) -> Iterable[bytes]:
+    start(start_response, fields=[("X-Name", "a\r\nSet-Cookie: b")])
+    return []
+
+
+def _no_name(environ: WSGIEnvironment, start_response: Any) -> Iterable[bytes]:
+    start(start_response, fields=[("X Name", "a")])
+    return []
+
+
+def _two_lines(environ: WSGIEnvironment, start_response: Any) -> Iterable[bytes]:
+    start(start_response, "200 OK\r\nX: y")
+    return []
+
+
+def _nothing(environ: WSGIEnvironment, start_response: Any) -> Any:
+    start(start_response)
+    return [None]
+
+
 def _short(environ: WSGIEnvironment, start_response: Any) -> Iterable[bytes]:
     start(start_response, fields=[("Content-Length", "9")])
     return [b"short"]
@@ -201,7 +221,22 @@ def _raises(environ: WSGIEnvironment, start_response: Any) -> Iterable[bytes]:
 
 @pytest.mark.parametrize(
     "respond",
-    [_twice, _never, _headless, _text, _nonsense, _interim, _beyond_latin_1, _short, _long, _raises],
+    [
+        _twice,
+        _never,
+        _headless,
+        _text,
+        _nothing,
+        _nonsense,
+        _interim,
+        _beyond_latin_1,
+        _split,
+        _no_name,
+        _two_lines,
+        _short,
+        _long,
+        _raises,
+    ],
 )
 def test_what_is_no_answer_is_a_failure(a_guard: MakeGuard, respond: Any) -> None:
     """Stored as one, told to the client, raised again for the log, and never run again."""
@@ -425,6 +460,20 @@ def test_its_own_words(a_guard: MakeGuard) -> None:
     sent = ["201 Made It", "201 Made It", "299 Odd", "299 Odd"]
     lines = [site(key=line[:3], HTTP_X_LINE=line).line for line in sent]
     assert lines == ["201 Made It", "201 Created", "299 Odd", "299 Unknown"]
+
+
+def test_what_is_said_about_the_connection_is_the_servers(a_guard: MakeGuard) -> None:
+    """PEP 3333 forbids it, many do it, gunicorn ignores it and waitress does not take it: it is left out."""
+
+    def respond(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [*TEXT, ("Connection", "close, X-Hop"), ("Keep-Alive", "9"), ("X-Hop", "1")])
+        return [b"done"]
+
+    site = Site(respond, a_guard(), validated=False)
+    first, second = site(), site()
+    assert (first.header("connection"), first.header("keep-alive")) == (None, None)
+    assert (first.header("x-hop"), second.header("x-hop")) == ("1", None)
+    assert second.replayed
 
 
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])

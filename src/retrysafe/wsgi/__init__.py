@@ -40,7 +40,8 @@ from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths, Rules
 from retrysafe.wsgi.environ import GUARDED, decoded, translate, variable
-from retrysafe.wsgi.request import GuardedRequest, send
+from retrysafe.wsgi.request import GuardedRequest
+from retrysafe.wsgi.sending import send
 
 __all__ = ["Middleware"]
 

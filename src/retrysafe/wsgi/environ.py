@@ -18,7 +18,7 @@ GUARDED = "retrysafe.guarded"
 """Marks a request that a guard outside of us has taken on already.  With a dot, as PEP 3333 asks of whatever
 is no string."""
 
-_WAYS_AROUND = frozenset({"HTTP_ACCEPT_ENCODING", "gunicorn.socket", "werkzeug.socket"})
+_WAYS_AROUND = frozenset({"HTTP_ACCEPT_ENCODING", "gunicorn.socket", "werkzeug.socket", "wsgi.early_hints"})
 
 
 class RemoteUser(NamedTuple):
@@ -82,9 +82,9 @@ def inner(environ: WSGIEnvironment, exchange: Exchange) -> WSGIEnvironment:
     """The environ for the application: nothing in it that would lead the response past us.
 
     No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
-    may not take them.  No socket, and no file wrapper by which the server would send a file itself: a plain
-    one is there for those who use it unasked.  The body that was read, with its length.  And our request id,
-    so that the application's log and ours speak of the same request.
+    may not take them.  No socket, no early hints, and no file wrapper by which the server would send a file
+    itself: a plain one is there for those who use it unasked.  The body that was read, with its length.  And
+    our request id, so that the application's log and ours speak of the same request.
     """
     found = {name: value for name, value in environ.items() if name not in _WAYS_AROUND}
     found[GUARDED] = True

@@ -6,9 +6,8 @@ sent, so a client that hangs up meanwhile is not even noticed.  Only an answer t
 piece by piece, through the `write` that PEP 3333 obliges every server to offer.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
-from http import HTTPStatus
 from typing import NoReturn
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -25,6 +24,7 @@ from retrysafe.policy import Rules
 from retrysafe.steps import Gone, Outcome, TooLarge
 from retrysafe.verdicts import Answer
 from retrysafe.wsgi.environ import body_length, inner, translate
+from retrysafe.wsgi.sending import AndThenClose, Write, and_then_raise, checked, send, start
 
 _PIECE = 64 * 1024
 """How much of a body is asked for at a time."""
@@ -55,7 +55,7 @@ class GuardedRequest:
         """The application's status line, with its own words."""
         self._head: tuple[int, list[Header]] | None = None
         """As it was started last; it counts as soon as there is a first byte, and can be replaced before."""
-        self._write: Callable[[bytes], object] | None = None
+        self._write: Write | None = None
         """The server's, once something flows."""
         self._close: Callable[[], object] | None = None
         """The application's, until it has been called."""
@@ -80,14 +80,14 @@ class GuardedRequest:
         if response is not None:
             body = send(self._start_response, response, self._line)
         elif exchange.stage == "flowing":
-            body = [exchange.pour()]
+            body = filter(None, [exchange.pour()])
         else:
             body = send(self._start_response, _NOBODY_THERE)
         if answer.error is not None:
             if response is None:
                 raise answer.error
-            body = _and_then_raise(body, answer.error)
-        return body if self._close is None else _Afterwards(body, self._close_afterwards)
+            body = and_then_raise(body, answer.error)
+        return body if self._close is None else AndThenClose(body, self._close_afterwards)
 
     def _once(self, claim: Claim) -> Answer:
         answer: Answer | None = None
@@ -185,20 +185,20 @@ class GuardedRequest:
 
     def start_response(
         self, status: str, sent: list[tuple[str, str]], exc_info: ExcInfo | None = None, /
-    ) -> Callable[[bytes], object]:
+    ) -> Write:
         if exc_info is not None:
             # PEP 3333: an error page replaces a head of which nothing has left; otherwise the error does.
             if self._exchange.head is not None and exc_info[1] is not None:
                 raise exc_info[1]
         elif self._head is not None:
             raise RuntimeError("the application started a second response without saying why (exc_info)")
-        if not (status[:3].isascii() and status[:3].isdigit() and status[3:4] in ("", " ")):
-            raise ValueError(f"the application answered {status!r}: expected a status such as '200 OK'")
+        self._head = checked(status, sent)
         self._line = status
-        self._head = int(status[:3]), [(_encoded(name), _encoded(value)) for name, value in sent]
         return self.write
 
     def write(self, data: bytes) -> None:
+        if not isinstance(data, bytes):
+            raise TypeError(f"the application's body has a {type(data).__name__} in it: expected bytes")
         if not data:
             return  # PEP 3333: nothing, not even the head, is sent for it
         self._begin()
@@ -221,48 +221,6 @@ class GuardedRequest:
         body = exchange.pour()
         if self._write is not None:
             self._write(body)
-
-
-class _Afterwards:
-    """An answer after which the application goes on."""
-
-    def __init__(self, body: Iterable[bytes], close: Callable[[], None]) -> None:
-        self._body = body
-        self.close = close
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
-
-
-def _and_then_raise(body: Iterable[bytes], error: Exception) -> Iterator[bytes]:
-    """The answer, and then the handler's exception for the application's log."""
-    yield from body
-    raise error
-
-
-def send(start_response: StartResponse, response: Response, line: str = "") -> list[bytes]:
-    start(start_response, response, line)
-    return [response.body] if response.body else []
-
-
-def start(start_response: StartResponse, head: Response, line: str = "") -> Callable[[bytes], object]:
-    """Give the head to the server; in the application's own words, if it was the application's."""
-    if not line.startswith(str(head.status)):
-        line = f"{head.status} {_phrase(head.status)}"
-    return start_response(
-        line, [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers]
-    )
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"  # one that the application made up; the words are for people only
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("latin-1")
 
 
 def _refuse(what: str, answer: Awaitable[object]) -> NoReturn:
