@@ -4,6 +4,7 @@ Text in an environ is *bytes as latin-1*: each character stands for one byte tha
 """
 
 import io
+from functools import lru_cache
 from mmap import mmap
 from typing import BinaryIO, NamedTuple, cast
 from wsgiref.types import WSGIEnvironment
@@ -52,9 +53,14 @@ def translate(environ: WSGIEnvironment) -> Request:
     )
 
 
+@lru_cache(maxsize=256)  # most clients send the same few
+def _header(name: str) -> bytes:
+    return name[5:].replace("_", "-").lower().encode("ascii", "backslashreplace")
+
+
 def _headers(environ: WSGIEnvironment) -> list[Header]:
     found = [
-        (name[5:].replace("_", "-").lower().encode("ascii", "backslashreplace"), _bytes(value))
+        (_header(name), _bytes(value))
         for name, value in environ.items()
         if name.startswith("HTTP_") and name not in ("HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH")
     ]
