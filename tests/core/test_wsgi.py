@@ -329,6 +329,25 @@ def test_a_close_that_fails_is_a_failure(a_guard: MakeGuard) -> None:
     assert (site().status, site.runs, log) == (500, 1, ["read", "closed"])
 
 
+def test_nothing_is_written_after_the_end(a_guard: MakeGuard) -> None:
+    """What `close()` writes would come after the last byte: it is told so, and that is a failure."""
+
+    class Writing(Closing):
+        def close(self) -> None:
+            write(b"more")
+
+    def respond(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        nonlocal write
+        write = start_response("200 OK", list(TEXT))
+        return Writing([b"done"], [])
+
+    write: Callable[[bytes], object] = print
+    site = Site(respond, a_guard(), validated=False)
+    first = site()
+    assert (first.status, str(first.error)) == (500, "the application wrote to a response that was complete")
+    assert b"more" not in first.body
+
+
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("within", [True, False])
 def test_a_worker_that_is_ended_leaves_the_outcome_unknown(

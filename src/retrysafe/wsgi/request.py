@@ -55,6 +55,7 @@ class GuardedRequest:
         """The application's status line, with its own words."""
         self._head: tuple[int, list[Header]] | None = None
         """As it was started last; it counts as soon as there is a first byte, and can be replaced before."""
+        self._ended = False
         self._write: Write | None = None
         """The server's, once something flows."""
         self._close: Callable[[], object] | None = None
@@ -154,6 +155,7 @@ class GuardedRequest:
             for piece in pieces:
                 self.write(piece)
             self._begin()
+            self._ended = True
             self._exchange.hold(b"", last=True)
         except BaseException:
             self._close_and_log()  # what went wrong first is what counts
@@ -201,9 +203,9 @@ class GuardedRequest:
             raise TypeError(f"the application's body has a {type(data).__name__} in it: expected bytes")
         if not data:
             return  # PEP 3333: nothing, not even the head, is sent for it
-        self._begin()
-        if self._exchange.is_complete():
+        if self._ended:
             raise RuntimeError("the application wrote to a response that was complete")
+        self._begin()
         if not self._exchange.hold(data, last=False):
             self._pour()
 
