@@ -33,6 +33,7 @@ from retrysafe.wsgi import Middleware
 
 here = pathlib.Path(__file__).parent
 guard = Guard(f"sqlite:///{here / 'keys.db'}", scope=scopes.header("X-Tenant"), lease=1.0, grace=10.0)
+guard.check()  # before the fork, if it is preloaded: nothing that it opened may be used by a worker
 
 def work(environ, start_response):
     query = {name: values[0] for name, values in parse_qs(environ["QUERY_STRING"]).items()}

@@ -153,6 +153,18 @@ def test_one_connection_many_times_the_same(api: Server) -> None:
     assert api.effects(label) == 1
 
 
+def test_a_body_that_nobody_read_is_no_request(api: Server) -> None:
+    """A request that is refused before its body is read: what is left of it must not run as the next one."""
+    label = fresh("label")
+    hidden = request(label, b"Idempotency-Key: " + fresh("key").encode() + b"\r\n" + NO_BODY)
+    fields = b'Idempotency-Key: "\r\nContent-Length: %d\r\n' % len(hidden)
+    outer = request(label, fields, hidden).replace(b"Connection: close\r\n", b"", 1)
+    answers = exchange(api, outer)
+    assert answers.startswith(b"HTTP/1.1 400")
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert api.effects(label) == 0
+
+
 def test_a_failure_is_told_in_full_and_logged(api: Server) -> None:
     """The problem arrives whole, and the server's log has the exception, once: the replay is no failure."""
     key, label = fresh("key"), fresh("label")

@@ -331,6 +331,7 @@ def test_a_close_that_fails_is_a_failure(a_guard: MakeGuard) -> None:
 
 def test_nothing_is_written_after_the_end(a_guard: MakeGuard) -> None:
     """What `close()` writes would come after the last byte: it is told so, and that is a failure."""
+    write: Callable[[bytes], object] = print
 
     class Writing(Closing):
         def close(self) -> None:
@@ -341,7 +342,6 @@ def test_nothing_is_written_after_the_end(a_guard: MakeGuard) -> None:
         write = start_response("200 OK", list(TEXT))
         return Writing([b"done"], [])
 
-    write: Callable[[bytes], object] = print
     site = Site(respond, a_guard(), validated=False)
     first = site()
     assert (first.status, str(first.error)) == (500, "the application wrote to a response that was complete")
