@@ -18,7 +18,7 @@ from retrysafe.testing.adapters import (
     Stored,
     Syntax,
 )
-from retrysafe.testing.adapters.limits import GTHREAD, SYNC, WAITRESS, Limits
+from retrysafe.testing.adapters.limits import GTHREAD, SYNC, SYNC_ALONE, WAITRESS, Limits
 from retrysafe.testing.adapters.server import Option
 from retrysafe.testing.adapters.suite import LONG, Suite
 
@@ -69,6 +69,7 @@ else:
         """One process that serves one request at a time: what needs no second one."""
 
         workers = 1
+        cannot: ClassVar[Limits] = SYNC_ALONE
 
     class TestPreloadedAll(_Preloaded, AdapterSuite):
         pass

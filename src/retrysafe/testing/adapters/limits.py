@@ -24,6 +24,14 @@ SYNC: Limits = {
     "test_frozen_and_held": _ONE_AT_A_TIME,
 }
 
+SYNC_ALONE: Limits = {
+    **SYNC,
+    "test_two_principals_do_not_block_each_other": _ONE_AT_A_TIME,
+    "test_a_stream": _ONE_AT_A_TIME,
+    "test_a_stream_over_the_limit": _ONE_AT_A_TIME,
+}
+"""With one worker there is no second request while the first one runs: nothing can be in flight."""
+
 _READS_AHEAD = "it reads the whole body before it calls the application"
 
 WAITRESS: Limits = {
