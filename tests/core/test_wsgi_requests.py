@@ -12,6 +12,7 @@ import pytest
 from retrysafe import Guard, stores
 from retrysafe.events import Event
 from retrysafe.spool import IN_MEMORY
+from retrysafe.stores.administration import Query
 from retrysafe.wsgi import Middleware
 from tests.core.wsgi_calls import TEXT, Site, a_guard, an_environ, created
 
@@ -256,11 +257,9 @@ def test_a_record_says_what_was_asked(a_guard: MakeGuard, tmp_path: Path) -> Non
     def end(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         raise SystemExit
 
-    site = Site(end, a_guard(url, lease=0.01), validated=False)
+    site = Site(end, a_guard(url), validated=False)
     site(PATH_INFO="/pay/7", SCRIPT_NAME="/api", HTTP_X_CORRELATION_ID="c-1")
-    with closing(stores.open(url)) as store:
-        while not (found := list(store.abandoned())):
-            pass
-    record = found[0]
+    with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
+        record = admin.list(Query())[0].record
     assert (record.action, record.target, record.key) == ("POST", "/api/pay/7", "k")
     assert (record.scope, record.correlation_id) == ((("x-tenant", "acme"),), "c-1")
