@@ -1,7 +1,7 @@
 """The plain WSGI middleware against the reference application, under the servers that people use.
 
 All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working what
-depends on them: who else is served meanwhile, and who dies; with `RETRYSAFE_LONG=1` all of it there too.
+depends on them, here and in `test_wsgi_gunicorn.py`; with `RETRYSAFE_LONG=1` all of it there too.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from typing import ClassVar
 from retrysafe.testing.adapters import (
     AdapterSuite,
     Concurrency,
-    Crash,
     Enforcement,
     Fidelity,
     Fingerprint,
@@ -53,9 +52,6 @@ if not LONG:
 
     class TestSync(_Sync, Concurrency):
         """What waits for a free worker."""
-
-    class TestPreloaded(_Preloaded, Crash):
-        """What was there before the fork."""
 
 else:
 
