@@ -85,7 +85,8 @@ class Server(Client):
         self.store = store
         self.effects_file = effects
         # gunicorn is a parent even to a single worker.
-        self._has_parent = options.get("workers", 1) != 1 or options.get("server") in ("gthread", "sync")
+        alone = framework != "wsgi" or options.get("server") == "waitress"
+        self._has_parent = not alone or options.get("workers", 1) != 1
         skew = options.pop("skew", None)
         main = ["-m", "retrysafe.testing.reference"] if skew is None else ["-c", _SKEWED, str(skew)]
         self._command = [sys.executable, *main, framework, f"--store={store}"]
