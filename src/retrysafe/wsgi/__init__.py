@@ -43,6 +43,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
+from retrysafe.model import Response
 from retrysafe.policy import Options, Paths, Rules
 from retrysafe.wsgi.environ import GUARDED, decoded, translate, variable
 from retrysafe.wsgi.request import GuardedRequest
@@ -85,7 +86,7 @@ class Middleware:
                 return GuardedRequest(self.app, self.guard, rules, environ, start_response).answer()
             if self._door.publishes(method, path):
                 page = self._door.specification(translate(environ))
-                return send(start_response, page if method == "GET" else page._replace(body=b""))
+                return send(start_response, page if method == "GET" else Response(page.status, page.headers))
         return self.app(environ, start_response)
 
 
