@@ -1,0 +1,178 @@
+"""Puts the figures into tables for people, and into one document for programs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import goals
+from benchmarks.goals import GOALS, Goal
+from benchmarks.rounds import CONNECTIONS, CROWD, Measured, Spread, added, economy, throughput
+from benchmarks.variants import VARIANTS, Variant
+
+BUSY = 0.93
+"""The bare server should have its core to itself.  With less of it, others were at work on this machine."""
+
+SATURATED = 0.95
+"""A load generator that uses so much of its core may be what limits the server."""
+
+
+def figures_of(results: Mapping[str, Measured]) -> dict[str, float]:
+    """The figures that goals are about."""
+    figures: dict[str, float] = {}
+    for name, measured in results.items():
+        baseline = results.get(measured.variant.baseline)
+        if baseline is not None and baseline is not measured:
+            figures[goals.ratio(name)] = throughput(measured, baseline).median
+    for goal in GOALS:
+        variant, _, rest = goal.figure.partition(": times ")
+        if rest and variant in results and rest in results:
+            figures[goal.figure] = throughput(results[variant], results[rest]).median
+    ours = [measured for measured in results.values() if not measured.variant.rival]
+    if ours:
+        figures[goals.CROWD_ERRORS] = sum(measured.crowd_errors for measured in ours)
+    return figures
+
+
+def document_of(results: Mapping[str, Measured]) -> dict[str, Any]:
+    """Everything about the servers, for a program."""
+    document: dict[str, Any] = {}
+    for name, measured in results.items():
+        baseline = results[measured.variant.baseline]
+        document[name] = {
+            "label": measured.variant.label,
+            "group": measured.variant.group,
+            "baseline": measured.variant.baseline,
+            "rival": measured.variant.rival,
+            "throughput_ratio": asdict(throughput(measured, baseline)),
+            "cpu_ratio": asdict(economy(measured, baseline)),
+            "added_cpu_seconds": asdict(added(measured, baseline)),
+            "samples": [asdict(sample) for sample in measured.samples],
+            "errors": measured.errors,
+            "errors_at_128_connections": measured.crowd_errors,
+            "requests_at_128_connections": measured.crowd_requests,
+            "kinds_of_errors": sorted(measured.kinds),
+        }
+    return document
+
+
+def show_servers(
+    console: Console, results: Mapping[str, Measured], absent: Sequence[tuple[Variant, list[str]]]
+) -> None:
+    names = [variant.name for variant, _ in absent]
+    groups = dict.fromkeys(v.group for v in VARIANTS if v.name in results or v.name in names)
+    for group in groups:
+        table = table_of(
+            f"{group}, one worker, {CONNECTIONS} connections",
+            (
+                "variant",
+                "requests/s",
+                "half of rounds",
+                "goal",
+                "",
+                "by CPU",
+                "added CPU",
+                f"errors at {CROWD}",
+            ),
+        )
+        for variant in VARIANTS:
+            if variant.group != group:
+                continue
+            if variant.name in results:
+                table.add_row(*_row(results, results[variant.name]), style="dim" if variant.rival else "")
+            else:
+                missing = next((missing for absentee, missing in absent if absentee == variant), None)
+                if missing:
+                    table.add_row(variant.label, "not", "installed", style="dim")
+                    console.print(
+                        f"{variant.name} was not measured, because {' and '.join(missing)} is missing."
+                    )
+        console.print(table)
+    for text in _doubts(results):
+        console.print(f"[yellow]{text}[/]")
+
+
+def table_of(title: str, columns: Sequence[str]) -> Table:
+    """A table with a first column of words and then figures."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _row(results: Mapping[str, Measured], measured: Measured) -> list[str]:
+    baseline = results[measured.variant.baseline]
+    rate, cpu, more = throughput(measured, baseline), economy(measured, baseline), added(measured, baseline)
+    crowd = str(measured.crowd_errors)
+    if measured is baseline:
+        return [
+            measured.variant.label,
+            "100%",
+            f"{Spread.of(sample.per_second for sample in measured.samples).median:,.0f}/s",
+            "",
+            "",
+            "100%",
+            f"{Spread.of(sample.cpu for sample in measured.samples).median * 1e6:.0f} µs",
+            crowd,
+        ]
+    goal = goals.goal_of(goals.ratio(measured.variant.name))
+    return [
+        measured.variant.label,
+        f"{rate.median:.1%}",
+        f"{rate.low:.0%} to {rate.high:.0%}",
+        bound(goal, percent=True) if goal else "",
+        mark(goal.reached({goal.figure: rate.median})) if goal else "",
+        f"{cpu.median:.1%}",
+        f"{more.median * 1e6:+.1f} µs",
+        crowd,
+    ]
+
+
+def _doubts(results: Mapping[str, Measured]) -> list[str]:
+    """What speaks against these figures."""
+    texts: list[str] = []
+    for name in dict.fromkeys(measured.variant.baseline for measured in results.values()):
+        share = Spread.of(sample.server_share for sample in results[name].samples).median
+        if share < BUSY:
+            texts.append(
+                f"The server {name} had {share:.0%} of its core: others were at work here, "
+                "so go by the CPU time more than by the throughput."
+            )
+    for name, measured in results.items():
+        share = Spread.of(sample.client_share for sample in measured.samples).median
+        if share > SATURATED:
+            texts.append(
+                f"The load generator used {share:.0%} of its core on {name}: it could be faster than that."
+            )
+    return texts
+
+
+def show_goals(console: Console, figures: Mapping[str, float]) -> None:
+    table = table_of("Goals", ("figure", "measured", "goal", ""))
+    for goal in GOALS:
+        value = figures.get(goal.figure)
+        percent = _is_share(goal)
+        shown = "not measured" if value is None else number(value, percent)
+        table.add_row(goal.figure, shown, bound(goal, percent), mark(goal.reached(figures)))
+    console.print(table)
+
+
+def _is_share(goal: Goal) -> bool:
+    return "share of" in goal.figure or goal.figure == goals.PURGE_TRAFFIC
+
+
+def number(value: float, percent: bool) -> str:
+    return f"{value:.1%}" if percent else f"{value:.4g}"
+
+
+def bound(goal: Goal, percent: bool) -> str:
+    sign, value = ("≥", goal.at_least) if goal.at_least is not None else ("≤", goal.at_most)
+    assert value is not None
+    return f"{sign} {value:.0%}" if percent else f"{sign} {value:g}"
+
+
+def mark(reached: bool | None) -> str:
+    return {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}[reached]
