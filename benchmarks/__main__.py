@@ -7,16 +7,17 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import inprocess, machine, report, rounds
+from benchmarks import growth, inprocess, machine, plot, report, rounds
 from benchmarks.goals import GOALS
 from benchmarks.variants import VARIANTS, choose
 
-PARTS = ("server", "in-process")
+PARTS = ("server", "growth", "in-process")
 BUILD = Path("build/bench")
 
 WIDTH = 110
@@ -37,12 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[str] = []
     if "server" in parts:
         failures += _servers(console, options, document)
+    if "growth" in parts:
+        failures += _growth(console, options, document)
     if "in-process" in parts:
         _in_process(console, options, document)
     report.show_goals(console, document["figures"])
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    console.print(f"[dim]{options.json}[/]")
     missed = [goal.figure for goal in GOALS if goal.reached(document["figures"]) is False]
     if options.strict and missed:
         failures.append(f"{len(missed)} goals were missed, and --strict was given")
@@ -59,7 +62,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a short run, to see that it works")
     parser.add_argument("--rounds", type=int, help="turns of each variant")
     parser.add_argument("--seconds", type=float, help="length of a turn")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    for kind, what in (("json", "all figures"), ("svg", "the bars")):
+        default = BUILD / f"bench.{kind}"
+        parser.add_argument(
+            f"--{kind}", type=Path, default=default, metavar="FILE", help=f"where {what} go; else {default}"
+        )
     parser.add_argument("--strict", action="store_true", help="fail if a goal is missed")
     options = parser.parse_args(arguments)
     for part in options.parts:
@@ -84,6 +91,13 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
     with _folder() as folder, console.status("starting servers") as status:
         results = rounds.measure(present, plan, folder, status.update)
     report.show_servers(console, results, absent)
+    if find_spec("matplotlib"):
+        plot.draw(
+            results, document["machine"]["python"] + ", " + document["machine"]["processor"], options.svg
+        )
+        console.print(f"[dim]{options.svg}[/]")
+    else:
+        console.print("The bars were not drawn, because matplotlib is missing.")
     document["variants"] = report.document_of(results)
     document["not_installed"] = {variant.name: missing for variant, missing in absent}
     document["figures"] |= report.figures_of(results)
@@ -92,6 +106,17 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
         for name, measured in results.items()
         if measured.errors
     ]
+
+
+def _growth(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> list[str]:
+    size = growth.Size.quick() if options.quick else growth.Size()
+    with _folder() as folder, console.status("growth") as status:
+        grown = growth.measure(size, folder, status.update)
+    report.show_growth(console, grown)
+    document["growth"] = grown.document()
+    document["figures"] |= grown.figures()
+    errors = grown.purge.errors if grown.purge else 0
+    return [f"{errors} errors while records were purged"] if errors else []
 
 
 def _in_process(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> None:

@@ -30,11 +30,20 @@ def cpu_seconds(process: int) -> float:
     return sum(time.clock_gettime((~member << 3) | 2) for member in _family(process))
 
 
-def resident_bytes(process: int) -> int:
-    """Memory of a process that is not shared with a file: what it has of its own.
+def waited_seconds(process: int) -> float:
+    """How long the main threads were ready to run and something else had their core: the sign of company.
 
-    The pages of a database that SQLite or the kernel caches by file are the system's to take back.
+    A server's own threads wait for each other too, so only the main one, which does the work, is asked.
     """
+    waited = 0
+    for member in _family(process):
+        statistics = Path(f"/proc/{member}/schedstat")
+        waited += int(statistics.read_text().split()[1]) if statistics.exists() else 0
+    return waited / 1e9
+
+
+def resident_bytes(process: int) -> int:
+    """What a process and its children hold in memory.  The system's cache of files is not among it."""
     total = 0
     for member in _family(process):
         for line in Path(f"/proc/{member}/status").read_text().splitlines():

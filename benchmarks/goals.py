@@ -32,6 +32,7 @@ def times(variant: str, rival: str) -> str:
 
 
 CROWD_ERRORS = "errors at 128 connections"
+GROWTH_RESERVE = "growth: times p50 of a reservation, 1 million records"
 GROWTH_FRESH = "growth: times p50 of reserve and finish, 1 million records"
 GROWTH_REPLAY = "growth: times p50 of a replay, 1 million records"
 GROWTH_MEMORY = "growth: MB of process memory, 1 million records"
@@ -48,6 +49,7 @@ GOALS: list[Goal] = [
     Goal(times("sqlite-fresh", "fik-sqlite-fresh"), at_least=5),
     Goal(times("sqlite-replay", "fik-sqlite-replay"), at_least=5),
     Goal(CROWD_ERRORS, at_most=0),
+    Goal(GROWTH_RESERVE, at_most=1.5),
     Goal(GROWTH_FRESH, at_most=1.5),
     Goal(GROWTH_REPLAY, at_most=1.5),
     Goal(GROWTH_MEMORY, at_most=50),

@@ -42,7 +42,10 @@ class Sample:
     """Seconds of the server's processor time per request."""
     server_share: float
     """Of its core, while it was measured."""
+    waited_share: float
+    """Of the time in which it could have run, but something else did."""
     client_share: float
+    """Of the load generator's core."""
 
 
 @dataclass
@@ -122,9 +125,9 @@ def _warm_up(client: Client, variant: Variant, port: int, plan: Plan, result: Me
 
 
 def _turn(client: Client, server: Running, seconds: float, result: Measured) -> None:
-    cpu, began = server.cpu(), time.perf_counter()
+    waited, cpu, began = server.waited(), server.cpu(), time.perf_counter()
     tally = client.carry_out(Order(server.port, result.variant.traffic, seconds, CONNECTIONS))
-    cpu, lasted = server.cpu() - cpu, time.perf_counter() - began
+    waited, cpu, lasted = server.waited() - waited, server.cpu() - cpu, time.perf_counter() - began
     _note(result, tally)
     if not tally.requests:
         raise RuntimeError(f"{result.variant.name} answered nothing: {server.tail()}")
@@ -133,6 +136,7 @@ def _turn(client: Client, server: Running, seconds: float, result: Measured) -> 
             per_second=tally.requests / tally.seconds,
             cpu=cpu / tally.all_requests,
             server_share=cpu / lasted,
+            waited_share=waited / lasted,
             client_share=tally.cpu_seconds / lasted,
         )
     )

@@ -82,6 +82,9 @@ class Running:
     def cpu(self) -> float:
         return cores.cpu_seconds(self.process.pid)
 
+    def waited(self) -> float:
+        return cores.waited_seconds(self.process.pid)
+
     def stop(self) -> None:
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGTERM)
