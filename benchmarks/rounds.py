@@ -114,6 +114,8 @@ def measure(variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progres
                 _crowd(client, running[variant.name].port, plan, results[variant.name])
     finally:
         for server in running.values():
+            server.dismiss()
+        for server in running.values():
             server.stop()
     return results
 

@@ -85,9 +85,13 @@ class Running:
     def waited(self) -> float:
         return cores.waited_seconds(self.process.pid)
 
-    def stop(self) -> None:
+    def dismiss(self) -> None:
+        """Ask it to end."""
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGTERM)
+
+    def stop(self) -> None:
+        self.dismiss()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:

@@ -31,7 +31,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_measures_side_by_side(tmp_path: Path) -> None:
     """Every variant that was asked for has a figure, in the table and for programs, and none has errors."""
     told = tmp_path / "figures.json"
-    asked = ("bare", "no-key", "memory-fresh", "memory-replay", "sqlite-fresh", "sqlite-replay")
+    asked = ("bare", "memory-fresh", "memory-replay", "sqlite-fresh", "sqlite-replay")
     ended = run(
         "--quick", "--rounds", "2", "--seconds", "0.15", "--json", str(told),
         "--svg", str(tmp_path / "bars.svg"), "--only", *asked,
