@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ WIDTH = 110
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # as with Ctrl-C, servers are ended and files removed
     if options.list:
         for variant in VARIANTS:
             if not variant.hidden:
@@ -69,6 +73,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
     parser.add_argument("--strict", action="store_true", help="fail if a goal is missed")
     options = parser.parse_args(arguments)
+    if sys.platform != "linux":
+        parser.error(
+            f"this needs Linux, for its epoll and its clocks of other processes, and is {sys.platform}"
+        )
     for part in options.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part!r}; there are {', '.join(PARTS)}")
@@ -104,7 +112,8 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
     return [
         f"{name}: {measured.errors} errors, such as {', '.join(sorted(measured.kinds)[:2])}"
         for name, measured in results.items()
-        if measured.errors
+        # That a rival cannot stand a crowd is a figure; that anybody answers wrongly otherwise is a failure.
+        if measured.errors > (measured.crowd_errors if measured.variant.rival else 0)
     ]
 
 

@@ -1,7 +1,7 @@
 """Which core does what, and how much of it was used.
 
 Servers share one core and the load generator has another: idle servers do not disturb, and what the client
-costs is not taken from the server that is measured.
+costs is not taken from the server that is measured.  All this is asked of Linux, in Linux's own terms.
 """
 
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 
 def plan() -> tuple[int | None, int | None]:
     """The core of the servers and that of the load; neither is pinned where there is only one."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cores = sorted(os.sched_getaffinity(0))
     return (cores[0], cores[1]) if len(cores) > 1 else (None, None)
 
 
-def pin(core: int | None) -> None:
-    """Keep this process, and what it will start, on one core."""
+def pin(core: int | None, process: int = 0) -> None:
+    """Keep a process, by default this one, and the threads and processes that it will start on one core."""
     if core is not None:
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(process, {core})
 
 
 def cpu_seconds(process: int) -> float:

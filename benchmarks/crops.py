@@ -53,8 +53,9 @@ def fill(path: Path, count: int, *, expired: bool = False) -> None:
     store.reserve(first)
     store.finish(first, ANSWER)
     store.close()
-    # Created at some time of the last 23 hours; or, to have expired, a day and more before that.
-    shift = "(:age + abs(random()) % 82800)"
+    # Created one after the other in the last 23 hours; or, to have expired, two days before.  Rows that were
+    # made together expire together, so a purge finds them side by side, as it does in a store that has grown.
+    shift = "(:age + 82800.0 * (:count - n) / :count)"
     changed = {
         "id": "randomblob(32)",
         "token": "randomblob(16)",

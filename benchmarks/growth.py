@@ -56,8 +56,12 @@ class Latency:
 class Purge:
     kept: Spread
     """Of the traffic, while it runs."""
+    kept_tidying: Spread
+    """The same without the purge: a server removes expired records itself as it works."""
     removed: int
     per_second: float
+    removed_besides: int
+    """By the server itself, which tidies up as it works."""
     finished: bool
     errors: int
 
@@ -107,7 +111,7 @@ def measure(size: Size, folder: Path, tell: Progress) -> Growth:
         tell(f"inserting {size.many:,} records that have expired")
         expired = folder / "expired" / "keys.db"
         crops.fill(expired, size.many, expired=True)
-        purge = _purge(expired, many, size.purge_turns, tell)
+        purge = _purge(expired, many, size.many, size.purge_turns, tell)
     return Growth(size.many, reserve, finish, whole, replay, memory_few, memory_many, purge)
 
 
@@ -163,7 +167,7 @@ def _weigh(folder: Path, seconds: float) -> int:
         server.stop()
 
 
-def _purge(expired: Path, live: Path, turns: int, tell: Progress) -> Purge:
+def _purge(expired: Path, live: Path, records: int, turns: int, tell: Progress) -> Purge:
     """Traffic on a store that is being purged, and in turns on one of the same size that is not.
 
     The purge is stopped while the other one has its turn, for it would take disk and processor from it.
@@ -178,7 +182,15 @@ def _purge(expired: Path, live: Path, turns: int, tell: Progress) -> Purge:
             for server in (purged, calm):
                 server.wait()
                 _trust(client.carry_out(Order(server.port, "fresh", TURN / 2, CONNECTIONS)))
+            tidying: list[float] = []
+            for turn in range((turns + 1) // 2):
+                tell(f"tidying under load: turn {turn + 1} of {(turns + 1) // 2}")
+                tidied = client.carry_out(Order(purged.port, "fresh", TURN, CONNECTIONS))
+                alone = client.carry_out(Order(calm.port, "fresh", TURN, CONNECTIONS))
+                errors += tidied.errors + alone.errors
+                tidying.append(_rate(tidied) / _rate(alone))
             purger = Purger(expired, client_core)
+            purger.wait()
             for turn in range(turns):
                 tell(f"purging under load: turn {turn + 1} of {turns}, {purger.removed():,} records removed")
                 purger.go_on()
@@ -193,8 +205,17 @@ def _purge(expired: Path, live: Path, turns: int, tell: Progress) -> Purge:
                 alone = client.carry_out(Order(calm.port, "fresh", TURN, CONNECTIONS))
                 errors += disturbed.errors + alone.errors
                 kept.append(_rate(disturbed) / _rate(alone))
-            removed = purger.removed()
-            return Purge(Spread.of(kept), removed, removed / seconds, purger.ended(), errors)
+            removed, ended = purger.removed(), purger.ended()
+            besides = records - removed - _still_expired(expired)
+            return Purge(
+                kept=Spread.of(kept),
+                kept_tidying=Spread.of(tidying),
+                removed=removed,
+                per_second=removed / seconds,
+                removed_besides=besides,
+                finished=ended,
+                errors=errors,
+            )
     finally:
         if purger is not None:
             purger.stop()
@@ -220,6 +241,12 @@ class Purger:
                 cwd=Path(__file__).parent.parent,
             )
 
+    def wait(self) -> None:
+        """Until it has begun; then halt it."""
+        while not self._told.read_text() and not self.ended():
+            time.sleep(0.01)
+        self.pause()
+
     def removed(self) -> int:
         lines = self._told.read_text().splitlines()
         return int(lines[-1]) if lines else 0
@@ -240,6 +267,15 @@ class Purger:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+
+
+def _still_expired(path: Path) -> int:
+    store = stores.open(crops.url(path))
+    admin = store.open_admin()
+    left = admin.expired()
+    admin.close()
+    store.close()
+    return left
 
 
 def _rate(tally: Tally) -> float:

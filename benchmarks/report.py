@@ -173,18 +173,23 @@ def show_growth(console: Console, growth: Growth) -> None:
         f"{purge.kept.median:.0%} (half of the turns: {purge.kept.low:.0%} to {purge.kept.high:.0%}); "
         f"{purge.per_second:,.0f} records a second are removed, {purge.removed:,} in all"
         f"{', and then it was done' if purge.finished else ' in the time that was given'}; "
-        f"{purge.errors} errors."
+        f"{purge.errors} errors. The server itself removed {purge.removed_besides:,} besides, as it worked; "
+        f"with that alone traffic keeps {purge.kept_tidying.median:.0%}."
     )
 
 
 def show_goals(console: Console, figures: Mapping[str, float]) -> None:
     table = table_of("Goals", ("figure", "measured", "goal", ""))
     for goal in GOALS:
-        value = figures.get(goal.figure)
-        percent = _is_share(goal)
-        shown = "not measured" if value is None else number(value, percent)
-        table.add_row(goal.figure, shown, bound(goal, percent), mark(goal.reached(figures)))
-    console.print(table)
+        if goal.figure in figures:
+            percent = _is_share(goal)
+            shown = number(figures[goal.figure], percent)
+            table.add_row(goal.figure, shown, bound(goal, percent), mark(goal.reached(figures)))
+    if table.row_count:
+        console.print(table)
+    unknown = [goal.figure for goal in GOALS if goal.figure not in figures]
+    if unknown:
+        console.print(f"[dim]Not measured in this run: {'; '.join(unknown)}.[/]")
 
 
 def _is_share(goal: Goal) -> bool:

@@ -58,8 +58,8 @@ class Running:
                     stdout=log,
                     stderr=log,
                     cwd=Path(__file__).parent.parent,
-                    preexec_fn=lambda: cores.pin(core),
                 )
+        cores.pin(core, self.process.pid)
 
     def wait(self) -> None:
         """Until it answers: the port accepts from the beginning, so an answer is the only sign."""

@@ -15,7 +15,10 @@ from benchmarks.variants import VARIANTS, Variant, choose
 ROOT = Path(__file__).parent.parent.parent
 
 # Ports, cores and the disk are shared by all tests, and these fill a core on purpose.
-pytestmark = pytest.mark.xdist_group("benchmarks")
+pytestmark = [
+    pytest.mark.xdist_group("benchmarks"),
+    pytest.mark.skipif(sys.platform != "linux", reason="it needs epoll, and the clocks of other processes"),
+]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
