@@ -27,9 +27,8 @@ WIDTH = 110
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # as with Ctrl-C, servers are ended and files removed
+    # As with Ctrl-C, servers are to be ended and files removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.list:
         for variant in VARIANTS:
             if not variant.hidden:
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures += _growth(console, options, document)
     if "in-process" in parts:
         _in_process(console, options, document)
-    report.show_goals(console, document["figures"])
+    report.show_goals(console, document["figures"], disturbed=bool(document.get("disturbed")))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     console.print(f"[dim]{options.json}[/]")
@@ -74,9 +73,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="fail if a goal is missed")
     options = parser.parse_args(arguments)
     if sys.platform != "linux":
-        parser.error(
-            f"this needs Linux, for its epoll and its clocks of other processes, and is {sys.platform}"
-        )
+        parser.error(f"this needs Linux, its epoll and its clocks of other processes, not {sys.platform}")
     for part in options.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part!r}; there are {', '.join(PARTS)}")
@@ -107,6 +104,7 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
     else:
         console.print("The bars were not drawn, because matplotlib is missing.")
     document["variants"] = report.document_of(results)
+    document["disturbed"] = report.disturbances(results)
     document["not_installed"] = {variant.name: missing for variant, missing in absent}
     document["figures"] |= report.figures_of(results)
     return [

@@ -89,7 +89,7 @@ def show_servers(
     console.print(LEGEND)
     for variant, missing in absent:
         console.print(f"{variant.name} was not measured, because {' and '.join(missing)} is missing.")
-    for text in _doubts(results):
+    for text in [*disturbances(results), *_saturations(results)]:
         console.print(f"[yellow]{text}[/]")
 
 
@@ -129,8 +129,8 @@ def _row(results: Mapping[str, Measured], measured: Measured) -> list[str]:
     ]
 
 
-def _doubts(results: Mapping[str, Measured]) -> list[str]:
-    """What speaks against these figures."""
+def disturbances(results: Mapping[str, Measured]) -> list[str]:
+    """How others were at work on this machine, and took their share of what was measured."""
     texts: list[str] = []
     for name in dict.fromkeys(measured.variant.baseline for measured in results.values()):
         share = Spread.of(sample.waited_share for sample in results[name].samples).median
@@ -139,6 +139,12 @@ def _doubts(results: Mapping[str, Measured]) -> list[str]:
                 f"The server {name} waited {share:.0%} of the time for its core, because something else ran "
                 "there: go by the CPU time, not by the rate, or run this again when the machine is quiet."
             )
+    return texts
+
+
+def _saturations(results: Mapping[str, Measured]) -> list[str]:
+    """Where the load generator may have been the limit."""
+    texts: list[str] = []
     for name, measured in results.items():
         share = Spread.of(sample.client_share for sample in measured.samples).median
         if share > SATURATED:
@@ -178,8 +184,9 @@ def show_growth(console: Console, growth: Growth) -> None:
     )
 
 
-def show_goals(console: Console, figures: Mapping[str, float]) -> None:
-    table = table_of("Goals", ("figure", "measured", "goal", ""))
+def show_goals(console: Console, figures: Mapping[str, float], *, disturbed: bool) -> None:
+    title = "Goals, on a machine that was busy with other things: no verdict" if disturbed else "Goals"
+    table = table_of(title, ("figure", "measured", "goal", ""))
     for goal in GOALS:
         if goal.figure in figures:
             percent = _is_share(goal)
