@@ -46,40 +46,32 @@ def _steady() -> float:
 class _Row:
     """One key: the claim that holds it, and what has changed since."""
 
-    __slots__ = (
-        "attempt",
-        "checkpointed",
-        "claim",
-        "completed_at",
-        "created_at",
-        "expires_at",
-        "first",
-        "held_until",
-        "lease_until",
-        "omitted",
-        "response",
-        "state",
-        "updated_at",
-    )
+    # Defaults of the class: this is how every attempt begins, and a row that begins says nothing new.
+    state: State = "in_progress"
+    attempt = 1
+    checkpointed = False
+    completed_at: float | None = None
+    response: Response | None = None
+    omitted = False
 
     def __init__(self, claim: Claim, now: float) -> None:
-        self.first = claim
-        self.created_at = now
+        self.claim = self.first = claim
+        self.created_at = self.updated_at = now
         self.expires_at = now + claim.retention
-        self.attempt = 0
-        self.begin(claim, now)
-
-    def begin(self, claim: Claim, now: float) -> None:
-        """Start an attempt.  Creation, expiry and the first claim's request id stay as they are."""
-        self.claim = claim
-        self.state: State = "in_progress"
-        self.attempt += 1
         self.lease_until: float | None = now + claim.lease
         self.held_until = now + claim.hold
+
+    def begin_again(self, claim: Claim, now: float) -> None:
+        """Start another attempt.  Creation, expiry and the first claim's request id stay as they are."""
+        self.claim = claim
+        self.state = "in_progress"
+        self.attempt += 1
+        self.lease_until = now + claim.lease
+        self.held_until = now + claim.hold
         self.updated_at = now
-        self.completed_at: float | None = None
+        self.completed_at = None
         self.checkpointed = False
-        self.response: Response | None = None
+        self.response = None
         self.omitted = False
 
     def lapsed(self, now: float) -> bool:
@@ -163,7 +155,7 @@ class MemoryStore:
             ):
                 abandoned = row.state == "in_progress" and not row.checkpointed and row.lapsed(now)
                 if row.state == "failed" or abandoned:
-                    row.begin(claim, now)
+                    row.begin_again(claim, now)
                     return Reserved(row.attempt)
         return self.reserve(claim)
 
@@ -239,9 +231,9 @@ class MemoryStore:
     def _sweep(self, now: float) -> None:
         rows = self._rows
         for _ in range(min(_SWEPT, len(rows))):
-            oldest = next(iter(rows.values()))
-            if not oldest.expired(now):
-                rows.move_to_end(oldest.claim.id)
+            id, oldest = next(iter(rows.items()))
+            if oldest.expires_at > now or not oldest.expired(now):
+                rows.move_to_end(id)
                 return
             for record in self._remove([oldest]).unresolved:
                 _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
