@@ -30,16 +30,15 @@ def cpu_seconds(process: int) -> float:
     return sum(time.clock_gettime((~member << 3) | 2) for member in _family(process))
 
 
-def waited_seconds(process: int) -> float:
-    """How long the main threads were ready to run and something else had their core: the sign of company.
-
-    A server's own threads wait for each other too, so only the main one, which does the work, is asked.
-    """
-    waited = 0
-    for member in _family(process):
-        statistics = Path(f"/proc/{member}/schedstat")
-        waited += int(statistics.read_text().split()[1]) if statistics.exists() else 0
-    return waited / 1e9
+def busy_seconds(core: int | None) -> float:
+    """How long a core has worked for anybody since the machine was started; all cores, if none is named."""
+    name = "cpu" if core is None else f"cpu{core}"
+    for line in Path("/proc/stat").read_text().splitlines():
+        label, *ticks = line.split()
+        if label == name:
+            user, nice, system, _idle, _waiting, *others = map(int, ticks[:8])  # interrupts, and stolen time
+            return (user + nice + system + sum(others)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def resident_bytes(process: int) -> int:

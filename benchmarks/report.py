@@ -14,8 +14,8 @@ from benchmarks.growth import FEW, Growth
 from benchmarks.rounds import CONNECTIONS, CROWD, Measured, Spread, added, economy, throughput
 from benchmarks.variants import VARIANTS, Variant
 
-BUSY = 0.05
-"""A server that waits longer than this share of the time for its core does not have it to itself."""
+COMPANY = 0.10
+"""Of a server's core, used by others: the system's own work stays below it."""
 
 SATURATED = 0.95
 """A load generator that uses so much of its core may be what limits the server."""
@@ -133,11 +133,11 @@ def disturbances(results: Mapping[str, Measured]) -> list[str]:
     """How others were at work on this machine, and took their share of what was measured."""
     texts: list[str] = []
     for name in dict.fromkeys(measured.variant.baseline for measured in results.values()):
-        share = Spread.of(sample.waited_share for sample in results[name].samples).median
-        if share > BUSY:
+        share = Spread.of(sample.company_share for sample in results[name].samples).median
+        if share > COMPANY:
             texts.append(
-                f"The server {name} waited {share:.0%} of the time for its core, because something else ran "
-                "there: go by the CPU time, not by the rate, or run this again when the machine is quiet."
+                f"Others used {share:.0%} of the core while {name} had its turn: go by the CPU time and not by "
+                "the rate, or run this again when the machine is quiet."
             )
     return texts
 
@@ -149,7 +149,7 @@ def _saturations(results: Mapping[str, Measured]) -> list[str]:
         share = Spread.of(sample.client_share for sample in measured.samples).median
         if share > SATURATED:
             texts.append(
-                f"The load generator used {share:.0%} of its core on {name}: it could be faster than that."
+                f"The load generator used {share:.0%} of its core: {name} may be faster than this figure."
             )
     return texts
 

@@ -42,8 +42,8 @@ class Sample:
     """Seconds of the server's processor time per request."""
     server_share: float
     """Of its core, while it was measured."""
-    waited_share: float
-    """Of the time in which it could have run, but something else did."""
+    company_share: float
+    """Of that core, used by others meanwhile."""
     client_share: float
     """Of the load generator's core."""
 
@@ -108,7 +108,7 @@ def measure(variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progres
                 random.Random(None if plan.seed is None else plan.seed + number).shuffle(order)
                 for variant in order:
                     tell(f"round {number + 1} of {plan.rounds}: {variant.name}")
-                    _turn(client, running[variant.name], plan.seconds, results[variant.name])
+                    _turn(client, running[variant.name], server_core, plan.seconds, results[variant.name])
             for variant in order:
                 tell(f"{CROWD} connections: {variant.name}")
                 _crowd(client, running[variant.name].port, plan, results[variant.name])
@@ -126,10 +126,10 @@ def _warm_up(client: Client, variant: Variant, port: int, plan: Plan, result: Me
     _note(result, client.carry_out(Order(port, variant.traffic, plan.warm_up, CONNECTIONS)))
 
 
-def _turn(client: Client, server: Running, seconds: float, result: Measured) -> None:
-    waited, cpu, began = server.waited(), server.cpu(), time.perf_counter()
+def _turn(client: Client, server: Running, core: int | None, seconds: float, result: Measured) -> None:
+    busy, cpu, began = cores.busy_seconds(core), server.cpu(), time.perf_counter()
     tally = client.carry_out(Order(server.port, result.variant.traffic, seconds, CONNECTIONS))
-    waited, cpu, lasted = server.waited() - waited, server.cpu() - cpu, time.perf_counter() - began
+    busy, cpu, lasted = cores.busy_seconds(core) - busy, server.cpu() - cpu, time.perf_counter() - began
     _note(result, tally)
     if not tally.requests:
         raise RuntimeError(f"{result.variant.name} answered nothing: {server.tail()}")
@@ -138,7 +138,7 @@ def _turn(client: Client, server: Running, seconds: float, result: Measured) -> 
             per_second=tally.requests / tally.seconds,
             cpu=cpu / tally.all_requests,
             server_share=cpu / lasted,
-            waited_share=waited / lasted,
+            company_share=max(0.0, busy - cpu) / lasted,
             client_share=tally.cpu_seconds / lasted,
         )
     )

@@ -82,9 +82,6 @@ class Running:
     def cpu(self) -> float:
         return cores.cpu_seconds(self.process.pid)
 
-    def waited(self) -> float:
-        return cores.waited_seconds(self.process.pid)
-
     def dismiss(self) -> None:
         """Ask it to end."""
         if self.process.poll() is None:
