@@ -87,6 +87,8 @@ def show_servers(
                     table.add_row(variant.label, "not", "installed", style="dim")
         console.print(table)
     console.print(LEGEND)
+    for remark in dict.fromkeys(m.variant.remark for m in results.values() if m.variant.remark):
+        console.print(remark)
     for variant, missing in absent:
         console.print(f"{variant.name} was not measured, because {' and '.join(missing)} is missing.")
     for text in [*disturbances(results), *_saturations(results)]:
@@ -136,8 +138,8 @@ def disturbances(results: Mapping[str, Measured]) -> list[str]:
         share = Spread.of(sample.company_share for sample in results[name].samples).median
         if share > COMPANY:
             texts.append(
-                f"Others used {share:.0%} of the core while {name} had its turn: go by the CPU time and not by "
-                "the rate, or run this again when the machine is quiet."
+                f"Others used {share:.0%} of the core in the turns of {name}: go by the CPU time and not by the "
+                "rate, or run this again when the machine is quiet."
             )
     return texts
 
@@ -196,7 +198,7 @@ def show_goals(console: Console, figures: Mapping[str, float], *, disturbed: boo
         console.print(table)
     unknown = [goal.figure for goal in GOALS if goal.figure not in figures]
     if unknown:
-        console.print(f"[dim]Not measured in this run: {'; '.join(unknown)}.[/]")
+        console.print(f"[dim]{len(unknown)} of {len(GOALS)} goals were not measured in this run.[/]")
 
 
 def _is_share(goal: Goal) -> bool:

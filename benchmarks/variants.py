@@ -21,6 +21,8 @@ class Variant:
     baseline: str = "bare"
     """The variant of the same group that has no layer at all: ratios are to it."""
     rival: bool = False
+    remark: str = ""
+    """What a reader of its figures should know."""
     hidden: bool = False
     """Only when it is asked for by its full name."""
 
@@ -57,7 +59,12 @@ VARIANTS: list[Variant] = [
     *_both("memory", "retrysafe, memory", ASGI, Server("memory")),
     *_both("sqlite", "retrysafe, SQLite", ASGI, Server("sqlite")),
     *_both(
-        "idemkit-memory", "idemkit, memory", ASGI, Server("idemkit_memory", needs=("idemkit",)), rival=True
+        "idemkit-memory",
+        "idemkit, memory",
+        ASGI,
+        Server("idemkit_memory", needs=("idemkit",)),
+        rival=True,
+        remark="idemkit's memory store goes through all its records at every claim, so it slows down as they grow.",
     ),
     *_both(
         "fik-memory",
