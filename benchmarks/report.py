@@ -138,7 +138,7 @@ def disturbances(results: Mapping[str, Measured]) -> list[str]:
         share = Spread.of(sample.company_share for sample in results[name].samples).median
         if share > COMPANY:
             texts.append(
-                f"Others used {share:.0%} of the core in the turns of {name}: go by the CPU time and not by the "
+                f"Others used {share:.0%} of the core in the turns of {name}: go by the CPU time, not by the "
                 "rate, or run this again when the machine is quiet."
             )
     return texts

@@ -64,7 +64,7 @@ VARIANTS: list[Variant] = [
         ASGI,
         Server("idemkit_memory", needs=("idemkit",)),
         rival=True,
-        remark="idemkit's memory store goes through all its records at every claim, so it slows down as they grow.",
+        remark="idemkit's memory store goes through all its records at every claim: it slows as it fills.",
     ),
     *_both(
         "fik-memory",
