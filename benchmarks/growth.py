@@ -31,9 +31,9 @@ class Size:
     """How long a run takes; figures of a quick one prove only that it works."""
 
     many: int = MANY
-    operations: int = 1_500
+    operations: int = 1_000
     memory_seconds: float = 4.0
-    purge_turns: int = 12
+    purge_turns: int = 10
 
     @classmethod
     def quick(cls) -> "Size":

@@ -27,9 +27,9 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True)
 class Plan:
     rounds: int = 9
-    seconds: float = 1.0
+    seconds: float = 0.9
     warm_up: float = 0.5
-    crowd_seconds: float = 1.0
+    crowd_seconds: float = 0.5
     seed: int | None = None
 
 
