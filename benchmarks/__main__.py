@@ -97,9 +97,9 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
         results = rounds.measure(present, plan, folder, status.update)
     report.show_servers(console, results, absent)
     if find_spec("matplotlib"):
-        plot.draw(
-            results, document["machine"]["python"] + ", " + document["machine"]["processor"], options.svg
-        )
+        facts = document["machine"]
+        busy = " The machine was busy with other things." if report.disturbances(results) else ""
+        plot.draw(results, f"{facts['python']}, {facts['processor']}.{busy}", options.svg)
         console.print(f"[dim]{options.svg}[/]")
     else:
         console.print("The bars were not drawn, because matplotlib is missing.")
