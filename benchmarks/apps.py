@@ -1,0 +1,112 @@
+"""The applications that are measured: one and the same handler, bare and behind each layer.
+
+Each function is given the folder that its server may write to.  What it needs is imported inside, because a
+server should carry nothing but its own layer.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Asgi = Callable[..., Any]
+Wsgi = Callable[..., Iterable[bytes]]
+
+MANY = 10_000_000
+"""Records that a rival with a limit may keep: it should be measured at work, not at refusing."""
+
+
+def bare(folder: Path) -> Asgi:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def charge(request: Request) -> JSONResponse:
+        order = await request.json()
+        return JSONResponse({"id": 1, "amount": order["amount"]}, status_code=201)
+
+    return Starlette(routes=[Route("/charges", charge, methods=["POST"])])
+
+
+def _guarded(folder: Path, store: str) -> Asgi:
+    from retrysafe import Guard, scopes
+    from retrysafe.asgi import Middleware
+
+    return Middleware(bare(folder), Guard(store, scope=scopes.header("X-Tenant")))
+
+
+def memory(folder: Path) -> Asgi:
+    return _guarded(folder, "memory:")
+
+
+def sqlite(folder: Path) -> Asgi:
+    return _guarded(folder, f"sqlite:///{folder / 'keys.db'}")
+
+
+def idemkit_memory(folder: Path) -> Asgi:
+    # Both rivals are plain ASGI middleware, so they stand before the same Starlette application as ours.
+    from idemkit import HttpConfig, IdempotencyMiddleware, InMemoryBackend
+
+    def tenant(request: Any) -> str:
+        return str(request.headers.get("x-tenant", "anonymous"))
+
+    return IdempotencyMiddleware(
+        bare(folder), backend=InMemoryBackend(max_size=MANY), config=HttpConfig(scope=tenant)
+    )
+
+
+def fik_memory(folder: Path) -> Asgi:
+    from fastapi_idempotency_key import IdempotencyMiddleware, MemoryBackend
+
+    return IdempotencyMiddleware(bare(folder), backend=MemoryBackend())
+
+
+def fik_sqlite(folder: Path) -> Asgi:
+    from fastapi_idempotency_key import IdempotencyMiddleware, SQLiteBackend
+
+    return IdempotencyMiddleware(bare(folder), backend=SQLiteBackend(database_path=folder / "keys.db"))
+
+
+def wsgi_bare(folder: Path) -> Wsgi:
+    def charge(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        order = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        body = json.dumps({"id": 1, "amount": order["amount"]}, separators=(",", ":")).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start_response("201 Created", headers)
+        return [body]
+
+    return charge
+
+
+def _wsgi_guarded(folder: Path, store: str) -> Wsgi:
+    from retrysafe.wsgi import Middleware
+
+    from retrysafe import Guard, scopes
+
+    return Middleware(wsgi_bare(folder), Guard(store, scope=scopes.header("X-Tenant")))
+
+
+def wsgi_memory(folder: Path) -> Wsgi:
+    return _wsgi_guarded(folder, "memory:")
+
+
+def wsgi_sqlite(folder: Path) -> Wsgi:
+    return _wsgi_guarded(folder, f"sqlite:///{folder / 'keys.db'}")
+
+
+def wrong(folder: Path) -> Asgi:
+    """Answers 200 to everything: the benchmark must notice."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"{}"})
+
+    return app
+
+
+def for_gunicorn(name: str, folder: str) -> Wsgi:
+    """What gunicorn calls in its worker to have the application."""
+    app: Wsgi = globals()[name](Path(folder))
+    return app
