@@ -1,0 +1,38 @@
+"""Runs the demo, and keeps what it printed as a picture.
+
+python -m retrysafe.demo.screenshot docs/demo.svg [SEED]
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from retrysafe.demo.console import WIDTH
+from retrysafe.demo.stage import perform
+
+# A picture in a README must not fetch fonts from somebody's server: any monospaced font will do.
+_FONTS = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
+
+
+def main(path: Path, seed: int) -> int:
+    console = Console(
+        record=True, width=WIDTH, force_terminal=True, color_system="truecolor", highlight=False
+    )
+    # The bar moves and is gone in the end: in a picture it would stand in each of its positions.
+    code = perform(seed, console=console, live=False)
+    drawing = console.export_svg(
+        title="retrysafe demo",
+        code_format=_FONTS.sub("", CONSOLE_SVG_FORMAT),
+        theme=MONOKAI,
+        unique_id="demo",
+    )
+    path.write_text(drawing, encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7))
