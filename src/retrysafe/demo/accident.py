@@ -20,7 +20,7 @@ from retrysafe.stores.administration import Admin, Note, Query
 OPERATOR = "demo operator"
 
 ENOUGH_COMPLAINTS = 2
-"""So often customers are told that the outcome is unknown before the operator acts: the demo shows that too."""
+"""So often customers are told that the outcome is unknown before the operator acts: that is shown, too."""
 
 
 class Settled(NamedTuple):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 PATIENCE = 0.6
-"""Seconds until a client gives up on its first request; twice that for the second, and so on: a slow server is
-not helped by impatience.  Real clients begin with more, but nobody watches a demo so long."""
+"""Seconds until a client gives up on its first request; twice that for the second, and so on: impatience does
+not help a slow server.  Real clients begin with more, but nobody watches a demo so long."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
 """The pause doubles from one to the other."""

@@ -12,8 +12,9 @@ WIDTH = 80
 
 def make_console() -> Console:
     # A terminal that knows no € shows a question mark, and not a traceback.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="replace")
     return Console(highlight=False)
 
 

@@ -48,6 +48,7 @@ class Crowd(NamedTuple):
 
 def gather(seed: int) -> Crowd:
     chance = Random(seed)  # noqa: S311 - no secret; and repeatable
+    cards: list[tuple[Fate, float, int]]
     cards = [(fate, seconds, clicks) for fate, seconds, clicks, number in _CARDS for _ in range(number)]
     plain: tuple[Fate, float, int] = ("carried", 0.0, 1)
     cards += [plain] * (SIZE - len(cards) - 2)

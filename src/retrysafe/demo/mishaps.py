@@ -16,8 +16,8 @@ from typing import Literal
 
 Fate = Literal["carried", "request lost", "answer lost", "answer late"]
 
-_LATER_TRIES: list[Fate] = ["carried"] * 7 + ["request lost", "answer lost", "answer lost"]
-"""A retry may have bad luck too, in three cases of ten."""
+_LATER_TRIES: tuple[Fate, ...] = ("carried", "carried", "carried", "answer lost", "request lost")
+"""A retry may have bad luck too, in two cases of five."""
 
 _BAD_TRIES = 4
 """And then the luck turns: the demo has to end."""

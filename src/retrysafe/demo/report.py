@@ -56,10 +56,10 @@ def conclusion(acts: Sequence[Act]) -> str:
     without, _, killed = acts
     return (
         f"Without keys, {len(without.balance.wrong)} of {without.intended} customers were charged wrongly, "
-        f"and {euros(without.balance.difference)} was taken that nobody owed. With keys, the same customers on "
-        "the same bad network paid what they meant to pay: a retry gets the first answer, not a second charge. "
-        f"When the server was killed, {len(killed.settled)} payments were in doubt. Nobody guessed: each was "
-        "held until an operator had looked, and then settled."
+        f"and {euros(without.balance.difference)} was taken that nobody owed. With keys, the same customers "
+        "on the same bad network paid what they meant to pay: a retry gets the first answer, not a second "
+        f"charge. When the server was killed, {len(killed.settled)} payments were in doubt. Nobody guessed: "
+        "each was held until an operator had looked, and then settled."
     )
 
 

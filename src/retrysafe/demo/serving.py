@@ -18,7 +18,7 @@ from retrysafe.demo.console import make_console, paragraph
 from retrysafe.demo.process import Server, ServerFailed
 
 LEASE = 10.0
-"""Seconds: long enough to see the 409 of a payment that may still run, short enough to wait for what follows."""
+"""Seconds: long enough to see the 409 of a payment that may still run, short enough to wait for its end."""
 
 
 class Try(NamedTuple):
