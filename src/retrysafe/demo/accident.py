@@ -78,7 +78,7 @@ class Accident:
         self._in_doubt = {sighting.record.id for sighting in unfinished}
         self._say(f"kill -9: the server is dead, with {len(unfinished)} payments under way")
         self._server.restart()
-        self._say("started again with the same keys; the customers go on retrying")
+        self._say("started again with the same keys, while the customers go on retrying")
         self.happened = True
 
     def _settle(self) -> None:
@@ -92,11 +92,11 @@ class Accident:
             return
         for record in abandoned:
             self._settle_one(record)
-        self._say(f"an operator looked at the card network's records: {self._found()}")
+        self._say(f"an operator asks the card network about each: {self._found()}")
 
     def _found(self) -> str:
         taken = sum(one.charge is not None for one in self.settled)
-        return f"{taken} taken, {len(self.settled) - taken} not"
+        return f"{taken} had been taken, {len(self.settled) - taken} not"
 
     def _settle_one(self, record: Record) -> None:
         payment = self._by_key[record.key or ""]

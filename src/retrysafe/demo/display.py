@@ -1,6 +1,6 @@
-"""What is seen while the demo runs: a bar on a terminal, lines without one.
+"""What is seen while the demo runs: on a terminal with a moving bar, which is gone in the end.
 
-What stays on the screen is the same in both cases.
+What stays is the same with a terminal and without.
 """
 
 from collections.abc import Generator
@@ -17,27 +17,25 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """`live`: draw a bar that moves and is gone in the end."""
-
     def __init__(self, console: Console, *, live: bool) -> None:
         self._console = console
-        self._progress = Progress(
-            TextColumn("  [bold]{task.description:<24}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TextColumn("payments"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not live,
-        )
+        self._live = live
+        self._acts = 0
 
     @contextmanager
     def act(self, title: str, payments: int) -> Generator[None]:
-        for task in self._progress.task_ids:
-            self._progress.remove_task(task)
-        self._task = self._progress.add_task(title, total=payments)
-        with self._progress:
+        self._acts += 1
+        self._console.print(f"  [bold]{self._acts}  {title}[/]")
+        columns = (
+            TextColumn("    "),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TextColumn("payments"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True, disable=not self._live) as progress:
+            self._progress = progress
+            self._task = progress.add_task(title, total=payments)
             yield
 
     def paid(self, payments: int) -> None:
@@ -46,20 +44,17 @@ class Display:
 
     def say(self, text: str) -> None:
         """Something happened that is worth a line."""
-        self._console.print(f"    {text}", style="dim", highlight=False)
+        self._console.print(f"     {text}", style="dim")
 
     def played(self, act: "Act") -> None:
         """One line for an act that is over."""
-        too_much = act.balance.difference
-        if too_much > 0:
-            mark, outcome, style = "✗", f"{euros(too_much)} too much taken", "bold red"
-        elif too_much < 0:
-            mark, outcome, style = "✗", f"{euros(-too_much)} not taken", "bold red"
+        difference = act.balance.difference
+        if difference > 0:
+            mark, outcome, style = "✗", f"{euros(difference)} too much was taken", "bold red"
+        elif difference < 0:
+            mark, outcome, style = "✗", f"{euros(-difference)} was not taken", "bold red"
         elif act.balance.wrong or act.refused:
-            mark, outcome, style = "✗", "charged wrongly", "bold red"
+            mark, outcome, style = "✗", "somebody was charged wrongly", "bold red"
         else:
             mark, outcome, style = "✓", "right to the cent", "bold green"
-        told = f"{act.sent} requests in {act.seconds:.1f} s"
-        self._console.print(
-            f"  [{style}]{mark}[/] [bold]{act.title:<24}[/] {told:<22} [{style}]{outcome}[/]", highlight=False
-        )
+        self._console.print(f"     {act.sent} requests in {act.seconds:.1f} s  [{style}]{mark} {outcome}[/]")

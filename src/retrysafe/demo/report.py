@@ -27,28 +27,33 @@ def table(acts: Sequence[Act]) -> Table:
     row("Payments intended", lambda act: str(act.intended))
     row("Requests sent", lambda act: str(act.sent))
     row("  that got no answer", lambda act: str(act.unanswered))
-    row("Duplicates received", lambda act: str(act.counts["arrived"] - act.intended))
-    guarded("  replayed the first answer", lambda act: act.counts["replayed"])
-    guarded("  conflict, ask again (409)", lambda act: act.counts["in-flight"], last=True)
-    guarded("Outcomes unknown", lambda act: len(act.settled) + act.left)
+    row("Duplicates the server received", lambda act: str(act.counts["arrived"] - act.intended))
+    guarded("  answered as before (replay)", lambda act: act.counts["replayed"])
+    guarded("  still running (409 conflict)", lambda act: act.counts["in-flight"], last=True)
+    guarded("Unknown outcomes", lambda act: len(act.settled) + act.left)
     guarded("  told so meanwhile (409)", lambda act: act.counts["outcome-unknown"])
-    guarded("  had been taken: resolved", lambda act: len([one for one in act.settled if one.charge]))
+    guarded("  was taken: resolved as done", lambda act: len([one for one in act.settled if one.charge]))
     guarded(
-        "  had not: released, retried",
+        "  was not: released, and retried",
         lambda act: len([one for one in act.settled if not one.charge]),
         last=True,
     )
     row("Money that should be taken", lambda act: euros(act.balance.should))
     row("Money that was taken", lambda act: euros(act.balance.taken))
-    row("Difference", lambda act: _verdict(act.balance.difference, euros(act.balance.difference)))
+    row("Difference", lambda act: _verdict(act.balance.difference, _signed(act.balance.difference)))
     row(
-        "Customers charged wrongly", lambda act: _verdict(len(act.balance.wrong), str(len(act.balance.wrong)))
+        "Customers charged or told wrongly",
+        lambda act: _verdict(len(act.balance.wrong), str(len(act.balance.wrong))),
     )
     return found
 
 
 def _verdict(amount: int, text: str) -> Text:
     return Text(text, "bold red" if amount else "bold green")
+
+
+def _signed(cents: int) -> str:
+    return f"+{euros(cents)}" if cents > 0 else euros(cents)
 
 
 def conclusion(acts: Sequence[Act]) -> str:

@@ -3,6 +3,7 @@
 python -m retrysafe.demo.screenshot docs/demo.svg [SEED]
 """
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ _FONTS = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 
 
 def main(path: Path, seed: int) -> int:
+    # As it looks in an environment that is active: the picture says `retrysafe`, and not where that is here.
+    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     console = Console(
         record=True, width=WIDTH, force_terminal=True, color_system="truecolor", highlight=False
     )

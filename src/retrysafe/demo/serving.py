@@ -37,7 +37,7 @@ def tries(server: Server) -> Iterator[Try]:
 
     coffee, cake, tea = (
         "order=coffee&cents=320",
-        "order=cake&cents=2850&seconds=8",
+        "order=cake&cents=2850&seconds=5",
         "order=tea&cents=290&seconds=6",
     )
     pid_file = shlex.quote(str(server.folder / "server.pid"))
@@ -52,7 +52,7 @@ def tries(server: Server) -> Iterator[Try]:
     yield Try("Without a key, every request is a new payment. Send it twice.", pay(coffee, None))
     yield Try("What was really taken: one coffee with a key, and each one without.", f"curl {api}/ledger")
     yield Try(
-        "A payment takes eight seconds, and the customer asks again after one: 409.",
+        "A payment takes five seconds, and the customer asks again after one: 409.",
         f"{pay(cake, 'cake-1', flags='-s')} &\nsleep 1; {pay(cake, 'cake-1')}",
     )
     yield Try(
