@@ -97,7 +97,7 @@ class Demo:
 
     def running(self) -> list[str]:
         """The processes that work in its folder: the server, as long as there is one."""
-        listed = subprocess.run(["ps", "-axo", "pid=,args="], check=True, capture_output=True, text=True)
+        listed = subprocess.run(["ps", "-axwwo", "pid=,args="], check=True, capture_output=True, text=True)
         return [line for line in listed.stdout.splitlines() if str(self.folder) in line]
 
     def assert_nothing_left(self) -> None:

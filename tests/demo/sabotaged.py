@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe import Guard, wsgi
-from retrysafe.demo.ledger import CardNetwork, Charge, Ledger
+from retrysafe.demo.ledger import CardNetwork, Charge
 from retrysafe.demo.server import main, payments
 
 

@@ -26,7 +26,7 @@ def test_it_shows_the_difference_that_keys_make(start: Start) -> None:
     difference = row(demo.text, "Difference")
     assert cents(difference[0]) == taken[0] - should[0]
     assert difference[1:] == ["€0.00", "€0.00"]
-    wrong = row(demo.text, "Customers charged or told wrongly")
+    wrong = row(demo.text, "Customers charged or told wrong")
     assert int(wrong[0]) > 0
     assert wrong[1:] == ["0", "0"]
 

@@ -34,7 +34,7 @@ def test_ctrl_c_while_customers_pay(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("code", [RUN, SERVE])
+@pytest.mark.parametrize("code", [RUN, SERVE], ids=["run", "serve"])
 def test_other_ends(start: Start, number: signal.Signals, code: str) -> None:
     """A supervisor's SIGTERM and a closed terminal do the same."""
     demo = start(code)
@@ -45,7 +45,7 @@ def test_other_ends(start: Start, number: signal.Signals, code: str) -> None:
     demo.assert_nothing_left()
 
 
-@pytest.mark.parametrize("code", [RUN, SERVE])
+@pytest.mark.parametrize("code", [RUN, SERVE], ids=["run", "serve"])
 def test_killed(start: Start, code: str) -> None:
     """Even if it is killed itself, and can do nothing about it, its server ends."""
     demo = start(code)

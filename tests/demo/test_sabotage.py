@@ -26,6 +26,7 @@ def with_a_server_that_is(how: str) -> str:
         ("generous", "with keys: order-20 was charged as r-"),
         ("broken", "the card network has moved"),
     ],
+    ids=lambda value: value if value.isalpha() else "",
 )
 def test_the_exit_code_says_that_something_was_wrong(start: Start, how: str, said: str) -> None:
     """Doubled, lost, told wrongly, or not even started: 1, and a sentence about it."""

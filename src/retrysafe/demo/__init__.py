@@ -14,6 +14,7 @@ the order in which to read them:
 """
 
 import signal
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -34,6 +35,7 @@ def run(*, serve: bool = False, seed: int | None = None) -> int:
         try:
             return serve_until_stopped() if serve else perform(seed)
         except KeyboardInterrupt:
+            sys.stdout.write("\n  Stopped. Nothing was left running, and the temporary files are gone.\n")
             return 0 if serve else STOPPED
 
 

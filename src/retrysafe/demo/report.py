@@ -13,7 +13,7 @@ from retrysafe.demo.story import Act
 def table(acts: Sequence[Act]) -> Table:
     """The acts side by side."""
     found = Table(box=box.SIMPLE_HEAD, width=WIDTH - 1, header_style="bold")
-    found.add_column("")
+    found.add_column("", no_wrap=True)
     for act in acts:
         found.add_column(act.title.replace(", ", ",\n"), justify="right", vertical="bottom")
 
@@ -42,7 +42,7 @@ def table(acts: Sequence[Act]) -> Table:
     row("Money that was taken", lambda act: euros(act.balance.taken))
     row("Difference", lambda act: _verdict(act.balance.difference, _signed(act.balance.difference)))
     row(
-        "Customers charged or told wrongly",
+        "Customers charged or told wrong",
         lambda act: _verdict(len(act.balance.wrong), str(len(act.balance.wrong))),
     )
     return found

@@ -119,6 +119,7 @@ def main(build: Callable[[CardNetwork, Guard], WSGIApplication] = build) -> None
         lease=options.lease,
         on_event=lambda event: journal.note(event.verdict),
     )
+    guard.check()  # a store that cannot be used is said to be so now, and not with the first payment
     app = build(CardNetwork(Ledger(folder / "ledger.jsonl"), meanwhile), guard)
     with Server(("127.0.0.1", options.port), Quiet) as server:
         server.set_app(journal.counting(app))

@@ -96,9 +96,6 @@ def serve_until_stopped() -> int:
                     server.restart()
                     _note_pid(server)
                     console.print(f"  The server was killed, and started again as process {server.pid}.")
-    except KeyboardInterrupt:
-        console.print("\n  Stopped. Nothing was left running, and the temporary files are gone.")
-        return 0
     except ServerFailed as failure:
         console.print(Text(f"  {failure}", "bold red"))
         return 1

@@ -33,9 +33,6 @@ def perform(
         with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
             display = Display(console, live=live and console.is_terminal)
             acts = story.tell(customers, Path(folder), display, program)
-    except KeyboardInterrupt:
-        console.print("\n  Stopped. Nothing was left running, and the temporary files are gone.")
-        raise
     except ServerFailed as failure:
         console.print(Text(f"  {failure}", "bold red"))
         return 1
