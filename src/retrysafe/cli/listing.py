@@ -22,14 +22,14 @@ from retrysafe.stores.administration import Sighting
 _COLUMNS = (
     Column("RECORD"),
     Column("STATE"),
-    Column("AGE", right=True),
+    Column("AGE", right=True, rank=1),
     Column("REQUEST", narrowest=16),
-    Column("SCOPE", narrowest=18),
-    Column("KEY", narrowest=8, rank=1),
-    Column("STATUS", right=True, rank=2),
-    Column("BODY", right=True, rank=4),
-    Column("ATTEMPT", right=True, rank=5),
-    Column("EXPIRES", right=True, rank=3),
+    Column("SCOPE", narrowest=18, rank=2),
+    Column("KEY", narrowest=8, rank=3),
+    Column("STATUS", right=True, rank=4),
+    Column("BODY", right=True, rank=6),
+    Column("ATTEMPT", right=True, rank=7),
+    Column("EXPIRES", right=True, rank=5),
 )
 
 

@@ -12,7 +12,7 @@ from retrysafe.cli.options import ENVIRONMENT
 if TYPE_CHECKING:
     from retrysafe.stores.administration import Admin
 
-_PATIENCE = 10.0
+_PATIENCE = 5.0
 """Seconds.  A person waits longer than a client, and a busy store deserves its chance."""
 
 

@@ -46,8 +46,10 @@ def is_secret(name: str) -> bool:
         return True
     # Run together, as in `accesstoken`: only the words that are part of no harmless one.
     joined = "".join(words)
+    if joined.endswith("token"):
+        return True
     return any(
-        word in joined for word in ("password", "passwd", "secret", "apikey", "accesstoken", "cardnumber")
+        word in joined for word in ("password", "passwd", "secret", "apikey", "cardnumber")
     )
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import typer
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _LONGEST = 100 * 366 * 86400.0
 """A century: whatever is longer is a slip of the finger."""
 
