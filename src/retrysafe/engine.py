@@ -62,6 +62,7 @@ class Engine:
                 exchange.background,
             )
         if answer is not None:
+            self.keeper.note(answer.verdict)
             self.observers.ended(exchange.request, claim, answer)
 
     def unfinished(self) -> int:

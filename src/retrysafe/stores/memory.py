@@ -9,7 +9,7 @@ What is kept is a `_Row`, which is cheap to change; a `Record` is made only for 
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
@@ -26,6 +26,7 @@ from retrysafe.model import (
     State,
     Unsettled,
 )
+from retrysafe.stores.memory_admin import Books, MemoryAdmin
 
 _log = logging.getLogger("retrysafe.store")
 
@@ -85,9 +86,6 @@ class _Row:
         """The lease has ended.  A missing one counts as alive for as long as the record."""
         return (self.expires_at if self.lease_until is None else self.lease_until) <= now
 
-    def abandoned(self, now: float) -> bool:
-        return self.state == "in_progress" and self.lease_until is not None and self.lease_until <= now
-
     def expired(self, now: float) -> bool:
         return self.expires_at <= now and (
             self.state != "in_progress" or (self.held_until <= now and self.lapsed(now))
@@ -134,6 +132,7 @@ class MemoryStore:
         process.watch(self)
         # Ordered, because the sweep goes round: whoever was looked at goes to the end of the queue.
         self._rows: OrderedDict[bytes, _Row] = OrderedDict()
+        self._books = Books()
         self.aio = AsyncMemoryStore(self)
 
     def forked(self) -> None:
@@ -212,14 +211,11 @@ class MemoryStore:
             expired = (row for row in self._rows.values() if row.expired(now))
             return self._remove(list(islice(expired, limit)))
 
-    def abandoned(self, limit: int = 100) -> list[Record]:
-        with self._lock:
-            now = self._clock()
-            found = [row for row in self._rows.values() if row.abandoned(now) and not row.expired(now)]
-            return [row.record() for row in sorted(found, key=lambda row: row.created_at)[:limit]]
-
     def open_keeper(self) -> "MemoryRenewer":
         return MemoryRenewer(self)
+
+    def open_admin(self) -> MemoryAdmin[_Row]:
+        return MemoryAdmin(self._rows, self._books, lambda: self._lock, self._clock)
 
     def close(self) -> None:
         """Nothing to give back; the records stay, as they would in a file."""
@@ -227,6 +223,10 @@ class MemoryStore:
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
         with self._lock:
             return [self._renew(claim) for claim in claims]
+
+    def count(self, verdicts: Mapping[str, int]) -> None:
+        with self._lock:
+            self._books.count(verdicts, self._clock())
 
     def _renew(self, claim: Claim) -> bool:
         row = self._rows.get(claim.id)
@@ -284,6 +284,7 @@ class MemoryRenewer:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.renew = store.renew
+        self.count = store.count
 
     def release(self, claims: Sequence[Claim]) -> None:
         for claim in claims:

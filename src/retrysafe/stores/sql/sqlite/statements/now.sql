@@ -1,0 +1,4 @@
+-- What time it is for the store.
+-- Arguments: now
+-- Columns: now
+SELECT :now
