@@ -3,20 +3,27 @@
 import re
 
 from tests.demo.conftest import Start
-from tests.demo.running import RUN, cents, row
+from tests.demo.running import RUN, Demo, cents, row
 
 LIMIT = 20.0
 
 
-def test_it_shows_the_difference_that_keys_make(start: Start) -> None:
-    """Exit 0 within 20 seconds; too much money without keys, and the right amount with them."""
-    for _ in range(3):  # a busy machine makes a run slower, never faster
+def fast_enough(start: Start) -> Demo:
+    """A run within the limit.  A busy machine makes one slower, never faster: so it has three chances."""
+    seconds: list[float] = []
+    for _ in range(3):
         demo = start(RUN)
         assert demo.end() == 0, demo.text
         demo.assert_nothing_left()
         if demo.seconds < LIMIT:
-            break
-    assert demo.seconds < LIMIT
+            return demo
+        seconds.append(demo.seconds)
+    raise AssertionError(f"three runs took {seconds} seconds, and none less than {LIMIT}")
+
+
+def test_it_shows_the_difference_that_keys_make(start: Start) -> None:
+    """Exit 0 within 20 seconds; too much money without keys, and the right amount with them."""
+    demo = fast_enough(start)
     should, taken = (
         [cents(cell) for cell in row(demo.text, f"Money that {what}")]
         for what in ("should be taken", "was taken")
@@ -80,8 +87,8 @@ def test_a_seed_is_drawn_and_printed(start: Start) -> None:
     """Without a seed each run is another one, and can be repeated."""
     code = "import sys; from retrysafe.demo import run; sys.exit(run())"
     demos = [start(code), start(code), start(code)]
-    seeds = {
-        re.search(r"--seed (\d+)", demo.read_until(lambda text: "--seed" in text and "\n" in text))[1]
-        for demo in demos
-    }  # type: ignore[index]
+    seeds: set[str] = set()
+    for demo in demos:
+        text = demo.read_until(lambda text: re.search(r"--seed \d+\n", text))
+        seeds.update(re.findall(r"--seed (\d+)", text))
     assert len(seeds) > 1

@@ -4,8 +4,6 @@ It is its own supervisor: one of the lines kills the server, and it is started a
 """
 
 import shlex
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +12,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from retrysafe.demo.console import make_console, paragraph
+from retrysafe.demo.console import command_line, make_console, paragraph
 from retrysafe.demo.process import Server, ServerFailed
 
 LEASE = 10.0
@@ -32,8 +30,8 @@ def tries(server: Server) -> Iterator[Try]:
     api = f"http://127.0.0.1:{server.port}"
 
     def pay(form: str, key: str | None, *, flags: str = "-i") -> str:
-        key_header = f" -H 'Idempotency-Key: {key}'" if key else ""
-        return f"curl {flags} {api}/payments -H 'X-Customer: ada'{key_header} \\\n     -d '{form}'"
+        key_header = f"-H 'Idempotency-Key: {key}' " if key else ""
+        return f"curl {flags} {api}/payments -H 'X-Customer: ada' \\\n     {key_header}-d '{form}'"
 
     coffee, cake, tea = (
         "order=coffee&cents=320",
@@ -42,7 +40,7 @@ def tries(server: Server) -> Iterator[Try]:
     )
     pid_file = shlex.quote(str(server.folder / "server.pid"))
     operate = f"--store {shlex.quote(server.store)}"
-    tool = command_line()
+    tool = command_line(elsewhere=True)
 
     yield Try("Pay for a coffee.", pay(coffee, "coffee-1"))
     yield Try(
@@ -60,26 +58,15 @@ def tries(server: Server) -> Iterator[Try]:
         f"{pay(tea, 'tea-1', flags='-s')} &\nsleep 1; kill -9 $(cat {pid_file})",
     )
     yield Try(
-        f"Send it again: 409 in-flight for up to {LEASE:.0f} seconds, then 409 outcome-unknown.",
+        f"Send it again: 409 in-flight for {LEASE:.0f} seconds, then 409 outcome-unknown.",
         pay(tea, "tea-1"),
     )
-    yield Try("What waits for an operator, and all about one of them.", f"{tool} ls {operate}")
-    yield Try("", f"{tool} show tea-1 {operate}")
+    yield Try("What waits for an operator, and all about one of them.", f"{tool} ls \\\n     {operate}")
+    yield Try("", f"{tool} show tea-1 \\\n     {operate}")
     yield Try(
         "There is no tea in the ledger, so let it go: the next retry pays.",
         f"{tool} release tea-1 --reason 'not in the ledger' --yes \\\n     {operate}",
     )
-
-
-def command_line() -> str:
-    """The command line as it can be called from here: perhaps its environment is not active."""
-    script = Path(sys.executable).with_name("retrysafe")
-    if shutil.which("retrysafe") == str(script):
-        return "retrysafe"
-    if not script.exists():
-        return f"{shlex.quote(sys.executable)} -m retrysafe"
-    here = Path.cwd()
-    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
 
 
 def serve_until_stopped() -> int:

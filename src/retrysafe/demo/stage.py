@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from retrysafe.demo import crowd, report, story
-from retrysafe.demo.console import make_console, paragraph
+from retrysafe.demo.console import command_line, make_console, paragraph
 from retrysafe.demo.display import Display
 from retrysafe.demo.process import PROGRAM, ServerFailed
-from retrysafe.demo.serving import command_line
 
 _OPENING = (
     "{size} customers pay in a small shop. The network between them and its payments API loses requests and "
