@@ -19,6 +19,8 @@ class Shop(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Counter)
         self.arrived: list[tuple[str, str, bytes]] = []
+        self.cut: int | None = None
+        """After so many bytes the first answer breaks off."""
 
 
 class Counter(BaseHTTPRequestHandler):
@@ -28,9 +30,9 @@ class Counter(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         key = self.headers.get("Idempotency-Key", "")
         shop.arrived.append((self.headers["X-Request-Id"], key, body))
-        self.send_response(201)
-        self.end_headers()
-        self.wfile.write(b'{"receipt": "r-%d"}' % len(shop.arrived))
+        answer = b'{"receipt": "r-%d"}' % len(shop.arrived)
+        whole = b"HTTP/1.0 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(answer), answer)
+        self.wfile.write(whole[: shop.cut] if len(shop.arrived) == 1 else whole)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -60,6 +62,15 @@ def test_what_is_lost_is_sent_again(shop: Shop, fate: Fate, arrived: int, unansw
     assert len({(key, body) for _, key, body in shop.arrived}) == 1
     assert shop.arrived[0][1] == "the-key"
     assert len({request_id for request_id, _, _ in shop.arrived}) == arrived
+
+
+@pytest.mark.parametrize("cut", [0, 5, 20, 21, 22, 30, 37, 38, 39, 40, 43, 50])
+def test_half_an_answer_is_none(shop: Shop, cut: int) -> None:
+    """A server that dies over its answer has not answered, wherever it broke off."""
+    shop.cut = cut
+    with network(shop.server_port, lambda order, click, tries: "carried") as port:
+        told = Client(port, keys=True, stop=threading.Event()).pay(TEA)
+    assert (told.receipt, told.sent, told.unanswered) == ("r-2", 2, 1)
 
 
 def test_without_keys_none_is_sent(shop: Shop) -> None:
