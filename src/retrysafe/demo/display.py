@@ -28,7 +28,7 @@ class Display:
         self._console.print(f"  [bold]{self._acts}  {title}[/]")
         columns = (
             TextColumn("    "),
-            BarColumn(bar_width=40),
+            BarColumn(bar_width=40, complete_style="cyan", finished_style="cyan"),
             MofNCompleteColumn(),
             TextColumn("payments"),
             TimeElapsedColumn(),

@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
@@ -16,7 +15,7 @@ from retrysafe.demo.console import WIDTH
 from retrysafe.demo.stage import perform
 
 # A picture in a README must not fetch fonts from somebody's server: any monospaced font will do.
-_FONTS = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
+_FONTS = re.compile(r"@font-face *\{.*?\}\s*", re.DOTALL)
 
 
 def main(path: Path, seed: int) -> int:
@@ -27,13 +26,8 @@ def main(path: Path, seed: int) -> int:
     )
     # The bar moves and is gone in the end: in a picture it would stand in each of its positions.
     code = perform(seed, console=console, live=False)
-    drawing = console.export_svg(
-        title="retrysafe demo",
-        code_format=_FONTS.sub("", CONSOLE_SVG_FORMAT),
-        theme=MONOKAI,
-        unique_id="demo",
-    )
-    path.write_text(drawing, encoding="utf-8")
+    drawing = console.export_svg(title="retrysafe demo", theme=MONOKAI, unique_id="demo")
+    path.write_text(_FONTS.sub("", drawing), encoding="utf-8")
     return code
 
 
