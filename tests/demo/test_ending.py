@@ -23,6 +23,20 @@ def test_ctrl_c(start: Start, moment: str) -> None:
     demo.assert_nothing_left()
 
 
+def test_ctrl_c_again_and_again(start: Start) -> None:
+    """Who is impatient, and presses it several times, does not disturb the tidying up."""
+    demo = start(RUN)
+    demo.read_until(lambda text: "2  with keys" in text)
+    for _ in range(20):
+        interrupt(demo)
+        time.sleep(0.02)
+    # The last ones may meet it when all is tidied up and the interpreter itself ends.
+    assert demo.end() in (130, -signal.SIGINT), demo.text
+    assert "Nothing was left running" in demo.text
+    assert "Traceback" not in demo.text
+    demo.assert_nothing_left()
+
+
 def test_ctrl_c_while_customers_pay(start: Start) -> None:
     """In the middle of it, typed on a terminal, where it reaches the whole process group."""
     demo = start(RUN, columns=100)

@@ -44,9 +44,11 @@ def _every_end_is_an_interrupt() -> Generator[None]:
     """A closed terminal or a supervisor ends us as Ctrl-C does: with nothing left behind."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        for end in ends:
+            signal.signal(end, signal.SIG_IGN)  # once is enough: a second one would disturb the tidying up
         raise KeyboardInterrupt
 
-    ends = (signal.SIGTERM, signal.SIGHUP)
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {end: signal.signal(end, interrupt) for end in ends}
     try:
         yield

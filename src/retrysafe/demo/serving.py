@@ -65,7 +65,7 @@ def tries(server: Server) -> Iterator[Try]:
     yield Try("", f"{tool} show tea-1 \\\n     {operate}")
     yield Try(
         "There is no tea in the ledger, so let it go: the next retry pays.",
-        f"{tool} release tea-1 --reason 'not in the ledger' --yes \\\n     {operate}",
+        f"{tool} release tea-1 \\\n     --reason 'not in the ledger' --yes \\\n     {operate}",
     )
 
 
