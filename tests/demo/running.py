@@ -32,6 +32,8 @@ class Demo:
         self.began = time.monotonic()
         self.output = ""
         environment = {**os.environ, "TMPDIR": str(folder), "TERM": "xterm-256color", "COLUMNS": ""}
+        for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            environment.pop(name, None)  # what rich believes more than the terminal
         if columns is None:
             self._ours, theirs = os.pipe()
             stdin: int = subprocess.DEVNULL

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe import Guard, wsgi
+from retrysafe.demo.api import payments
 from retrysafe.demo.ledger import CardNetwork, Charge
-from retrysafe.demo.server import main, payments
+from retrysafe.demo.server import main
 
 
 def unguarded(cards: CardNetwork, guard: Guard) -> WSGIApplication:

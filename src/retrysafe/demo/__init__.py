@@ -3,7 +3,7 @@
 Everything is real: a payments API in a process of its own, sockets, SQLite on a disk, SIGKILL.  The files, in
 the order in which to read them:
 
-    server.py    the payments API and its guard
+    api.py       a payments API and its guard; server.py and process.py run it
     client.py    a client that retries as a good client does
     ledger.py    the card network's own records: the truth
     mishaps.py   the bad network, and crowd.py: the customers

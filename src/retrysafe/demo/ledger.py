@@ -39,7 +39,9 @@ class Ledger:
             os.close(file)
 
     def charges(self) -> list[Charge]:
-        return [Charge(**json.loads(line)) for line in self._path.read_text().splitlines()]
+        # A line that has no end yet is being written at this moment.
+        lines = self._path.read_text().splitlines(keepends=True)
+        return [Charge(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 class CardNetwork:

@@ -1,82 +1,34 @@
-"""A small payments API, guarded: a plain WSGI application in a process of its own.
+"""The payments API as a program: a server of the standard library that counts what arrives.
 
     python -m retrysafe.demo.server FOLDER [--port N] [--lease SECONDS] [--hold before:ORDER]…
 
-`build` is all that an application needs; the rest starts it, counts what arrives, and ends it.  In FOLDER are
-the keys (`keys.db`), the card network's books (`ledger.jsonl`) and a count of what happened (`journal`).
+In FOLDER are the keys (`keys.db`), the card network's books (`ledger.jsonl`) and a count of what happened
+(`journal`).  It ends when its standard input does.
 """
 
-import json
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from socketserver import ThreadingMixIn
-from urllib.parse import parse_qs
+from socketserver import TCPServer, ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from retrysafe import Guard, scopes, wsgi
-from retrysafe.demo.ledger import CardNetwork, Charge, Ledger
-
-Reply = tuple[str, object]
-"""A status line, and what goes into the body as JSON."""
-
-
-def build(cards: CardNetwork, guard: Guard) -> WSGIApplication:
-    """The API behind its guard: this line is the whole difference between the two columns of the demo."""
-    return wsgi.Middleware(payments(cards), guard, paths=["/payments"])
-
-
-def payments(cards: CardNetwork) -> WSGIApplication:
-    """The API itself, written as if every request came once."""
-
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        match environ["REQUEST_METHOD"], environ["PATH_INFO"]:
-            case "POST", "/payments":
-                status, document = pay(cards, environ)
-            case "GET", "/ledger":
-                status, document = "200 OK", [charge._asdict() for charge in cards.ledger.charges()]
-            case _:
-                status, document = "404 Not Found", {"error": "there are POST /payments and GET /ledger"}
-        body = as_json(document)
-        start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return [body]
-
-    return app
-
-
-def pay(cards: CardNetwork, environ: WSGIEnvironment) -> Reply:
-    """Charge a card.  The form says what for: `order=coffee&cents=320`."""
-    form = parse_qs(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)).decode())
-    order = form.get("order", [""])[0]
-    customer = environ.get("HTTP_X_CUSTOMER", "")
-    try:
-        cents, seconds = int(form.get("cents", [""])[0]), float(form.get("seconds", ["0"])[0])
-    except ValueError:
-        cents, seconds = 0, 0.0
-    if not (order and customer and cents > 0 and 0 <= seconds <= 60):
-        wanted = "expected the header X-Customer and a form such as order=coffee&cents=320 (&seconds=0 to 60)"
-        return "400 Bad Request", {"error": wanted}
-    return "201 Created", receipt(cards.charge(customer, order, cents, seconds))
-
-
-def receipt(charge: Charge) -> dict[str, object]:
-    """What the customer is told about a charge."""
-    return {"receipt": charge.receipt, "order": charge.order, "cents": charge.cents}
-
-
-def as_json(document: object) -> bytes:
-    return json.dumps(document).encode() + b"\n"
-
-
-# --- Starting, counting, ending --------------------------------------------------------------------------
+from retrysafe import Guard
+from retrysafe.demo import api
+from retrysafe.demo.ledger import CardNetwork, Ledger
 
 
 class Server(ThreadingMixIn, WSGIServer):
     daemon_threads = False  # what runs when the server is asked to end comes to its end
     request_queue_size = 128  # a crowd must not be turned away by the kernel
+
+    def server_bind(self) -> None:
+        """As it was, but without asking a name server who we are, which can take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+        self.setup_environ()
 
 
 class Quiet(WSGIRequestHandler):
@@ -102,24 +54,21 @@ class Journal:
         return counted
 
 
-def main(build: Callable[[CardNetwork, Guard], WSGIApplication] = build) -> None:
+def main(build: Callable[[CardNetwork, Guard], WSGIApplication] = api.build) -> None:
     options = _parse()
     folder: Path = options.folder
-    journal = Journal(folder / "journal")
     never = threading.Event()
 
     def meanwhile(order: str, moment: str) -> None:
         if f"{moment}:{order}" in options.hold:
             never.wait()
 
-    guard = Guard(
+    journal = Journal(folder / "journal")
+    guard = api.make_guard(
         f"sqlite:///{folder / 'keys.db'}",
-        # Whatever stands in front of a real API has authenticated the customer.
-        scope=scopes.header("X-Customer"),
         lease=options.lease,
         on_event=lambda event: journal.note(event.verdict),
     )
-    guard.check()  # a store that cannot be used is said to be so now, and not with the first payment
     app = build(CardNetwork(Ledger(folder / "ledger.jsonl"), meanwhile), guard)
     with Server(("127.0.0.1", options.port), Quiet) as server:
         server.set_app(journal.counting(app))

@@ -11,6 +11,7 @@ from retrysafe.demo import crowd, report, story
 from retrysafe.demo.console import command_line, make_console, paragraph
 from retrysafe.demo.display import Display
 from retrysafe.demo.process import PROGRAM, ServerFailed
+from retrysafe.errors import StoreError
 
 _OPENING = (
     "{size} customers pay in a small shop. The network between them and its payments API loses requests and "
@@ -30,9 +31,9 @@ def perform(
     console.print(paragraph(_OPENING.format(size=crowd.SIZE)) + "\n")
     try:
         with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
-            display = Display(console, live=live and console.is_terminal)
+            display = Display(console, live=live and console.is_interactive)
             acts = story.tell(customers, Path(folder), display, program)
-    except ServerFailed as failure:
+    except (ServerFailed, StoreError) as failure:
         console.print(Text(f"  {failure}", "bold red"))
         return 1
     console.print(report.table(acts))
