@@ -66,7 +66,7 @@ def test_there_is_nothing_else(server: Server) -> None:
 
 
 def test_the_ledger_survives_a_kill(server: Server) -> None:
-    """And so do the keys: after a restart the same request gets the same receipt, and nothing more is taken."""
+    """And so do the keys: after a restart the same request gets the same receipt, and no more is taken."""
     first = ask(
         server, "POST", "/payments", b"order=tea&cents=290", X_Customer="ada", Idempotency_Key="tea-1"
     )
