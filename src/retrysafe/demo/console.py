@@ -22,9 +22,10 @@ def make_console() -> Console:
     return Console(highlight=False)
 
 
-def paragraph(text: str) -> str:
+def print_paragraph(console: Console, text: str) -> None:
     """Sentences, wrapped and indented."""
-    return textwrap.fill(text, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
+    width = min(WIDTH, console.width) - 2
+    console.print(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  "))
 
 
 def euros(cents: int) -> str:

@@ -6,16 +6,16 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from retrysafe.demo.console import WIDTH, euros
+from retrysafe.demo.console import euros
 from retrysafe.demo.story import Act
 
 
 def table(acts: Sequence[Act]) -> Table:
     """The acts side by side."""
-    found = Table(box=box.SIMPLE_HEAD, width=WIDTH - 1, header_style="bold")
-    found.add_column("", no_wrap=True)
+    found = Table(box=box.SIMPLE_HEAD, expand=True, header_style="bold")
+    found.add_column("")
     for act in acts:
-        found.add_column(act.title.replace(", ", ",\n"), justify="right", vertical="bottom")
+        found.add_column(act.title.replace(", ", ",\n"), justify="right", vertical="bottom", no_wrap=True)
 
     def row(name: str, cell: Callable[[Act], str | Text], *, last: bool = False) -> None:
         found.add_row(name, *(cell(act) for act in acts), end_section=last)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from retrysafe.demo.console import command_line, make_console, paragraph
+from retrysafe.demo.console import command_line, make_console
 from retrysafe.demo.process import Server, ServerFailed
 
 LEASE = 10.0
@@ -97,7 +97,7 @@ def _explain(console: Console, server: Server) -> None:
         f"\n  [bold]A small payments API[/] on http://127.0.0.1:{server.port}, until you press Ctrl-C."
     )
     console.print(f"  [dim]Its keys, ledger and log are in {server.folder}[/]\n")
-    console.print(paragraph("Paste these into another terminal, one after the other."))
+    console.print("  Paste these into another terminal, one after the other.")
     number = 0
     for why, command in tries(server):
         if why:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from retrysafe.demo import crowd, report, story
-from retrysafe.demo.console import command_line, make_console, paragraph
+from retrysafe.demo.console import WIDTH, command_line, make_console, print_paragraph
 from retrysafe.demo.display import Display
 from retrysafe.demo.process import PROGRAM, ServerFailed
 from retrysafe.errors import StoreError
@@ -28,7 +28,8 @@ def perform(
     seed = secrets.randbelow(10_000) if seed is None else seed
     customers = crowd.gather(seed)
     console.print(f"\n  [bold]retrysafe demo[/] [dim]--seed {seed}[/]\n")
-    console.print(paragraph(_OPENING.format(size=crowd.SIZE)) + "\n")
+    print_paragraph(console, _OPENING.format(size=crowd.SIZE))
+    console.print()
     try:
         with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
             display = Display(console, live=live and console.is_interactive)
@@ -36,12 +37,12 @@ def perform(
     except (ServerFailed, StoreError) as failure:
         console.print(Text(f"  {failure}", "bold red"))
         return 1
-    console.print(report.table(acts))
+    console.print(report.table(acts), width=min(WIDTH - 1, console.width))
     troubles = report.troubles(acts)
     if troubles:
         _complain(console, troubles, seed)
         return 1
-    console.print(paragraph(report.conclusion(acts)))
+    print_paragraph(console, report.conclusion(acts))
     _point_on(console)
     return 0
 
