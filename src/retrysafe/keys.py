@@ -89,3 +89,12 @@ def digest(door: str, scope: Parts, key: str) -> bytes:
 def _owner(door: str, scope: Parts) -> bytes:
     # Whoever sends one request sends more.
     return framed(_IDENTITY, door, *(text for part in scope for text in part))
+
+
+def mask(key: str) -> str:
+    """A key as people may see it: `pay_••••`.
+
+    Whoever has a key can ask for its answer.  Four characters find it again in a list, and are shown only of
+    a key three times as long; the dots are always four, for its length narrows a guess.
+    """
+    return f"{key[:4] if len(key) >= 12 else ''}••••"

@@ -1,0 +1,66 @@
+"""All commands, gathered under one name.
+
+Importing this loads no store and nothing that draws: every command does so when it runs, because completion
+and help are asked for far more often.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from retrysafe.cli import audit, demo, doctor, ls, printing, purge, release, resolve, schema, show, stats
+
+_EPILOG = (
+    "Exit codes: 0 fine, 1 found a problem or not found, 2 wrong usage, 3 the store cannot be used, "
+    "130 interrupted."
+)
+
+
+def build() -> typer.Typer:
+    """The application, with help in boxes on a terminal and in plain text elsewhere."""
+    app = typer.Typer(
+        name="retrysafe",
+        help="Look after idempotency records: find them, explain them, settle what was left unknown.",
+        epilog=_EPILOG,
+        rich_markup_mode="rich" if printing.on_terminal(sys.stdout) else None,
+        # A traceback is a bug of ours, and a report of it should have it as it is, without locals: they hold
+        # keys.
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    app.callback(invoke_without_command=True)(_retrysafe)
+    for name, command in (
+        ("ls", ls.ls),
+        ("show", show.show),
+        ("stats", stats.stats),
+        ("release", release.release),
+        ("resolve", resolve.resolve),
+        ("audit", audit.audit),
+        ("purge", purge.purge),
+        ("doctor", doctor.doctor),
+        ("migrate", schema.migrate),
+        ("sql", schema.sql),
+        ("demo", demo.demo),
+    ):
+        app.command(name)(command)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata  # slow to load
+
+        printing.write(f"retrysafe {metadata.version('retrysafe')}\n")
+        raise typer.Exit
+
+
+def _retrysafe(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  (it acts as soon as it is read)
+        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        # On a terminal it has been drawn by then, and nothing is left to print.
+        printing.write(context.get_help().rstrip() + "\n")

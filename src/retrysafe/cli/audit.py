@@ -1,0 +1,54 @@
+"""`retrysafe audit`: who intervened, when and why."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from retrysafe.cli import printing
+from retrysafe.cli.describing import entry_document
+from retrysafe.cli.exits import Exit, Failure
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import JsonOption, ShowKeysOption, StoreOption
+from retrysafe.cli.text import plural
+
+_ID = re.compile(r"[0-9a-f]{6,64}")
+
+
+def audit(
+    store: StoreOption = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record", metavar="ID", help="Only about this record: the first 6 or more digits of its id."
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Show no more than so many.")
+    ] = 50,
+    show_keys: ShowKeysOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show what operators did, by whom and why, the latest first."""
+    if record is not None and not _ID.fullmatch(record.lower()):
+        raise Failure(
+            f"--record {record} is no id: it has 6 to 64 hexadecimal digits",
+            "ls and show print the ids of records.",
+            Exit.USAGE,
+        )
+    with admin_of(store) as admin:
+        found = admin.audit(limit + 1, record and record.lower())
+    entries, more = found[:limit], len(found) > limit
+    if json:
+        printing.dump(
+            {"entries": [entry_document(one, show_keys=show_keys) for one in entries], "more": more}
+        )
+        return
+    if not entries:
+        printing.say("Nobody has intervened." if record is None else "Nobody has intervened here.")
+        return
+    from retrysafe.cli.trail import trail
+
+    printing.draw(trail(entries, show_keys=show_keys))
+    if more:
+        printing.say(f"There are more than {plural(limit, 'entry', 'entries')}: --limit shows more of them.")

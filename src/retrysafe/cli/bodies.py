@@ -1,0 +1,78 @@
+"""A stored body as it may be shown: a preview that hides secrets, or all of it for those who ask."""
+
+import json
+from typing import Literal, NamedTuple
+
+from retrysafe.cli.redaction import redacted, redacted_text
+from retrysafe.cli.text import clean_lines
+
+Kind = Literal["json", "text", "binary", "empty"]
+
+_ROW = 16
+_HEX_ROWS = 8
+"""128 bytes are enough to recognise a format by."""
+
+_MOSTLY = 0.9
+"""A share of printable characters above which text with some control characters in it is still text."""
+
+
+class Preview(NamedTuple):
+    """Lines that are fit for a terminal."""
+
+    kind: Kind
+    lines: tuple[str, ...]
+    cut: bool
+    """There is more than is shown."""
+
+
+def preview(body: bytes, limit: int) -> Preview:
+    """The beginning of a body, secrets hidden: at most about `limit` characters."""
+    kind, value = recognise(body)
+    if kind == "empty":
+        return Preview(kind, (), False)
+    if kind == "binary":
+        shown = body[: _ROW * _HEX_ROWS]
+        return Preview(kind, tuple(hex_rows(shown)), len(shown) < len(body))
+    if kind == "json":
+        text = json.dumps(redacted(value), indent=2, ensure_ascii=False)
+    else:
+        # Before it is cut: half a secret is one still, and no longer looks like it.
+        text = redacted_text(body.decode())
+    lines = clean_lines(text[:limit])
+    return Preview(kind, tuple(lines), len(text) > limit)
+
+
+def whole(body: bytes) -> list[str]:
+    """Everything, nothing hidden, in lines that a terminal may be given."""
+    kind, _ = recognise(body)
+    return hex_rows(body) if kind == "binary" else clean_lines(body.decode())
+
+
+def recognise(body: bytes) -> tuple[Kind, object]:
+    """What the bytes are, whatever their label says; and the value, if they are JSON."""
+    if not body:
+        return "empty", None
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return "binary", None
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        if isinstance(value, dict | list):
+            return "json", value
+    printable = sum(char.isprintable() or char in "\t\r\n" for char in text)
+    return ("text" if printable >= _MOSTLY * len(text) else "binary"), None
+
+
+def hex_rows(data: bytes) -> list[str]:
+    """Offset, bytes and characters, as `hexdump -C` has them."""
+    rows: list[str] = []
+    for start in range(0, len(data), _ROW):
+        row = data[start : start + _ROW]
+        digits = " ".join(f"{byte:02x}" for byte in row)
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        rows.append(f"{start:06x}  {digits:<{_ROW * 3 - 1}}  {shown}")
+    return rows

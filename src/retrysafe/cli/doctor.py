@@ -1,0 +1,71 @@
+"""`retrysafe doctor`: is this store fit to be relied upon?"""
+
+import typer
+
+from retrysafe.cli import printing
+from retrysafe.cli.exits import Exit
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import JsonOption, StoreOption
+from retrysafe.cli.text import clean, plural
+from retrysafe.errors import StoreError
+from retrysafe.stores.administration import Finding
+
+
+def doctor(store: StoreOption = None, json: JsonOption = False) -> None:
+    """Look for everything that could be wrong with the store, and say what to do about it."""
+    try:
+        with admin_of(store) as admin:
+            findings = list(admin.diagnose())
+    except StoreError as error:
+        findings = [
+            Finding(
+                "store", "problem", str(error), "Check the address, and that it can be reached from here."
+            )
+        ]
+    problems = sum(finding.level == "problem" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in findings)
+    if json:
+        printing.dump(
+            {
+                "ok": not problems,
+                "problems": problems,
+                "warnings": warnings,
+                "findings": [finding._asdict() for finding in findings],
+            }
+        )
+    else:
+        _draw(findings, problems, warnings)
+    if problems:
+        raise typer.Exit(Exit.FOUND)
+
+
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "bold yellow"), "problem": ("✗", "bold red")}
+
+
+def _draw(findings: list[Finding], problems: int, warnings: int) -> None:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in findings:
+        mark, style = _MARKS[finding.level]
+        found = Text(clean(finding.found))
+        told = Group(found, Text(clean(finding.advice), "dim")) if finding.advice else found
+        grid.add_row(Text(mark, style), Text(clean(finding.check), "bold"), told)
+    together = Text(
+        _together(problems, warnings), "bold red" if problems else "yellow" if warnings else "green"
+    )
+    printing.draw(grid, "", together)
+
+
+def _together(problems: int, warnings: int) -> str:
+    if not problems and not warnings:
+        return "All is well."
+    counted = [
+        plural(number, noun) for number, noun in ((problems, "problem"), (warnings, "warning")) if number
+    ]
+    return " and ".join(counted) + "."

@@ -1,0 +1,103 @@
+"""Statistics, drawn."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from retrysafe.cli.describing import STANDINGS, STYLES, spoken_route, spoken_scope, spoken_standing
+from retrysafe.cli.stats import duplicate_rate, duplicates
+from retrysafe.cli.tables import Column, table
+from retrysafe.cli.text import clean, sized
+from retrysafe.cli.times import relative, stamp
+from retrysafe.stores.administration import Share, Standing, Statistics
+
+_SHARE_COLUMNS = (
+    Column("RECORDS", right=True),
+    Column("ABANDONED", right=True),
+    Column("IN PROGRESS", right=True, rank=2),
+    Column("COMPLETED", right=True, rank=3),
+    Column("FAILED", right=True),
+    Column("BODIES", right=True, rank=1),
+)
+
+
+def figures(found: Statistics) -> list[RenderableType]:
+    parts: list[RenderableType] = [Text("Records", "bold"), _inset(_records(found))]
+    parts += ["", Text("Requests", "bold"), _inset(_requests(found))]
+    if found.by_route:
+        routes = [(spoken_route(*route), share) for route, share in found.by_route.items()]
+        parts += ["", _shares("BY ROUTE", routes)]
+    if found.by_scope:
+        scopes = [(spoken_scope(scope), share) for scope, share in found.by_scope.items()]
+        parts += ["", _shares("BY SCOPE", scopes)]
+    return parts
+
+
+def _records(found: Statistics) -> Table:
+    grid = _numbers()
+    oldest: Mapping[Standing, float | None] = {
+        "abandoned": found.oldest_abandoned,
+        "in_progress": found.oldest_running,
+    }
+    for standing in STANDINGS:
+        number = found.total.records.get(standing, 0)
+        since = oldest.get(standing)
+        remark = f"the oldest {relative(since, found.now)}, {stamp(since)}" if since is not None else ""
+        grid.add_row(
+            Text(spoken_standing(standing), STYLES[standing] if number else "dim"),
+            f"{number:,}",
+            Text(remark, "dim"),
+        )
+    grid.add_row(
+        "together",
+        f"{sum(found.total.records.values()):,}",
+        Text(f"{sized(found.total.size)} of bodies", "dim"),
+    )
+    backlog = "retrysafe purge removes them" if found.expired else ""
+    grid.add_row(Text("expired", "" if found.expired else "dim"), f"{found.expired:,}", Text(backlog, "dim"))
+    return grid
+
+
+def _requests(found: Statistics) -> RenderableType:
+    counted = sum(found.verdicts.values())
+    if not counted:
+        return Text("None were counted yet: services write their counts every few seconds.", "dim")
+    grid = _numbers()
+    for verdict, number in sorted(found.verdicts.items(), key=lambda pair: -pair[1]):
+        grid.add_row(clean(verdict), f"{number:,}", Text(f"{number / counted:.1%}", "dim"))
+    since = f", since {stamp(found.counted_since)}" if found.counted_since is not None else ""
+    grid.add_row(Text("together", "bold"), f"{counted:,}", Text(f"as services counted them{since}", "dim"))
+    rate = duplicate_rate(found.verdicts) or 0.0
+    grid.add_row(
+        Text("duplicates", "bold"), f"{duplicates(found.verdicts):,}", Text(f"{rate:.1%} of all", "bold")
+    )
+    return grid
+
+
+def _shares(title: str, shares: Sequence[tuple[str, Share]]) -> Table:
+    rows = [[Text(name), *_share_cells(share)] for name, share in shares]
+    return table((Column(title, narrowest=20), *_SHARE_COLUMNS), rows)
+
+
+def _share_cells(share: Share) -> list[Text]:
+    counts = [
+        Text(f"{number:,}", STYLES[standing] if number else "dim")
+        for standing in STANDINGS
+        for number in [share.records.get(standing, 0)]
+    ]
+    return [Text(f"{sum(share.records.values()):,}"), *counts, Text(sized(share.size))]
+
+
+def _numbers() -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def _inset(inside: RenderableType) -> Padding:
+    return Padding(inside, (0, 0, 0, 2))

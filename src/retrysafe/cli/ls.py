@@ -1,0 +1,103 @@
+"""`retrysafe ls`: which records there are, those that wait for a person first."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from retrysafe.cli import printing
+from retrysafe.cli.describing import document
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import (
+    DoorOption,
+    JsonOption,
+    ScopeOption,
+    ShowKeysOption,
+    State,
+    StoreOption,
+    door_name,
+    scope_parts,
+)
+from retrysafe.cli.text import plural
+from retrysafe.cli.times import duration, iso
+from retrysafe.stores.administration import Query, Sighting
+
+
+def ls(
+    store: StoreOption = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only these: abandoned, in-progress, completed or failed. Repeatable.",
+        ),
+    ] = None,
+    door: DoorOption = None,
+    scope: ScopeOption = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            "--path", metavar="PATH", help="Only this path or target; a * at its end stands for anything."
+        ),
+    ] = None,
+    older: Annotated[
+        float | None,
+        typer.Option(
+            "--older",
+            parser=duration,
+            metavar="DURATION",
+            help="Created at least so long ago: 90s, 10m, 1h, 2d.",
+        ),
+    ] = None,
+    younger: Annotated[
+        float | None,
+        typer.Option("--younger", parser=duration, metavar="DURATION", help="Created at most so long ago."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Show no more than so many.")
+    ] = 50,
+    show_keys: ShowKeysOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List records: abandoned ones first, the oldest of them on top, then the youngest."""
+    query = Query(
+        standings=frozenset(one.standing for one in state or ()),
+        door=door_name(door),
+        scope=scope_parts(scope),
+        target=path,
+        older=older,
+        younger=younger,
+    )
+    with admin_of(store) as admin:
+        found = admin.list(query, limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if json:
+        printing.dump(
+            {
+                "records": [document(one, show_keys=show_keys) for one in shown],
+                "more": more,
+                "now": iso(shown[0].now) if shown else None,
+            }
+        )
+        return
+    if not shown:
+        printing.say(_nothing(query))
+        return
+    _draw(shown, show_keys=show_keys)
+    if more:
+        printing.say(
+            f"There are more than {plural(limit, 'record')}: --limit shows more of them, filters fewer."
+        )
+
+
+def _draw(shown: Sequence[Sighting], *, show_keys: bool) -> None:
+    from retrysafe.cli.listing import listing
+
+    printing.draw(listing(shown, show_keys=show_keys))
+
+
+def _nothing(query: Query) -> str:
+    if query == Query():
+        return "There are no records: no request with a key has come, or all have expired."
+    return "No record is like this. Without filters, ls lists all that have not expired."

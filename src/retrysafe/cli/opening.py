@@ -1,0 +1,48 @@
+"""Opens the store that a command was pointed at, as its operator."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from retrysafe import stores
+from retrysafe.cli.exits import Exit, Failure
+from retrysafe.cli.options import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from retrysafe.stores.administration import Admin
+
+_PATIENCE = 5.0
+"""Seconds.  A person waits longer than a client, and a busy store deserves its chance."""
+
+
+@contextmanager
+def admin_of(url: str | None) -> "Iterator[Admin]":
+    """The operator's end of the store, for as long as the command needs it."""
+    # What a service would log, a command says itself; without a handler, Python prints warnings to stderr.
+    logging.getLogger("retrysafe").addHandler(logging.NullHandler())
+    store = stores.open(_checked(url), deadline=_PATIENCE)
+    try:
+        admin = store.open_admin()
+        try:
+            yield admin
+        finally:
+            admin.close()
+    finally:
+        store.close()
+
+
+def _checked(url: str | None) -> str:
+    if not url:
+        raise Failure(
+            "no store is named",
+            f"Give --store sqlite:///keys.db, or set {ENVIRONMENT}=sqlite:///keys.db.",
+            Exit.USAGE,
+        )
+    if url.startswith("memory:"):
+        raise Failure(
+            "memory: is inside of the process that uses it, and cannot be looked at from here",
+            "A store that several processes share has a file, such as sqlite:///keys.db.",
+            Exit.USAGE,
+        )
+    return url

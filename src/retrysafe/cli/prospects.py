@@ -1,0 +1,82 @@
+"""What the next request with a key would get, and what an operator can do about it.
+
+Asked of `protocol.judge`, which decides it for real requests as well.  Its policy belongs to the service and
+is not in the store, so where the answer depends on it, each choice is told.
+"""
+
+from typing import NamedTuple, assert_never
+
+from retrysafe.cli.times import spoken
+from retrysafe.model import Claim, Found, Record
+from retrysafe.policy import Abandoned, Failed, Policy
+from retrysafe.problems import CATALOGUE, Problem
+from retrysafe.protocol import judge
+from retrysafe.stores.administration import Sighting
+from retrysafe.verdicts import Busy, Judgement, Ours, Overtake, Replay
+
+_ANOTHER = b"\0" * 16
+"""The token of a bid that is nobody's."""
+
+
+class Prospect(NamedTuple):
+    when: str
+    """The service's choice under which it is so; empty: always."""
+    answer: str
+
+
+def prospects(sighting: Sighting) -> list[Prospect]:
+    """What a retry would get, by each policy that makes a difference."""
+    record = sighting.record
+    if record.state == "failed":
+        return [_prospect(sighting, Policy(failed=choice), f'failed="{choice}"') for choice in _FAILED]
+    if sighting.standing != "abandoned" or record.mode == "tx" or record.checkpointed:
+        return [_prospect(sighting, Policy(), "")]
+    # What the service chose when it claimed the key comes first: it left its mark on the record.
+    choices = _ABANDONED if record.held_until > record.updated_at else _ABANDONED[::-1]
+    return [_prospect(sighting, Policy(abandoned=choice), f'abandoned="{choice}"') for choice in choices]
+
+
+_FAILED: tuple[Failed, ...] = ("replay", "retry", "conflict")
+_ABANDONED: tuple[Abandoned, ...] = ("hold", "retry")
+
+
+def _prospect(sighting: Sighting, policy: Policy, when: str) -> Prospect:
+    record = sighting.record
+    judgement = judge(Found(record, sighting.now), _retry(record), policy)
+    return Prospect(when, _spoken(judgement, record))
+
+
+def _retry(record: Record) -> Claim:
+    """The same request once more."""
+    return Claim(
+        id=record.id,
+        token=_ANOTHER,
+        fingerprint=record.fingerprint,
+        lease=0.0,
+        retention=0.0,
+        hold=0.0,
+        door=record.door,
+        scope=record.scope,
+        key=record.key,
+        action=record.action,
+        target=record.target,
+        request_id="",
+    )
+
+
+def _spoken(judgement: Judgement, record: Record) -> str:
+    match judgement:
+        case Replay():
+            status = record.response.status if record.response else None
+            body = "with an empty body, marked as omitted" if record.omitted else "from the record"
+            return f"is answered {status} {body}; the handler does not run"
+        case Overtake():
+            return f"runs the handler again, as attempt {record.attempt + 1}"
+        case Busy(retry_after):
+            return f"409 in-flight: try again in {spoken(retry_after)}"
+        case Problem(code):
+            return f"{CATALOGUE[code].status} {code}; the handler does not run"
+        case Ours():
+            raise AssertionError("a token of zeros is nobody's")
+        case unreachable:
+            assert_never(unreachable)

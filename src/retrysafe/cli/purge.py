@@ -1,0 +1,155 @@
+"""`retrysafe purge`: remove what has expired, in batches that leave requests their turn."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from retrysafe.cli import asking, printing
+from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
+from retrysafe.cli.exits import Exit
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import AUDITED, ByOption, JsonOption, ShowKeysOption, StoreOption
+from retrysafe.cli.text import clean, plural
+from retrysafe.model import Record
+from retrysafe.stores.administration import Note
+
+if TYPE_CHECKING:
+    from retrysafe.stores.administration import Admin
+
+Advance = Callable[[int], None]
+
+
+def purge(
+    store: StoreOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", min=1, metavar="N", help="How many at a time; Ctrl-C ends it after the batch."
+        ),
+    ] = 5000,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Remove no more than so many.")
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason",
+            metavar="TEXT",
+            rich_help_panel=AUDITED,
+            help="Why. Leaves an entry in the audit trail.",
+        ),
+    ] = None,
+    by: ByOption = None,
+    show_keys: ShowKeysOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove expired records. Requests never wait for this; it keeps the store small."""
+    note = _note(by, reason)
+    with admin_of(store) as admin:
+        backlog = admin.expired()
+        wanted = backlog if limit is None else min(backlog, limit)
+        if dry_run:
+            _tell_backlog(backlog, wanted, json=json)
+            return
+        with _stopping() as stopped, _progress(wanted) as advance:
+            removed, unresolved = _remove(admin, batch, limit, note, stopped, advance)
+        left = admin.expired()
+    if json:
+        gone = [removed_document(record, show_keys=show_keys) for record in unresolved]
+        printing.dump(
+            {"dry_run": False, "removed": removed, "left": left, "stopped": stopped(), "unresolved": gone}
+        )
+    else:
+        printing.write(f"Removed {plural(removed, 'expired record')}; {left:,} left.\n")
+    if unresolved:
+        _name(unresolved)
+    if stopped():
+        printing.say("Interrupted after a batch; what was removed stays removed.")
+        raise typer.Exit(Exit.INTERRUPTED)
+
+
+def _note(by: str | None, reason: str | None) -> Note | None:
+    if by is None and reason is None:
+        return None
+    return asking.checked_note(by, reason or "purge of expired records")
+
+
+def _tell_backlog(backlog: int, wanted: int, *, json: bool) -> None:
+    if json:
+        printing.dump({"dry_run": True, "expired": backlog, "would_remove": wanted})
+    else:
+        printing.write(f"{plural(backlog, 'expired record')}; {wanted:,} would be removed.\n")
+
+
+def _remove(
+    admin: "Admin",
+    batch: int,
+    limit: int | None,
+    note: Note | None,
+    stopped: Callable[[], bool],
+    advance: Advance,
+) -> tuple[int, list[Record]]:
+    removed, unresolved = 0, list[Record]()
+    while not stopped() and (limit is None or removed < limit):
+        wanted = batch if limit is None else min(batch, limit - removed)
+        purged = admin.purge(wanted, note)
+        removed += purged.records
+        unresolved += purged.unresolved
+        advance(purged.records)
+        if purged.records < wanted:
+            break
+    return removed, unresolved
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """Lets an interrupt end it between two batches; a second one ends it at once."""
+    asked = False
+
+    def ask(_signal: int, _frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Advance]:
+    """A bar on stderr, where somebody can see it."""
+    if not printing.on_terminal(sys.stderr):
+        yield lambda _number: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("purging"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=printing.console(sys.stderr),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=total)
+        yield lambda number: bar.advance(task, number)
+
+
+def _name(unresolved: list[Record]) -> None:
+    """Nobody may find out by accident that an unknown outcome was dropped."""
+    printing.say(
+        f"{plural(len(unresolved), 'abandoned record')} expired unsettled; how it ended was never found out:"
+    )
+    for record in unresolved:
+        route, scope = spoken_route(record.action, record.target), spoken_scope(record.scope)
+        printing.say(f"  {short_id(record.id)}  {route}  {scope}  request {clean(record.request_id)}")

@@ -1,0 +1,109 @@
+"""Hides what looks like a secret before a stored answer is shown.
+
+By name first: whatever is called a password, a token or a card is hidden, however deep it sits.  Then by
+shape: card numbers, JSON web tokens and bearer credentials, whatever they are called.  It errs on the side of
+hiding; `--body` shows everything to whoever asks for it.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping
+
+HIDDEN = "<redacted>"
+
+# Parts of a name, in lower case and in the singular: `cardNumber` and `X-Api-Key` are ("card", "number") and
+# ("x", "api", "key").
+_SECRET_WORDS = frozenset(
+    "password passwd passwort passphrase passcode pwd secret token authorization authentication auth bearer "
+    "cookie session credential jwt apikey card pan cvc cvv cvn csc pin otp iban ssn signature".split()
+)
+_SECRET_PAIRS = frozenset(
+    {
+        (kind, "key")
+        for kind in "api private access secret encryption signing shared service client idempotency".split()
+    }
+    | {("account", "number"), ("routing", "number"), ("security", "code"), ("sort", "code")}
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+_CARD = re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")
+_JWT = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+# `name=value`, `name: value`, `"name": "value"` and `<name>value</name>` in text that is no JSON.
+_ASSIGNED = re.compile(
+    r"""(?P<name>[\w.-]{2,64})(?P<is>["']?\s*[=:]\s*)(?P<value>"[^"\n]*"?|'[^'\n]*'?|[^\s,;&<>"']+)"""
+)
+_TAGGED = re.compile(r"<(?P<name>[\w.:-]{2,64})(?P<more>[^<>]*)>(?P<value>[^<>]+)<")
+
+
+def is_secret(name: str) -> bool:
+    """Whether something of this name is not for everybody's eyes."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word[:-1] if word.endswith("s") and not word.endswith("ss") else word for word in words]
+    if any(word in _SECRET_WORDS for word in words):
+        return True
+    if any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words)):
+        return True
+    # Run together, as in `accesstoken`: only the words that are part of no harmless one.
+    joined = "".join(words)
+    if joined.endswith("token"):
+        return True
+    return any(
+        word in joined for word in ("password", "passwd", "secret", "apikey", "cardnumber")
+    )
+
+
+def redacted(value: object) -> object:
+    """A JSON value with its secrets hidden, names kept."""
+    if isinstance(value, dict):
+        return {
+            name: HIDDEN if is_secret(str(name)) and inner else redacted(inner)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [redacted(inner) for inner in value]
+    if isinstance(value, str):
+        return _by_shape(value)
+    if isinstance(value, int) and _CARD.fullmatch(str(value)) and _is_card(str(value)):
+        return HIDDEN
+    return value
+
+
+def redacted_text(text: str) -> str:
+    """Text that is no JSON, with the secrets hidden that can be told from the rest."""
+    text = _ASSIGNED.sub(_hide_assigned, text)
+    text = _TAGGED.sub(_hide_tagged, text)
+    return _by_shape(text)
+
+
+def redacted_header(name: str, value: str) -> str:
+    return HIDDEN if is_secret(name) else redacted_text(value)
+
+
+def redacted_scope(parts: Mapping[str, str]) -> dict[str, str]:
+    """Scope parts: somebody may have made a header with credentials one."""
+    # A digest of credentials (`scopes.credentials`) is none: it is what tells two callers apart.
+    return {
+        name: HIDDEN if is_secret(name) and name != "credentials" else value for name, value in parts.items()
+    }
+
+
+def _by_shape(text: str) -> str:
+    text = _BEARER.sub(lambda found: f"{found[1]} {HIDDEN}", text)
+    text = _JWT.sub(HIDDEN, text)
+    return _CARD.sub(lambda found: HIDDEN if _is_card(found[0]) else found[0], text)
+
+
+def _hide_assigned(found: re.Match[str]) -> str:
+    return f"{found['name']}{found['is']}{HIDDEN}" if is_secret(found["name"]) else found[0]
+
+
+def _hide_tagged(found: re.Match[str]) -> str:
+    return f"<{found['name']}{found['more']}>{HIDDEN}<" if is_secret(found["name"]) else found[0]
+
+
+def _is_card(text: str) -> bool:
+    """Luhn's check, which one in ten random numbers passes and every card number."""
+    digits = [int(char) for char in text if char.isdigit()]
+    doubled = [digit * 2 - 9 if digit > 4 else digit * 2 for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

@@ -1,0 +1,43 @@
+"""`retrysafe release KEY`: it is known that nothing happened, so let the next retry run."""
+
+from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
+from retrysafe.cli.options import (
+    ByOption,
+    DoorOption,
+    JsonOption,
+    KeyArgument,
+    ReasonOption,
+    ScopeOption,
+    ShowKeysOption,
+    StoreOption,
+    YesOption,
+    door_name,
+    scope_parts,
+)
+from retrysafe.model import Record
+
+
+def release(
+    key: KeyArgument,
+    store: StoreOption = None,
+    door: DoorOption = None,
+    scope: ScopeOption = None,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    yes: YesOption = False,
+    show_keys: ShowKeysOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Forget an abandoned record: the next retry RUNS. For when it is known that nothing was done."""
+    which = Which(key, door_name(door), scope_parts(scope), store)
+    intervene(which, Manner(by, reason, yes, show_keys, json), _decide)
+
+
+def _decide(_seen: Record) -> Intervention:
+    return Intervention(
+        consequence="The record will be forgotten, and the next retry with this key will RUN the handler "
+        "again. If the first attempt did anything, it will then have been done twice.",
+        question="Release it?",
+        act=lambda admin, seen, note: admin.release(seen, note),
+        done="released; the next retry runs",
+    )

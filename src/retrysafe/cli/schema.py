@@ -1,0 +1,45 @@
+"""`retrysafe migrate` and `retrysafe sql`: the tables, made or printed."""
+
+from typing import Annotated
+
+import typer
+
+from retrysafe import stores
+from retrysafe.cli import printing
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import Dialect, JsonOption, StoreOption
+
+_ADDRESSES = {Dialect.SQLITE: "sqlite:///schema.db"}
+
+
+def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
+    """Bring the store's tables to this release's version. Doing it again does nothing."""
+    with admin_of(store) as admin:
+        done = admin.migrate()
+    if json:
+        printing.dump({"done": done})
+    else:
+        printing.write(f"{done[:1].upper()}{done[1:]}.\n")
+
+
+def sql(
+    dialect: Annotated[Dialect, typer.Option("--dialect", help="For which database.")] = Dialect.SQLITE,
+    json: JsonOption = False,
+) -> None:
+    """Print the SQL that migrate would run on an empty database, for those who apply it themselves."""
+    text = _schema(dialect)
+    if json:
+        printing.dump({"dialect": dialect.value, "sql": text})
+    else:
+        printing.write(text.rstrip("\n") + "\n")
+
+
+def _schema(dialect: Dialect) -> str:
+    # Opening touches no disk, and neither does asking for the schema.
+    store = stores.open(_ADDRESSES[dialect])
+    admin = store.open_admin()
+    try:
+        return admin.schema()
+    finally:
+        admin.close()
+        store.close()

@@ -1,0 +1,125 @@
+"""`retrysafe show KEY`: one record, what became of it, and what can be done."""
+
+import base64
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from retrysafe.cli import bodies, printing
+from retrysafe.cli.commands import possible_commands
+from retrysafe.cli.describing import document, entry_document
+from retrysafe.cli.exits import Failure
+from retrysafe.cli.finding import Ambiguous, the_one
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import (
+    DoorOption,
+    JsonOption,
+    KeyArgument,
+    ScopeOption,
+    ShowKeysOption,
+    StoreOption,
+    door_name,
+    scope_parts,
+)
+from retrysafe.cli.prospects import prospects
+from retrysafe.cli.redaction import redacted_header
+from retrysafe.cli.timeline import timeline
+from retrysafe.cli.times import iso
+from retrysafe.model import Door, Parts
+from retrysafe.stores.administration import Entry, Sighting
+
+if TYPE_CHECKING:
+    from retrysafe.stores.administration import Admin
+
+_ENTRIES = 20
+
+
+def show(
+    key: KeyArgument,
+    store: StoreOption = None,
+    door: DoorOption = None,
+    scope: ScopeOption = None,
+    preview: Annotated[
+        int,
+        typer.Option("--preview", min=0, metavar="N", help="How much of the body to show, secrets hidden."),
+    ] = 2000,
+    body: Annotated[
+        bool,
+        typer.Option(
+            "--body", help="Print the whole body as it is kept, secrets included, and nothing else."
+        ),
+    ] = False,
+    show_keys: ShowKeysOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show one record: its times, its answer with secrets hidden, what a retry gets, what you can do."""
+    with admin_of(store) as admin:
+        sighting = one_or_listing(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
+        entries = admin.audit(_ENTRIES, sighting.record.id.hex())
+    if json:
+        printing.dump(_document(sighting, entries, store, preview=preview, body=body, show_keys=show_keys))
+    elif body:
+        _print_body(sighting)
+    else:
+        from retrysafe.cli.portrait import portrait
+
+        printing.draw(portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
+
+
+def one_or_listing(admin: "Admin", key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
+    """The record that is meant; where there are several, they are listed before it fails."""
+    try:
+        return the_one(admin, key, door, scope)
+    except Ambiguous as several:
+        from retrysafe.cli.listing import listing
+
+        printing.tell(listing(several.found, show_keys=show_keys, stream=sys.stderr))
+        raise
+
+
+def _print_body(sighting: Sighting) -> None:
+    response = sighting.record.response
+    if response is None or sighting.record.omitted:
+        why = "it was not kept" if response else "there is no answer yet"
+        raise Failure(f"this record has no body: {why}")
+    if printing.on_terminal(sys.stdout):
+        # A terminal acts upon some of the bytes that a body may hold; a file gets them all.
+        printing.write("".join(f"{line}\n" for line in bodies.whole(response.body)))
+    else:
+        printing.write_bytes(response.body)
+
+
+def _document(
+    sighting: Sighting,
+    entries: Sequence[Entry],
+    store: str | None,
+    *,
+    preview: int,
+    body: bool,
+    show_keys: bool,
+) -> dict[str, object]:
+    record = sighting.record
+    headers = record.response.headers if record.response else ()
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    return {
+        **document(sighting, show_keys=show_keys),
+        "headers": [[name, redacted_header(name, value)] for name, value in pairs],
+        "body": _body_document(sighting, preview, whole=body),
+        "timeline": [{"event": event.name, "at": iso(event.at)} for event in timeline(sighting)],
+        "next": [{"when": one.when, "answer": one.answer} for one in prospects(sighting)],
+        "audit": [entry_document(entry, show_keys=show_keys) for entry in entries],
+        "commands": possible_commands(sighting, store),
+    }
+
+
+def _body_document(sighting: Sighting, limit: int, *, whole: bool) -> dict[str, object] | None:
+    response = sighting.record.response
+    if response is None or sighting.record.omitted:
+        return None
+    seen = bodies.preview(response.body, limit)
+    shown: dict[str, object] = {"kind": seen.kind, "preview": "\n".join(seen.lines), "cut": seen.cut}
+    if whole:
+        shown["base64"] = base64.b64encode(response.body).decode("ascii")
+    return shown

@@ -1,0 +1,73 @@
+"""`retrysafe stats`: how much there is, how requests ended, how many were duplicates."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from retrysafe.cli import printing
+from retrysafe.cli.describing import share_document
+from retrysafe.cli.opening import admin_of
+from retrysafe.cli.options import JsonOption, StoreOption
+from retrysafe.cli.redaction import redacted_scope
+from retrysafe.cli.times import iso
+from retrysafe.stores.administration import Statistics
+
+DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
+"""Verdicts that say that the key had been seen before."""
+
+
+def stats(
+    store: StoreOption = None,
+    groups: Annotated[
+        int, typer.Option("--groups", min=0, metavar="N", help="How many routes and scopes to list.")
+    ] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Count outcomes, duplicates, what is in flight, unsettled or expired, by route and by scope."""
+    with admin_of(store) as admin:
+        found = admin.statistics(groups)
+    if json:
+        printing.dump(_document(found))
+        return
+    from retrysafe.cli.figures import figures
+
+    printing.draw(*figures(found))
+
+
+def duplicates(verdicts: Mapping[str, int]) -> int:
+    return sum(number for verdict, number in verdicts.items() if verdict in DUPLICATES)
+
+
+def duplicate_rate(verdicts: Mapping[str, int]) -> float | None:
+    """Which share of requests came before; `None` where none were counted."""
+    counted = sum(verdicts.values())
+    return duplicates(verdicts) / counted if counted else None
+
+
+def _document(found: Statistics) -> dict[str, object]:
+    rate = duplicate_rate(found.verdicts)
+    return {
+        "now": iso(found.now),
+        **share_document(found.total),
+        "expired": found.expired,
+        "oldest_in_progress": _since(found.oldest_running, found.now),
+        "oldest_abandoned": _since(found.oldest_abandoned, found.now),
+        "verdicts": dict(found.verdicts),
+        "counted": sum(found.verdicts.values()),
+        "counted_since": iso(found.counted_since),
+        "duplicates": duplicates(found.verdicts),
+        "duplicate_rate": None if rate is None else round(rate, 6),
+        "by_route": [
+            {"action": action, "target": target, **share_document(share)}
+            for (action, target), share in found.by_route.items()
+        ],
+        "by_scope": [
+            {"scope": redacted_scope(dict(parts)), **share_document(share)}
+            for parts, share in found.by_scope.items()
+        ],
+    }
+
+
+def _since(at: float | None, now: float) -> dict[str, object] | None:
+    return None if at is None else {"created_at": iso(at), "age": round(now - at, 3)}

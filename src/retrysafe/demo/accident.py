@@ -1,0 +1,122 @@
+"""The accident: the server is killed in the middle of payments, and an operator settles what is in doubt.
+
+No layer can know whether a payment was made whose server died over it.  So it says so: once the dead server's
+lease is over, retries get 409 `outcome-unknown`, and nothing is executed.  An operator looks at the card
+network's records and says what happened; here the operator is this file.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retrysafe import stores
+from retrysafe.demo.api import as_json, receipt
+from retrysafe.demo.client import Payment
+from retrysafe.demo.crowd import Crowd
+from retrysafe.demo.ledger import Charge
+from retrysafe.demo.process import Server
+from retrysafe.model import Final, Record, Response
+from retrysafe.stores.administration import Admin, Note, Query
+
+OPERATOR = "demo operator"
+
+ENOUGH_COMPLAINTS = 2
+"""So often customers are told that the outcome is unknown before the operator acts: that is shown, too."""
+
+
+class Settled(NamedTuple):
+    """A payment whose outcome was unknown, and the charge that the operator found, if there was one."""
+
+    payment: Payment
+    charge: Charge | None
+
+
+class Accident:
+    """Called again and again while customers pay; kills the server when the moment has come."""
+
+    def __init__(self, server: Server, crowd: Crowd, say: Callable[[str], None]) -> None:
+        self._server = server
+        self._crowd = crowd
+        self._say = say
+        self._by_key = {payment.key: payment for payment in crowd.payments}
+        self._in_doubt: set[bytes] = set()
+        self._store = stores.open(server.store)
+        self._admin: Admin | None = None
+        self.happened = False
+        self.settled: list[Settled] = []
+
+    def go_on(self, paid: int) -> None:
+        if self.happened:
+            self._settle()
+        elif paid >= len(self._crowd.payments) // 3 and self._both_are_under_way():
+            self._kill()
+
+    def left(self) -> int:
+        """How many payments are still in doubt."""
+        return len(self.admin.list(Query(standings=frozenset({"abandoned"}))))
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        self._store.close()
+
+    @property
+    def admin(self) -> Admin:
+        if self._admin is None:
+            self._admin = self._store.open_admin()
+        return self._admin
+
+    def _both_are_under_way(self) -> bool:
+        """The one that was not charged yet, and the one that just was."""
+        return bool(
+            self.admin.list(Query(key=self._crowd.before.key)) and self._charge_for(self._crowd.after)
+        )
+
+    def _kill(self) -> None:
+        self._server.kill()
+        # Nobody writes now: what is in progress is what it died over.
+        unfinished = self.admin.list(Query(standings=frozenset({"in_progress", "abandoned"})))
+        self._in_doubt = {sighting.record.id for sighting in unfinished}
+        self._say(f"kill -9: the server is dead, with {len(unfinished)} payments under way")
+        self._server.restart()
+        self._say("started again with the same keys, while the customers go on retrying")
+        self.happened = True
+
+    def _settle(self) -> None:
+        """Once all leases are over, and customers begin to be told that nobody knows."""
+        if not self._in_doubt or self._server.counts()["outcome-unknown"] < ENOUGH_COMPLAINTS:
+            return
+        sightings = self.admin.list(Query(standings=frozenset({"abandoned"})))
+        # Only what the dead server left: an operator who lets a living request go runs it twice.
+        abandoned = [sighting.record for sighting in sightings if sighting.record.id in self._in_doubt]
+        if len(abandoned) < len(self._in_doubt):
+            return
+        for record in abandoned:
+            self._settle_one(record)
+        self._say(f"an operator asks the card network about each: {self._found()}")
+
+    def _found(self) -> str:
+        taken = sum(one.charge is not None for one in self.settled)
+        return f"{taken} had been taken, {len(self.settled) - taken} not"
+
+    def _settle_one(self, record: Record) -> None:
+        payment = self._by_key[record.key or ""]
+        charge = self._charge_for(payment)
+        if charge is None:
+            note = Note(OPERATOR, "the card network has no record of it")
+            done = self.admin.release(record, note)
+        else:
+            note = Note(OPERATOR, f"the card network took it, receipt {charge.receipt}")
+            done = self.admin.resolve(record, Final("completed", _answer(charge)), note)
+        if done:
+            self._in_doubt.discard(record.id)
+            self.settled.append(Settled(payment, charge))
+
+    def _charge_for(self, payment: Payment) -> Charge | None:
+        found = [charge for charge in self._server.ledger.charges() if charge.order == payment.order]
+        return found[0] if found else None
+
+
+def _answer(charge: Charge) -> Response:
+    """What the server would have said, had it lived."""
+    # Of the headers only what describes the body: its length belongs to the connection that carries it.
+    return Response(201, ((b"content-type", b"application/json"),), as_json(receipt(charge)))

@@ -1,0 +1,16 @@
+"""Stores with records in them, for the tests of the command line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.records import Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """An empty store, to be filled."""
+    shop = Shop(tmp_path / "keys.db")
+    yield shop
+    shop.close()

@@ -1,0 +1,104 @@
+"""Records for the tests of the command line: real claims on a real store, at times of their choosing."""
+
+import os
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from retrysafe import keys
+from retrysafe.model import Claim, Door, Final, Headers, Mode, Parts, Response
+from retrysafe.stores.sql.sqlite import SQLiteStore
+
+DAY = 86400.0
+JSON: Headers = ((b"content-type", b"application/json"),)
+ACME: Parts = (("tenant", "acme"), ("user", "42"))
+
+
+class Shop:
+    """A store in which time passes when it is told to; what it leaves behind is an ordinary file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self._now = time.time()
+        self.store = SQLiteStore(path, clock=lambda: self._now)
+
+    def claim(
+        self,
+        key: str = "pay_2026_11_15_0001",
+        *,
+        ago: float = 300.0,
+        door: Door = "request",
+        scope: Parts = ACME,
+        action: str = "POST",
+        target: str = "/payments",
+        lease: float = 30.0,
+        retention: float = DAY,
+        hold: float = 30 * DAY,
+        keep_key: bool = True,
+        request_id: str = "req-7f3a",
+        mode: Mode = "lease",
+    ) -> Claim:
+        """A key that was claimed so many seconds ago, and nothing more."""
+        claim = Claim(
+            id=keys.digest(door, scope, key),
+            token=os.urandom(16),
+            fingerprint=sha256(b"what was asked").digest(),
+            lease=lease,
+            retention=retention,
+            hold=hold,
+            door=door,
+            scope=scope,
+            key=key if keep_key else None,
+            action=action,
+            target=target,
+            request_id=request_id,
+            correlation_id="trace-1",
+            mode=mode,
+        )
+        self.at(ago)
+        self.store.reserve(claim)
+        return claim
+
+    def at(self, ago: float) -> None:
+        self._now = time.time() - ago
+
+    def abandoned(self, key: str = "pay_2026_11_15_0001", *, ago: float = 300.0, **more: object) -> Claim:
+        """A key whose owner died: the lease has ended long ago."""
+        return self.claim(key, ago=ago, **more)  # type: ignore[arg-type]  # the keywords of `claim`
+
+    def running(self, key: str, *, ago: float = 5.0, **more: object) -> Claim:
+        """A key whose owner is at it, and will be for an hour."""
+        return self.claim(key, ago=ago, lease=3600.0, **more)  # type: ignore[arg-type]  # the same
+
+    def finished(
+        self,
+        key: str,
+        response: Response | None = None,
+        *,
+        state: str = "completed",
+        omitted: bool = False,
+        ago: float = 300.0,
+        **more: object,
+    ) -> Claim:
+        claim = self.claim(key, ago=ago, **more)  # type: ignore[arg-type]  # the same
+        kept = response or Response(201, JSON, b'{"payment": 7}')
+        self.store.finish(claim, Final("failed" if state == "failed" else "completed", kept, omitted))
+        return claim
+
+    def checkpointed(self, key: str, head: Response, *, ago: float = 300.0) -> Claim:
+        claim = self.claim(key, ago=ago)
+        self.store.checkpoint(claim, head)
+        return claim
+
+    def expired(self, number: int, *, ago: float = 2 * DAY) -> Sequence[Claim]:
+        return [self.finished(f"expired-{n:06}", ago=ago, hold=0.0) for n in range(number)]
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def identity(claim: Claim) -> str:
+    """The first digits, as logs and lists have them."""
+    return claim.id.hex()[:8]

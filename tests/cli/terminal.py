@@ -1,0 +1,147 @@
+"""The command line as people meet it: a process, with a real terminal or with none."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+COMMAND = (sys.executable, "-m", "retrysafe")
+
+# Everything that rich may send: colours and weights, and for a progress bar cursor moves and line erasure.
+OURS = re.compile(rb"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K")
+COLOURS = re.compile(rb"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9]+)*m")
+
+_PATIENCE = 60.0
+"""Seconds until a process that says nothing more is taken for stuck.  A loaded machine is the normal case."""
+
+
+def environment(store: str | None, **more: str) -> dict[str, str]:
+    """Nothing of this machine's taste, but for where its programs are."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+    base = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **kept}
+    return {**base, **({"RETRYSAFE_STORE": store} if store else {}), **more}
+
+
+class Run(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def run(
+    *arguments: str,
+    store: str | None = None,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    command: Sequence[str] = COMMAND,
+) -> Run:
+    """Without a terminal: three pipes."""
+    done = subprocess.run(
+        [*command, *arguments],
+        input=stdin,
+        capture_output=True,
+        env={**environment(store), **(env or {})},
+        timeout=_PATIENCE,
+    )
+    return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class Screen:
+    """A process that has a terminal of its own for everything it reads and writes."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        store: str | None = None,
+        columns: int = 80,
+        lines: int = 24,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
+        piped_stdout: bool = False,
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self._process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=theirs,
+            stdout=subprocess.PIPE if piped_stdout else theirs,
+            stderr=theirs,
+            env={**environment(store), **(env or {})},
+            start_new_session=True,
+            # A terminal of its own, so that Ctrl-C typed there is a signal here.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self.raw = b""
+
+    def expect(self, text: str) -> None:
+        """Wait until this stands on the screen."""
+        until = time.monotonic() + _PATIENCE
+        while text not in self.text:
+            assert time.monotonic() < until, f"{text!r} never came: {self.text}"
+            assert self._read(until), f"it ended before {text!r} came: {self.text}"
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def interrupt(self) -> None:
+        """What a terminal does when somebody presses Ctrl-C."""
+        self.type("\x03")
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        """Let it come to its end, and give its exit code."""
+        until = time.monotonic() + _PATIENCE
+        try:
+            while self._read(until):
+                assert time.monotonic() < until, f"it does not end: {self.text}"
+            self.piped = self._process.stdout.read() if self._process.stdout else b""
+            return self._process.wait(_PATIENCE)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+            if self._process.stdout:
+                self._process.stdout.close()
+            os.close(self._ours)
+
+    @property
+    def text(self) -> str:
+        """What was written without our own colours; anything else a terminal acts upon is still there."""
+        return OURS.sub(b"", self.raw).decode().replace("\r\n", "\n")
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    def _read(self, until: float) -> bool:
+        ready, _, _ = select.select([self._ours], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            return True
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # EIO: the other end was closed
+            return False
+        self.raw += data
+        return bool(data)
+
+
+def shown(
+    *arguments: str, store: str | None = None, columns: int = 80, env: Mapping[str, str] | None = None
+) -> Screen:
+    """Run a command that asks nothing on a terminal, to its end; it must be fine."""
+    screen = Screen(*arguments, store=store, columns=columns, lines=24 if columns < 100 else 40, env=env)
+    code = screen.end()
+    assert code == 0, (code, screen.text)
+    return screen

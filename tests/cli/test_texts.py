@@ -1,0 +1,158 @@
+"""What is shown of data: cleaned, masked, redacted, cut; and durations as people write them."""
+
+import json
+
+import pytest
+import typer
+
+from retrysafe import keys
+from retrysafe.cli import bodies, redaction, text, times
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("/orders/7", "/orders/7"),
+        ("zażółć 注文 ✓", "zażółć 注文 ✓"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b31m", "\\x9b31m"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\x00\x07\x7f", "\\x00\\x07\\x7f"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("a\u200bb", "a\\u200bb"),
+        ("\udcff", "\\udcff"),
+        ("\U000e0041", "\\U000e0041"),
+        ("[bold]x[/bold]", "[bold]x[/bold]"),
+    ],
+)
+def test_cleaning(raw: str, shown: str) -> None:
+    """What a terminal would act upon is escaped; what people write is left alone."""
+    assert text.clean(raw) == shown
+    assert text.clean(raw).isprintable()
+
+
+def test_masking_tells_neither_the_key_nor_its_length() -> None:
+    """Four characters of a long key, none of a short one, and the same dots behind every one."""
+    assert keys.mask("pay_2026_11_15_0001") == "pay_••••"
+    assert keys.mask("pay_2026_11_") == "pay_••••"
+    assert keys.mask("pay_2026_11") == keys.mask("k") == "••••"
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400), ("2d", 172800), ("1w", 604800), ("1.5h", 5400), ("0s", 0)],
+)  # fmt: skip
+def test_durations(written: str, seconds: float) -> None:
+    """Numbers with units, also several."""
+    assert times.duration(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "5", "h", "1x", "-1h", "1h!", "1e9d", "nan", "\u0661h", "9999999w"])
+def test_no_durations(written: str) -> None:
+    """Anything else is refused with an example of what would do."""
+    with pytest.raises(typer.BadParameter, match=r"duration|century"):
+        times.duration(written)
+
+
+def test_times() -> None:
+    """ISO 8601 in UTC for programs; no time at all for what is beyond any calendar."""
+    assert times.iso(0.5) == "1970-01-01T00:00:00.500Z"
+    assert times.stamp(86400) == "1970-01-02 00:00:00 UTC"
+    assert [times.iso(at) for at in (None, 1e300, float("nan"), float("inf"))] == [None] * 4
+    assert times.relative(100, 100) == "just now"
+    assert times.relative(40, 100) == "60 seconds ago"
+    assert times.relative(100 + 7200, 100) == "in 2 hours"
+    assert times.relative(101, 100) == "in 1 second"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password", "Passwd", "user_password", "newPassword", "token", "access_token", "accessToken", "refreshtokens",
+        "secret", "client_secret", "clientSecret", "Authorization", "X-Api-Key", "api_key", "apikey", "apiKey",
+        "private_key", "card", "card_number", "cardNumber", "cards", "pan", "PAN", "cvc", "cvv", "Set-Cookie",
+        "session_id", "jwt", "pin", "otp", "iban", "accountNumber", "Idempotency-Key",
+    ],
+)  # fmt: skip
+def test_secret_names(name: str) -> None:
+    """Names of secrets, in whichever spelling."""
+    assert redaction.is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["amount", "author", "payment", "expand", "spinning", "description", "company", "cardinality", "key", "id",
+     "discarded", "Location", "content-type", "etag", "shipping", "status", "address"],
+)  # fmt: skip
+def test_harmless_names(name: str) -> None:
+    """Words that only contain one are left alone."""
+    assert not redaction.is_secret(name)
+
+
+def test_redaction_of_json() -> None:
+    """Secrets are hidden by name and by shape, however deep; the rest is as it was."""
+    value = {
+        "amount": 10,
+        "card": {"number": "4242"},
+        "deep": [[{"apiKey": "sk_live", "ok": "yes"}]],
+        "note": "paid with 4242 4242 4242 4242 today",
+        "order": 4111111111111111,
+        "reference": "4242424242424241",
+        "header": "Bearer abcdefghijkl",
+        "jwt_like": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+        "token": None,
+    }
+    shown = json.dumps(redaction.redacted(value))
+    for secret in ("4242 4242", '"4242"', "sk_live", "4111111111111111", "abcdefghijkl", "eyJ"):
+        assert secret not in shown
+    # No card number: it does not pass the check that all of them pass.
+    assert '"reference": "4242424242424241"' in shown
+    assert '"amount": 10' in shown
+    assert '"ok": "yes"' in shown
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("user=ada&password=hunter2&x=1", "user=ada&password=<redacted>&x=1"),
+        ("token: abc def", "token: <redacted> def"),
+        ("<order><cvc>123</cvc><id>7</id></order>", "<order><cvc><redacted></cvc><id>7</id></order>"),
+        ('{"password": "hunter2", "broken', '{"password": <redacted>, "broken'),
+        ("/payments/7?token=abc", "/payments/7?token=<redacted>"),
+        ("all is well: 7 of 7", "all is well: 7 of 7"),
+    ],
+)
+def test_redaction_of_text(raw: str, shown: str) -> None:
+    """In text that is no JSON, what is assigned to a secret name is hidden."""
+    assert redaction.redacted_text(raw) == shown
+
+
+def test_previews() -> None:
+    """JSON is set out, text is shown in lines, bytes in hexadecimal, and all of it is cut where it was asked."""
+    assert bodies.preview(b"", 100) == bodies.Preview("empty", (), False)
+    assert bodies.preview(b'{"a":{"password":"x"}}', 100).lines == (
+        "{", '  "a": {', '    "password": "<redacted>"', "  }", "}",
+    )  # fmt: skip
+    assert bodies.preview("grüße\n\x1b[2J".encode(), 100) == bodies.Preview(
+        "text", ("grüße", "\\x1b[2J"), False
+    )
+    assert bodies.preview(b"x" * 50, 10) == bodies.Preview("text", ("x" * 10,), True)
+    dump = bodies.preview(bytes(range(256)), 10)
+    assert (dump.kind, len(dump.lines), dump.cut) == ("binary", 8, True)
+    assert dump.lines[2] == "000020  20 21 22 23 24 25 26 27 28 29 2a 2b 2c 2d 2e 2f   !\"#$%&'()*+,-./"
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b"\xff\xfe", b"1" * 10_000, b'"text"', b"\x00" * 10, b"NaN"]
+)
+def test_previews_of_the_odd(body: bytes) -> None:
+    """Whatever was stored can be looked at."""
+    lines = bodies.preview(body, 1000).lines
+    assert all(line.isprintable() for line in lines)
+    assert all(line.isprintable() for line in bodies.whole(body))
+
+
+def test_half_a_secret_is_hidden_too() -> None:
+    """Secrets are hidden before the preview is cut, so that no cut can make one unrecognisable."""
+    body = b"card number 4242 4242 4242 4242"
+    assert "4242" not in "".join(bodies.preview(body, 20).lines)

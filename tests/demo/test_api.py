@@ -1,0 +1,89 @@
+"""The payments API by itself, as a process: what it takes, and what it leaves alone."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retrysafe.demo.process import Server, ServerFailed
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path, lease=30.0) as server:
+        yield server
+
+
+def ask(
+    server: Server, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, object]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request(
+            method, path, body, {name.replace("_", "-"): text for name, text in headers.items()}
+        )
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        b"",
+        b"order=tea",
+        b"cents=290",
+        b"order=tea&cents=",
+        b"order=tea&cents=2.90",
+        b"order=tea&cents=0",
+        b"order=tea&cents=-1",
+        b"order=tea&cents=290&seconds=61",
+        b"order=tea&cents=290&seconds=nan",
+        b"order=\xff&cents=\xff",
+    ],
+)
+def test_a_form_that_makes_no_sense(server: Server, form: bytes) -> None:
+    """It is refused with a sentence that says what was expected, and nothing is taken."""
+    status, answer = ask(server, "POST", "/payments", form, X_Customer="ada")
+    assert status == 400
+    assert "order=coffee&cents=320" in str(answer)
+    assert server.ledger.charges() == []
+
+
+def test_nobody_pays_for_nobody(server: Server) -> None:
+    """Without a customer there is no payment, with a key or without."""
+    for headers in ({}, {"Idempotency_Key": "a-key"}):
+        assert ask(server, "POST", "/payments", b"order=tea&cents=290", **headers)[0] == 400
+    assert server.ledger.charges() == []
+
+
+def test_there_is_nothing_else(server: Server) -> None:
+    """Whoever asks for something else is told what there is."""
+    assert ask(server, "GET", "/payments") == (404, {"error": "there are POST /payments and GET /ledger"})
+
+
+def test_the_ledger_survives_a_kill(server: Server) -> None:
+    """And so do the keys: after a restart the same request gets the same receipt, and no more is taken."""
+    first = ask(
+        server, "POST", "/payments", b"order=tea&cents=290", X_Customer="ada", Idempotency_Key="tea-1"
+    )
+    server.kill()
+    server.restart()
+    assert [charge.order for charge in server.ledger.charges()] == ["tea"]
+    again = ask(
+        server, "POST", "/payments", b"order=tea&cents=290", X_Customer="ada", Idempotency_Key="tea-1"
+    )
+    assert again == first
+    assert len(server.ledger.charges()) == 1
+
+
+def test_a_server_that_does_not_start(tmp_path: Path) -> None:
+    """Its own words are in the error."""
+    with (
+        pytest.raises(ServerFailed, match="it has moved"),
+        Server(tmp_path, lease=30.0, program=("-c", "raise SystemExit('it has moved')")),
+    ):
+        pass

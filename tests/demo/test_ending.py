@@ -1,0 +1,74 @@
+"""However the demo ends, nothing is left: no process, no file."""
+
+import signal
+import time
+
+import pytest
+
+from tests.demo.conftest import Start
+from tests.demo.running import RUN, SERVE, interrupt
+
+MOMENTS = ["--seed", "1  without keys", "2  with keys", "3  with keys", "kill -9", "started again"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c(start: Start, moment: str) -> None:
+    """Whatever it was doing: it ends at once, with the exit code that shells expect."""
+    demo = start(RUN)
+    demo.read_until(lambda text: moment in text)
+    interrupt(demo)
+    assert demo.end() == 130, demo.text
+    assert "Traceback" not in demo.text
+    assert "Nothing was left running" in demo.text
+    demo.assert_nothing_left()
+
+
+def test_ctrl_c_again_and_again(start: Start) -> None:
+    """Who is impatient, and presses it several times, does not disturb the tidying up."""
+    demo = start(RUN)
+    demo.read_until(lambda text: "2  with keys" in text)
+    for _ in range(20):
+        interrupt(demo)
+        time.sleep(0.02)
+    # The last ones may meet it when all is tidied up and the interpreter itself ends.
+    assert demo.end() in (130, -signal.SIGINT), demo.text
+    assert "Nothing was left running" in demo.text
+    assert "Traceback" not in demo.text
+    demo.assert_nothing_left()
+
+
+def test_ctrl_c_while_customers_pay(start: Start) -> None:
+    """In the middle of it, typed on a terminal, where it reaches the whole process group."""
+    demo = start(RUN, columns=100)
+    demo.read_until(lambda text: "30/60" in text or "2  with keys" in text)
+    demo.type(b"\x03")
+    assert demo.end() == 130, demo.text
+    assert "Traceback" not in demo.text
+    demo.assert_nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("code", [RUN, SERVE], ids=["run", "serve"])
+def test_other_ends(start: Start, number: signal.Signals, code: str) -> None:
+    """A supervisor's SIGTERM and a closed terminal do the same."""
+    demo = start(code)
+    demo.read_until(lambda text: "1  without keys" in text or "Paste these" in text)
+    interrupt(demo, number)
+    demo.end()
+    assert "Traceback" not in demo.text
+    demo.assert_nothing_left()
+
+
+@pytest.mark.parametrize("code", [RUN, SERVE], ids=["run", "serve"])
+def test_killed(start: Start, code: str) -> None:
+    """Even if it is killed itself, and can do nothing about it, its server ends."""
+    demo = start(code)
+    deadline = time.monotonic() + 60
+    while not demo.running() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert demo.running()
+    demo.process.kill()
+    demo.process.wait()
+    while demo.running() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert demo.running() == []
