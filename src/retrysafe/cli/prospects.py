@@ -7,12 +7,12 @@ is not in the store, so where the answer depends on it, each choice is told.
 from typing import NamedTuple, assert_never
 
 from retrysafe.cli.times import spoken
-from retrysafe.model import Claim, Found, Record
+from retrysafe.model import Claim, Found, Record, Reserved
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.problems import CATALOGUE, Problem
 from retrysafe.protocol import judge
 from retrysafe.stores.administration import Sighting
-from retrysafe.verdicts import Busy, Judgement, Ours, Overtake, Replay
+from retrysafe.verdicts import Busy, Judgement, Overtake, Replay
 
 _ANOTHER = b"\0" * 16
 """The token of a bid that is nobody's."""
@@ -76,7 +76,7 @@ def _spoken(judgement: Judgement, record: Record) -> str:
             return f"409 in-flight: try again in {spoken(retry_after)}"
         case Problem(code):
             return f"{CATALOGUE[code].status} {code}; the handler does not run"
-        case Ours():
+        case Reserved():
             raise AssertionError("a token of zeros is nobody's")
         case unreachable:
             assert_never(unreachable)
