@@ -29,7 +29,7 @@ _STRAGGLER = 5.0
 """By then a store operation has long passed its deadline (2 s), and either arrived or never will."""
 
 _ROUND = 10.0
-"""Seconds between two rounds if no lease asks for more: so far do an operator's numbers lag behind."""
+"""Seconds between two rounds if no lease asks for more, and between two times that numbers are told."""
 
 
 class Keeper:
@@ -112,6 +112,7 @@ class Keeper:
 
     def _run(self) -> None:
         me = current_thread()
+        tell_at = monotonic() + _ROUND
         renewer: Renewer | None = None
         pause = self._pause()
         while True:
@@ -124,7 +125,9 @@ class Keeper:
                     renewer = self._store.open_keeper()
                 self._renew(renewer)
                 self._release_forgotten(renewer)
-                self._tell(renewer)
+                if monotonic() >= tell_at:
+                    tell_at = monotonic() + _ROUND
+                    self._tell(renewer)
                 pause = self._pause()
             except Exception as error:  # noqa: BLE001 - leases depend on this thread: it goes on whatever comes
                 # Soon again: a lease has room for two renewals that fail, and the store may be back.
@@ -137,11 +140,12 @@ class Keeper:
     def _retire(self) -> bool:
         """End the thread if it has nothing to do: it would keep its store alive for ever.
 
+        Numbers are no reason to stay: they are told at the end, or else wait for the next thread.
         Whoever holds a lease writes it down before looking for a thread, so one of both sees the other.
         """
         with self._starting:
             me, self._thread = self._thread, None
-            if self._held or self._forgotten or self._counts:
+            if self._held or self._forgotten:
                 self._thread = me
             return self._thread is None
 
@@ -188,17 +192,17 @@ class Keeper:
             renewer.count(counts)
         except BaseException:
             with self._counting:
-                self._counts += counts  # for the next round; they are numbers and take no room
+                self._counts += counts  # for the next time; they are numbers, and take no more room
             raise
 
     def _tell_last(self, renewer: Renewer | None) -> None:
-        """At the end of the thread.  What cannot be told now is lost: they are numbers, and nobody waits."""
+        """At the end of the thread.  Nobody waits for numbers, so trouble is said and not fought."""
         try:
             if self._counts:
                 renewer = renewer or self._store.open_keeper()
                 self._tell(renewer)
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection is let go of
-            log.warning("how some requests ended was not counted: %s", error)
+            log.warning("how some requests ended could not be counted: %s", error)
         finally:
             _close(renewer)
 
