@@ -7,6 +7,7 @@ import re
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 project = "retrysafe"
@@ -27,6 +28,8 @@ html_copy_source = False
 
 highlight_language = "text"
 
+TOP_LEVEL = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "security": "SECURITY.md"}
+
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _PAGE = re.compile(r"^- \[[^\]]+\]\(([^)#:]+)\.md\)", re.MULTILINE)
 
@@ -41,14 +44,15 @@ def _add_contents(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
 
 
-def _show_changes(app: Sphinx, name: str, source: list[str]) -> None:
-    """A code host gets a link to the changelog; here it is the page."""
-    if name == "changelog":
-        changes = Path(app.srcdir).parent / "CHANGELOG.md"
-        app.env.note_dependency(str(changes))
-        source[0] = changes.read_text(encoding="utf-8")
+def _show_file(app: Sphinx, name: str, source: list[str]) -> None:
+    """A code host gets a link to these files, which live at the top; here they are pages."""
+    if name in TOP_LEVEL:
+        file = Path(app.srcdir).parent / TOP_LEVEL[name]
+        app.env.note_dependency(str(file))
+        source[0] = file.read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", _add_contents)
-    app.connect("source-read", _show_changes)
+    app.connect("source-read", _show_file)
+    app.add_lexer("crontab", TextLexer)  # Pygments knows none
