@@ -1,7 +1,7 @@
 """Whether a command line in the documentation is one that its program would take.
 
-Each program's own parser is asked.  A program that nobody here knows is an error: what cannot be checked will be
-wrong some day.
+Each program's own parser is asked.  A program that nobody here knows is an error: what cannot be checked will
+be wrong some day.
 """
 
 import re
@@ -9,6 +9,8 @@ import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import PurePath
+
+import typer
 
 from tests.docs.pages import ROOT
 
@@ -40,15 +42,12 @@ def check(command: str) -> None:
 
 
 def check_retrysafe(arguments: list[str]) -> None:
-    import typer
-
     from retrysafe.cli import app
 
     command = typer.main.get_command(app.build())
     context = command.make_context("retrysafe", list(arguments))
-    if context.invoked_subcommand or arguments:
-        name, found, rest = command.resolve_command(context, list(arguments))  # type: ignore[attr-defined]  # a group
-        found.make_context(name, rest, parent=context)
+    name, found, rest = command.resolve_command(context, list(arguments))  # type: ignore[attr-defined]  # a group
+    found.make_context(name, rest, parent=context)
 
 
 def _check_make(arguments: list[str]) -> None:
@@ -90,7 +89,7 @@ def _check_gunicorn(arguments: list[str]) -> None:
 def _check_waitress(arguments: list[str]) -> None:
     from waitress.adjustments import Adjustments  # type: ignore[import-untyped]  # it has no types
 
-    Adjustments.parse_args(arguments)
+    Adjustments.parse_args(arguments)  # pyright: ignore[reportArgumentType]  # a list, whatever its stub says
 
 
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {

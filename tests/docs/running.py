@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -50,7 +50,7 @@ def story(name: str) -> Story:
 
 
 @contextlib.contextmanager
-def told(name: str, folder: Path) -> Iterator[Story]:
+def told(name: str, folder: Path) -> Generator[Story]:
     """Run a page in this folder, for as long as somebody wants to use what it has made."""
     names = setting(name)
     ran: dict[int, Ran] = {}
@@ -94,7 +94,7 @@ def _run(block: Block, text: str, names: dict[str, Any]) -> Ran:
 
 
 @contextlib.contextmanager
-def _module(name: str, **members: object) -> Iterator[None]:
+def _module(name: str, **members: object) -> Generator[None]:
     """The reader's own application, as far as a page imports from it."""
     module = ModuleType(name)
     vars(module).update(members)

@@ -1,4 +1,4 @@
-"""Starts the servers of the quick start, by the page's own commands and from the files that it asks to save."""
+"""Starts the servers of the quick start, by the page's own commands, from the files that it asks to save."""
 
 import contextlib
 import re
@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path, PurePath
 
 from tests.docs import commands
@@ -40,7 +40,7 @@ def command(application: str, program: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def serve(folder: Path, words: list[str]) -> Iterator[str]:
+def serve(folder: Path, words: list[str]) -> Generator[str]:
     """Start it in this folder.  Gives its address, once it serves there."""
     log = folder / f"{words[2]}.log"
     with log.open("wb") as written:
@@ -53,7 +53,7 @@ def serve(folder: Path, words: list[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def quickstart(folder: Path) -> Iterator[str]:
+def quickstart(folder: Path) -> Generator[str]:
     """The first application of the page."""
     save(folder)
     with serve(folder, command("pay:app", "uvicorn")) as address:

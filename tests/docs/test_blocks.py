@@ -58,7 +58,9 @@ def test_transcripts(block: Block) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    sorted({code for page in pages().values() for code in page.inline if re.match(r"(retrysafe|make) \w", code)}),
+    sorted(
+        {code for page in pages().values() for code in page.inline if re.match(r"(retrysafe|make) \w", code)}
+    ),
 )
 def test_commands_in_sentences(code: str) -> None:
     """Commands within sentences exist, too; `…` stands for a key."""

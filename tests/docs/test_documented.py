@@ -1,4 +1,4 @@
-"""Whatever a user can name is documented: options, problems, verdicts, headers, scopes, loggers, public names."""
+"""Whatever a user can name is documented: options, problems, headers, events, loggers, scopes, names."""
 
 import ast
 import re
@@ -114,7 +114,7 @@ def test_no_scope_is_left_out() -> None:
 
 @pytest.mark.parametrize("code", get_args(Code))
 def test_problems(code: Code) -> None:
-    """Every problem has a row with its status, says whether to retry as the catalogue does, and advises clients."""
+    """Every problem has a row with its status and says whether to retry; and clients are told what to do."""
     found = cells(row(PROBLEMS, code))
     assert found[1:3] == [str(CATALOGUE[code].status), "yes" if CATALOGUE[code].retry else "no"]
     assert code == "handler-failed" or f"`{code}`" in CLIENTS
@@ -139,7 +139,7 @@ def test_headers_of_problems(name: str) -> None:
     + [f"*{suffix.decode()}" for suffix in headers._DROPPED_SUFFIXES],
 )
 def test_headers_that_are_not_kept(name: str) -> None:
-    """The page names every header that is dropped, itself or by a pattern; our own markers stand in its tables."""
+    """The page names every header that is dropped, itself or by a pattern; our markers are in its tables."""
     assert f"`{name}" in HEADERS.lower()
 
 
@@ -160,13 +160,15 @@ def test_fields_of_events(field: str) -> None:
 
 def test_loggers() -> None:
     """Every logger that the library uses has a row."""
-    used = {name for text in sources() for name in re.findall(r'(?:getLogger|Log)\("(retrysafe[\w.]*)"\)', text)}
+    used = {
+        name for text in sources() for name in re.findall(r'(?:getLogger|Log)\("(retrysafe[\w.]*)"\)', text)
+    }
     assert len(used) >= 3
     assert {name for name in used if not row(EVENTS, name)} == set()
 
 
 def logged() -> set[str]:
-    """The beginning of every message that is logged at the level of warnings or above, up to its first value."""
+    """Every message that is logged at the level of warnings or above."""
     found: set[str] = set()
     for text in sources():
         for node in ast.walk(ast.parse(text)):

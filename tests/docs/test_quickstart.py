@@ -58,7 +58,9 @@ def test_the_other_applications(application: str, program: str, needs: str, tmp_
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
     serving.save(tmp_path)
-    words = serving.command("pay:app", "uvicorn") if needs == "fastapi" else serving.command(application, program)
+    words = (
+        serving.command("pay:app", "uvicorn") if needs == "fastapi" else serving.command(application, program)
+    )
     words = [application if word == "pay:app" else word for word in words]
     with serving.serve(tmp_path, words) as address:
         first, again = (
