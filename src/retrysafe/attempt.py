@@ -18,17 +18,13 @@ DEFAULT_SECRET = b"retrysafe derived keys, version 1"
 class Attempt:
     """One execution of a guarded call."""
 
-    __slots__ = (
-        "_secret",
-        "checkpointed",
-        "claim",
-        "derived",
-        "lease_ends",
-        "leased",
-        "lost",
-        "number",
-        "said_not_started",
-    )
+    lost = False
+    """Somebody else holds the key by now: whatever this attempt answers will not count."""
+    lease_ends = 0.0
+    """By this process's monotonic clock, as last confirmed by the store."""
+    derived = False
+    checkpointed = False
+    said_not_started = False
 
     def __init__(
         self, claim: Claim, number: int, secret: bytes = DEFAULT_SECRET, *, leased: bool = True
@@ -37,15 +33,8 @@ class Attempt:
         self._secret = secret
         self.number = number
         """1 for the first; more where an earlier one failed or was abandoned."""
-        self.lost = False
-        """Somebody else holds the key by now: whatever this attempt answers will not count."""
         self.leased = leased
         """Whether the store knows of it; not where it runs unprotected."""
-        self.lease_ends = 0.0
-        """By this process's monotonic clock, as last confirmed by the store."""
-        self.derived = False
-        self.checkpointed = False
-        self.said_not_started = False
 
     @property
     def scope(self) -> Parts:

@@ -67,10 +67,8 @@ class Door:
             if route.matches(path):
                 rules = route.rules
                 break
-        key = self._key
-        for name, _ in headers:
-            if name == key:
-                return rules
+        if self._key in dict(headers):
+            return rules
         if rules.request.required == "warn":
             self._observers.keyless(method, path)
         return rules if rules.request.required is True else None

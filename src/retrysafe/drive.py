@@ -156,9 +156,8 @@ async def uncancelled(work: Coroutine[Any, Any, T], engine: Engine) -> T:
     loop = asyncio.get_running_loop()
     task: asyncio.Task[T] = _start(loop, work)
     if not task.done():
-        engine.remember(task)
         done: asyncio.Future[None] = loop.create_future()
-        task.add_done_callback(lambda _: None if done.done() else done.set_result(None))
+        engine.remember(task, done)
         try:
             await done
         except asyncio.CancelledError:

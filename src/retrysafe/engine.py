@@ -17,7 +17,7 @@ from retrysafe.verdicts import Answer
 from retrysafe.waiting import WaitingRoom
 
 if TYPE_CHECKING:
-    from asyncio import Task  # importing it takes longer than all of this library
+    from asyncio import Future, Task  # importing it takes longer than all of this library
 
 SLOW_BACKGROUND = 0.5
 """Seconds after the last byte of an answer that a client does not expect to wait for."""
@@ -39,7 +39,7 @@ class Engine:
         self.waiting = WaitingRoom()
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
-        self._tasks: set[Task[object]] = set()
+        self._tasks: dict[Task[object], Future[None] | None] = {}
 
     def begin(self, exchange: Exchange, claim: Claim) -> Flow[Answer]:
         """The flow from a claim to an answer; from now on it counts as running."""
@@ -51,9 +51,10 @@ class Engine:
         if claim is not None:
             self.running.discard(claim.token)
             self.keeper.drop(claim)
-        if exchange.rules.request.background == "before":
+        waited = exchange.rules.request.background == "before"
+        if waited and exchange.body.on_disk:
             exchange.body.close()  # else the application may still be reading it
-        if exchange.background > SLOW_BACKGROUND and exchange.rules.request.background == "before":
+        if waited and exchange.background > SLOW_BACKGROUND:
             self.observers.once(
                 exchange.request.method,
                 exchange.request.path,
@@ -62,6 +63,7 @@ class Engine:
                 exchange.background,
             )
         if answer is not None:
+            self.keeper.note(answer.verdict)
             self.observers.ended(exchange.request, claim, answer)
 
     def unfinished(self) -> int:
@@ -71,10 +73,15 @@ class Engine:
     def is_draining(self) -> bool:
         return self.draining
 
-    def remember(self, task: "Task[object]") -> None:
-        """Hold a task until it is done: the event loop holds it only weakly."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def remember(self, task: "Task[object]", done: "Future[None] | None" = None) -> None:
+        """Hold a task until it is done, because the event loop holds it only weakly; then say so."""
+        self._tasks[task] = done
+        task.add_done_callback(self._let_go)
+
+    def _let_go(self, task: "Task[object]") -> None:
+        done = self._tasks.pop(task, None)
+        if done is not None and not done.done():
+            done.set_result(None)
 
     def close(self) -> None:
         self.keeper.close()

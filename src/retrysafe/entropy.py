@@ -6,10 +6,12 @@ popped, which is atomic, and a forked child starts with nothing of its parent's.
 """
 
 import os
+from struct import Struct
 
 _SIZE = 16
 """128 bits, as in a random UUID: no two will meet."""
 
+_cut = Struct(f"{_SIZE}s" * 256).unpack
 _pieces: list[bytes] = []
 
 
@@ -18,8 +20,7 @@ def draw() -> bytes:
     try:
         return _pieces.pop()
     except IndexError:
-        page = os.urandom(256 * _SIZE)
-        _pieces.extend(page[start : start + _SIZE] for start in range(0, len(page), _SIZE))
+        _pieces.extend(_cut(os.urandom(256 * _SIZE)))
         return os.urandom(_SIZE)
 
 

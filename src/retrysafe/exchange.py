@@ -39,50 +39,30 @@ class IncompleteResponse(Exception):
 
 
 class Exchange:
-    __slots__ = (
-        "_call",
-        "_complete_at",
-        "_expected",
-        "_fields",
-        "_held",
-        "_size",
-        "background",
-        "body",
-        "head",
-        "opening",
-        "request",
-        "request_id",
-        "rules",
-        "stage",
-    )
+    # Defaults of the class, because most requests leave most of them as they are.
+    head: Response | None = None
+    stage: Stage = "held"
+    opening: Response | None = None
+    """The head of an answer that may flow, until it is sent."""
+    background = 0.0
+    """For how many seconds the application went on after the last byte of its response."""
+    _call: Call | None = None
+    _size = 0
+    _expected: int | None = None
+    _complete_at: float | None = None
 
     def __init__(self, request: Request, rules: Rules) -> None:
         self.request = request
         self.rules = rules
-        self._fields = dict(request.headers)
-        self.request_id = self._known_id(rules.names.request_id) or entropy.draw().hex()
+        self.request_id = _usable_id(request.fields.get(rules.names.request_id)) or entropy.draw().hex()
         self.body = Spool()
-        self.head: Response | None = None
-        self.stage: Stage = "held"
-        self.opening: Response | None = None
-        """The head of an answer that may flow, until it is sent."""
-        self.background = 0.0
-        """For how many seconds the application went on after the last byte of its response."""
-        self._call: Call | None = None
         self._held: list[bytes] = []
-        self._size = 0
-        self._expected: int | None = None
-        self._complete_at: float | None = None
-
-    def _known_id(self, name: bytes) -> str | None:
-        value = self._fields.get(name)
-        return value.decode("ascii") if value and _USABLE_ID.fullmatch(value) else None
 
     # --- flows
 
     def arrive(self) -> Flow[Claim | Answer]:
         """From the head of the request to a claim, or an answer that needs none."""
-        correlation_id = self._known_id(self.rules.names.correlation)
+        correlation_id = _usable_id(self.request.fields.get(self.rules.names.correlation))
         return protocol.arrive(self.request, self.rules, entropy.draw(), self.request_id, correlation_id)
 
     def call(self, claim: Claim, draining: Callable[[], bool], secret: bytes) -> Call:
@@ -102,13 +82,14 @@ class Exchange:
 
     def announced(self) -> TooLarge | None:
         """Whether the request says itself that its body is too large, before any of it is read."""
-        length = headers.length(self._fields.get(b"content-length"))
+        length = headers.length(self.request.fields.get(b"content-length"))
         limit = self.rules.request.max_request
         return TooLarge(limit) if length is not None and length > limit else None
 
     def take(self, chunk: bytes) -> TooLarge | None:
-        if self.body.size + len(chunk) > self.rules.request.max_request:
-            return TooLarge(self.rules.request.max_request)
+        limit = self.rules.request.max_request
+        if self.body.size + len(chunk) > limit:
+            return TooLarge(limit)
         self.body.add(chunk)
         return None
 
@@ -195,7 +176,7 @@ class Exchange:
         else:
             response = reply
         names, told = self.rules.names, response.headers
-        if headers.find(told, names.request_id) is None:
+        if names.request_id not in dict(told):
             told += ((names.request_id, self.request_id.encode()),)
         if not answer.stored:
             told += ((names.stored, b"false"),)
@@ -209,7 +190,7 @@ class Exchange:
         where = self.rules.wire.specification
         if not where.startswith("/"):
             return where
-        host = self._fields.get(b"host")
+        host = self.request.fields.get(b"host")
         if host is None or not _USABLE_HOST.fullmatch(host):
             host = b"localhost"
         return f"{self.request.scheme}://{host.decode()}{self.request.root}{where}"
@@ -234,3 +215,7 @@ class Exchange:
         if record.omitted:
             told.append((names.body, b"omitted"))
         return Response(stored.status, tuple(told), stored.body)
+
+
+def _usable_id(sent: bytes | None) -> str | None:
+    return sent.decode("ascii") if sent and _USABLE_ID.fullmatch(sent) else None

@@ -2,13 +2,14 @@
 
 A thread, for blocking and asynchronous handlers alike: an `async def` that blocks its event loop must not
 lose its lease.  It starts with the first handler, renews all leases that are due in one batch every third
-of a lease, through a connection of its own, and ends when it has had nothing to do for a while.
+of a lease, through a connection of its own, and ends when it has had nothing to do for a while.  On its
+rounds it also tells the store how requests ended, as numbers for operators.
 
 Keeping a lease is a matter of liveness only.  A lease that is lost all the same does no harm, because every
 write is fenced by its token: the attempt is marked as lost, and the handler is not interrupted.
 """
 
-from collections import deque
+from collections import Counter, deque
 from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 
@@ -27,6 +28,9 @@ _BATCH = 200
 _STRAGGLER = 5.0
 """By then a store operation has long passed its deadline (2 s), and either arrived or never will."""
 
+_ROUND = 10.0
+"""Seconds between two rounds if no lease asks for more: so far do an operator's numbers lag behind."""
+
 
 class Keeper:
     def __init__(self, store: Store) -> None:
@@ -41,7 +45,9 @@ class Keeper:
         self._wake = Event()
         self._held: dict[bytes, Attempt] = {}
         self._forgotten: deque[tuple[float, Claim]] = deque(maxlen=_FORGOTTEN_LIMIT)
-        self._period = float("inf")
+        self._period = _ROUND
+        self._counting = Lock()
+        self._counts: Counter[str] = Counter()
 
     def hold(self, attempt: Attempt) -> None:
         """Renew this attempt's lease until it is dropped."""
@@ -76,8 +82,15 @@ class Keeper:
             self._start()
         self._wake.set()
 
+    def note(self, verdict: str) -> None:
+        """Count how a request ended."""
+        with self._counting:
+            self._counts[verdict] += 1
+        if self._thread is None:
+            self._start()
+
     def close(self) -> None:
-        """Stop renewing.  The thread ends by itself; the next `hold` starts another."""
+        """Stop renewing, and tell what was counted.  The thread ends by itself; `hold` starts another."""
         with self._starting:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -111,6 +124,7 @@ class Keeper:
                     renewer = self._store.open_keeper()
                 self._renew(renewer)
                 self._release_forgotten(renewer)
+                self._tell(renewer)
                 pause = self._pause()
             except Exception as error:  # noqa: BLE001 - leases depend on this thread: it goes on whatever comes
                 # Soon again: a lease has room for two renewals that fail, and the store may be back.
@@ -118,7 +132,7 @@ class Keeper:
                 log.warning("the store could not be reached, trying again in %.1f s: %s", pause, error)
                 _close(renewer)
                 renewer = None
-        _close(renewer)
+        self._tell_last(renewer)
 
     def _retire(self) -> bool:
         """End the thread if it has nothing to do: it would keep its store alive for ever.
@@ -127,7 +141,7 @@ class Keeper:
         """
         with self._starting:
             me, self._thread = self._thread, None
-            if self._held or self._forgotten:
+            if self._held or self._forgotten or self._counts:
                 self._thread = me
             return self._thread is None
 
@@ -164,6 +178,29 @@ class Keeper:
         for entry in due:
             self._forgotten.remove(entry)
         self._wake.set()  # there may be more; but the leases that are alive come first again
+
+    def _tell(self, renewer: Renewer) -> None:
+        with self._counting:
+            counts, self._counts = self._counts, Counter()
+        if not counts:
+            return
+        try:
+            renewer.count(counts)
+        except BaseException:
+            with self._counting:
+                self._counts += counts  # for the next round; they are numbers and take no room
+            raise
+
+    def _tell_last(self, renewer: Renewer | None) -> None:
+        """At the end of the thread.  What cannot be told now is lost: they are numbers, and nobody waits."""
+        try:
+            if self._counts:
+                renewer = renewer or self._store.open_keeper()
+                self._tell(renewer)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is let go of
+            log.warning("how some requests ended was not counted: %s", error)
+        finally:
+            _close(renewer)
 
 
 def _close(renewer: Renewer | None) -> None:

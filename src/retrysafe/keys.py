@@ -48,8 +48,7 @@ def parse_key(values: Sequence[bytes], *, longest: int = LONGEST, shortest: int 
         return BadKey(f"the header was sent {len(values)} times; send it once")
     key: str | BadKey
     if found := _SIMPLE.fullmatch(values[0]):
-        bare, quoted = found.groups()
-        key = (quoted if bare is None else bare).decode("ascii")
+        key = found[found.lastindex or 1].decode("ascii")
     else:
         key = _parse_unusual(values[0].strip(b" \t"))
         if isinstance(key, BadKey):
@@ -83,7 +82,7 @@ def _parse_unusual(value: bytes) -> str | BadKey:
 
 def digest(door: str, scope: Parts, key: str) -> bytes:
     """The identity of a key: 32 bytes that no other door, scope and key have."""
-    return sha256(_owner(door, scope) + framed(key)).digest()
+    return sha256(b"%b%d:%b" % (_owner(door, scope), len(key), key.encode("utf-8", "surrogatepass"))).digest()
 
 
 @lru_cache(maxsize=1024)

@@ -29,34 +29,48 @@ class Scope(NamedTuple):
     public: bool = False
 
 
-class Request(NamedTuple):
-    """The head of an HTTP request, whichever framework it came through."""
+class Request:
+    """The head of an HTTP request, whichever framework it came through.  To be read only."""
 
-    method: str
-    path: str
-    query: bytes
-    headers: Sequence[Header]
-    """Names in lower case, in the order and number in which they arrived."""
-    scheme: str = "http"
-    principal: object = None
-    """Whoever the framework says is asking, if it says so at all."""
-    native: object = None
-    """The framework's own request: an ASGI scope, a WSGI environ, a Django request."""
-    root: str = ""
-    """Where the application is mounted: what the paths of its own routes do not begin with."""
+    __slots__ = ("fields", "headers", "method", "native", "path", "principal", "query", "root", "scheme")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: Sequence[Header],
+        scheme: str = "http",
+        principal: object = None,
+        native: object = None,
+        root: str = "",
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        """Names in lower case, in the order and number in which they arrived."""
+        self.fields = dict(headers)
+        """The same by name; of a header that was sent several times the last value."""
+        self.scheme = scheme
+        self.principal = principal
+        """Whoever the framework says is asking, if it says so at all."""
+        self.native = native
+        """The framework's own request: an ASGI scope, a WSGI environ, a Django request."""
+        self.root = root
+        """Where the application is mounted: what the paths of its own routes do not begin with."""
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path!r}>"  # headers carry credentials
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, whose name is given in lower case; the last one, should there be several."""
-        return dict(self.headers).get(name)
+        return self.fields.get(name)
 
     def every(self, name: bytes) -> list[bytes]:
         """All values of a header, in their order."""
-        fields = dict(self.headers)
-        if len(fields) == len(self.headers):  # nothing is repeated, so there is one or none
-            return [fields[name]] if name in fields else []
+        if len(self.fields) == len(self.headers):  # nothing is repeated, so there is one or none
+            return [self.fields[name]] if name in self.fields else []
         return [value for found, value in self.headers if found == name]
 
 

@@ -23,23 +23,23 @@ from retrysafe.attempt import Attempt
 from retrysafe.call import Call
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable, UnreadableRecord
 from retrysafe.fingerprint import same
-from retrysafe.model import Claim, Final, Found, Record, Request, Reservation, Reserved, Response
+from retrysafe.model import Claim, Final, Found, Record, Request, Reservation, Reserved, Response, Scope
 from retrysafe.policy import Policy, RequestRules, Rules
 from retrysafe.problems import Problem
 from retrysafe.steps import (
+    IDENTIFY,
+    READ_BODY,
     Answered,
     Checkpoint,
     Finish,
     Flow,
     Forget,
     Gone,
-    Identify,
     Look,
     Outcome,
     Pause,
     Persist,
     Raised,
-    ReadBody,
     Reauthorise,
     Release,
     Reserve,
@@ -50,7 +50,7 @@ from retrysafe.steps import (
     Wait,
     ask,
 )
-from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Ours, Overtake, Replay
+from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Overtake, Replay
 
 _DRAINING = Problem("draining", "This server is shutting down.")
 _UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke off; what it did is not known.")
@@ -74,11 +74,11 @@ def admit(request: Request, rules: Rules) -> str | Problem:
 def judge(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
     """What a bid for a key means, given what the store says about it."""
     if isinstance(reservation, Reserved):
-        return Ours(reservation.attempt)
+        return reservation
     record, now = reservation
     if record.token == claim.token:
         # Our own bid: it was applied, and only its acknowledgement was lost.
-        return Ours(record.attempt)
+        return Reserved(record.attempt)
     if not same(record.fingerprint, claim.fingerprint):
         return Problem("key-reused", "This key was used for a different request.")
     match record.state:
@@ -130,11 +130,12 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
     """What is known about the effect, and so what becomes of the key."""
     # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
     believable = not (attempt.derived or attempt.checkpointed)
-    match outcome:
-        case Answered(response) if believable and (attempt.said_not_started or _not_begun(response)):
+    if isinstance(outcome, Answered):
+        response = outcome.response
+        if believable and (attempt.said_not_started or _not_begun(response)):
             return LetGo(response)
-        case Answered(response):
-            return Keep(_final(response, call.rules), response)
+        return Keep(_final(response, call.rules), response)
+    match outcome:
         case Raised(NotDone() as notice) if believable:
             return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
         case Raised(error) if isinstance(error, call.rules.retry_on) and believable:
@@ -182,14 +183,14 @@ def arrive(
     key = admit(request, rules)
     if isinstance(key, Problem):
         return _refuse(key)
-    scope = yield from ask(Identify())
+    scope: Scope | None = yield IDENTIFY
     if scope is None:
         return _refuse(Problem("principal-required", "It is not known whose key this is."))
     shortest = rules.wire.shortest_public_key
     if scope.public and len(key) < shortest:
         return _refuse(Problem("key-invalid", f"A public key needs at least {shortest} characters."))
     try:
-        fingerprint = yield from ask(ReadBody())
+        fingerprint: bytes | TooLarge | Gone = yield READ_BODY
     except StoreError as trouble:
         return _unavailable("The request could not be read.", trouble)
     if isinstance(fingerprint, TooLarge):
@@ -229,18 +230,18 @@ def once(call: Call) -> Flow[Answer]:
     attempt = Attempt(call.claim, held.attempt, call.secret)
     # An exception here is no outcome of the handler's but a cancellation or the end of the process: nobody
     # knows how far it came, so the lease is left to lapse.
-    outcome = yield from ask(Run(attempt))
+    outcome: Outcome = yield Run(attempt)
     return (yield from conclude(call, attempt, outcome))
 
 
-def acquire(call: Call) -> Flow[Ours | Answer]:
+def acquire(call: Call) -> Flow[Reserved | Answer]:
     """Bid for the key until it is ours, or somebody else's answer is ours."""
     claim, policy = call.claim, call.policy
     waited, pause = 0.0, 0.01
     while True:
         judgement = yield from _bid(call)
         match judgement:
-            case Ours():
+            case Reserved():
                 if not call.draining():
                     return judgement
                 yield from _release(call)
@@ -259,20 +260,18 @@ def acquire(call: Call) -> Flow[Ours | Answer]:
                 return _refuse(problem)
 
 
-def _bid(call: Call) -> Flow[Ours | Replay | Busy | Problem]:
+def _bid(call: Call) -> Flow[Reserved | Replay | Busy | Problem]:
     """One bid, and the take-over that may follow from it.  A server that drains looks, and does not bid."""
     claim, policy = call.claim, call.policy
     if call.draining():
         found = yield from ask(Look(claim.id))
         judgement = judge(found, claim, policy) if found else _DRAINING
         return _DRAINING if isinstance(judgement, Overtake) else judgement
-    reservation = yield from _surely(call, Reserve(claim))
-    judgement = judge(reservation, claim, policy)
+    judgement = judge((yield from _surely(call, Reserve(claim))), claim, policy)
     while isinstance(judgement, Overtake):
         # Conditional on the token and state that we saw.  Whoever else came to the same conclusion loses and
         # looks again; and an owner that woke up and failed meanwhile has had the last word.
-        reservation = yield from _surely(call, TakeOver(claim, *judgement))
-        judgement = judge(reservation, claim, policy)
+        judgement = judge((yield from _surely(call, TakeOver(claim, *judgement))), claim, policy)
     return judgement
 
 
@@ -282,17 +281,19 @@ def _surely(call: Call, bid: Reserve | TakeOver) -> Flow[Reservation]:
     The token makes that harmless.  If the store stays silent, the bid may still have been applied: it is
     forgotten by and by, or the key would be blocked by a request that never ran.
     """
+    reservation: Reservation
     try:
         try:
-            return (yield from ask(bid))
+            reservation = yield bid
         except StoreUnavailable:
             yield from ask(Pause(0.05))
-            return (yield from ask(bid))
+            reservation = yield bid
     except GeneratorExit:
         raise
     except BaseException:
         yield from ask(Forget(call.claim))
         raise
+    return reservation
 
 
 def _replay(call: Call, record: Record) -> Flow[Answer]:
@@ -343,10 +344,12 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
     pause = 0.05
     while True:
         try:
-            return (yield from ask(write))
+            kept: bool = yield write
         except StoreError as trouble:
             if not (yield from ask(Persist(call.claim, pause))):
                 return trouble
+        else:
+            return kept
         pause = min(pause * 2, 1.0)
 
 
@@ -369,17 +372,16 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
         found: Found | None = yield from ask(Look(call.claim.id))
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
-    judgement = judge(found, call.claim, call.policy) if found else _UNKNOWN
-    match judgement:
+    match judge(found, call.claim, call.policy) if found else _UNKNOWN:
         case Replay(record):
             return _replayed(record)._replace(error=error)
         case Busy(retry_after):
-            judgement = Problem("in-flight", "Another attempt is processing this request.", retry_after)
-        case Overtake() | Ours():
-            judgement = _UNKNOWN
+            problem = Problem("in-flight", "Another attempt is processing this request.", retry_after)
+        case Problem() as refusal:
+            problem = refusal
         case _:
-            pass
-    return Answer(judgement.code, judgement, error=error)
+            problem = _UNKNOWN
+    return Answer(problem.code, problem, error=error)
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:

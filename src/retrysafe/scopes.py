@@ -12,6 +12,7 @@ Prefer an id that survives a renewed token and a renamed account.
 
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import lru_cache
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.model import Parts, Request, Scope
@@ -32,9 +33,15 @@ def header(name: str) -> ScopeRule:
     def by_header(request: Request) -> ScopeAnswer:
         values = request.every(wanted)
         # Two values are two answers: whichever proxy added the second, neither can be trusted.
-        return Scope(((part, values[0].decode("latin-1")),)) if len(values) == 1 else None
+        return _one_part(part, values[0]) if len(values) == 1 else None
 
     return by_header
+
+
+@lru_cache(maxsize=1024)
+def _one_part(name: str, value: bytes) -> Scope:
+    # Whoever sends one request sends more.
+    return Scope(((name, value.decode("latin-1")),))
 
 
 def user(request: Request) -> ScopeAnswer:
@@ -130,6 +137,7 @@ def resolve(answer: ScopeAnswer) -> Scope | None:
     return scope if _is_somebody(scope.parts) else None
 
 
+@lru_cache(maxsize=1024)
 def _is_somebody(parts: Parts) -> bool:
     return bool(parts) and all(value.strip().lower() not in _NOBODY for _, value in parts)
 

@@ -6,7 +6,6 @@ memory.  As a `BodyView` it can be read any number of times: by the fingerprint,
 
 from collections.abc import Iterable
 from mmap import ACCESS_READ, mmap
-from typing import BinaryIO
 
 from retrysafe.errors import StoreUnavailable
 
@@ -18,13 +17,10 @@ _PIECE = 256 * 1024
 
 
 class Spool:
-    __slots__ = ("_file", "_map", "_pieces", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._pieces: list[bytes] = []
-        self._file: BinaryIO | None = None
-        self._map: mmap | None = None
+    # Defaults of the class: most bodies are one piece, and never see the disk.
+    size = 0
+    _pieces: list[bytes] | None = None
+    _file: "_File | None" = None
 
     @property
     def on_disk(self) -> bool:
@@ -32,51 +28,77 @@ class Spool:
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
-        if self._file is None:
-            self._pieces.append(chunk)
-            if self.size <= IN_MEMORY:
-                return
-        try:
-            self._spill(chunk)
-        except OSError as error:
-            raise StoreUnavailable(f"a large request cannot be kept on disk: {error}") from error
-
-    def _spill(self, chunk: bytes) -> None:
         if self._file is not None:
             self._file.write(chunk)
             return
-        from tempfile import TemporaryFile  # it takes longer to import than this whole library
-
-        self._file = TemporaryFile()  # noqa: SIM115 - closed in close(), and by its own finaliser
-        self._file.writelines(self._pieces)
-        self._pieces.clear()
+        if self._pieces is None:
+            self._pieces = [chunk]
+        else:
+            self._pieces.append(chunk)
+        if self.size > IN_MEMORY:
+            self._file = _File()
+            for piece in self._pieces:
+                self._file.write(piece)
+            self._pieces.clear()
 
     def chunks(self) -> Iterable[bytes]:
         if self._file is None:
-            return self._pieces
+            return self._pieces or ()
         whole = self.view()
         return (whole[start : start + _PIECE] for start in range(0, self.size, _PIECE))
 
     def view(self) -> bytes | mmap:
-        if self._file is None:
-            if len(self._pieces) > 1:
-                self._pieces = [b"".join(self._pieces)]
-            return self._pieces[0] if self._pieces else b""
-        if self._map is None:
-            try:
-                self._file.flush()
-                self._map = mmap(self._file.fileno(), self.size, access=ACCESS_READ)
-            except OSError as error:
-                raise StoreUnavailable(f"a large request cannot be kept on disk: {error}") from error
-        return self._map
+        if self._file is not None:
+            return self._file.mapped(self.size)
+        if not self._pieces:
+            return b""
+        if len(self._pieces) > 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
 
     def close(self) -> None:
         """Give the disk space back.  A body in memory is simply forgotten with its request."""
-        if self._map is not None:
-            self._map.close()
         if self._file is not None:
             self._file.close()
 
+
+class _File:
+    """Disk space that nobody else can see, and that goes with us."""
+
+    def __init__(self) -> None:
+        from tempfile import TemporaryFile  # it takes longer to import than this whole library
+
+        self._map: mmap | None = None
+        try:
+            self._file = TemporaryFile()  # noqa: SIM115 - closed in close(), and by its own finaliser
+        except OSError as error:
+            raise _full(error) from error
+
+    def write(self, chunk: bytes) -> None:
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            raise _full(error) from error
+
+    def mapped(self, size: int) -> mmap:
+        if self._map is None:
+            try:
+                self._file.flush()
+                self._map = mmap(self._file.fileno(), size, access=ACCESS_READ)
+            except OSError as error:
+                raise _full(error) from error
+        return self._map
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+        self._file.close()
+
     def __del__(self) -> None:
         # A request may be cancelled before anybody is there to close its body.
-        self.close()
+        if hasattr(self, "_file"):
+            self.close()
+
+
+def _full(error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(f"a large request cannot be kept on disk: {error}")

@@ -111,6 +111,10 @@ class Gone(NamedTuple):
     """The client went away before its request was complete."""
 
 
+IDENTIFY = Identify()
+READ_BODY = ReadBody()
+
+
 class Answered(NamedTuple):
     """The handler gave a complete answer."""
 

@@ -6,14 +6,8 @@
 from typing import Literal, NamedTuple
 
 from retrysafe.errors import StoreError
-from retrysafe.model import Final, Record, Response, Unsettled
+from retrysafe.model import Final, Record, Reserved, Response, Unsettled
 from retrysafe.problems import Code, Problem
-
-
-class Ours(NamedTuple):
-    """Run it: the key is ours, for the `attempt`-th time."""
-
-    attempt: int
 
 
 class Replay(NamedTuple):
@@ -35,7 +29,7 @@ class Busy(NamedTuple):
     retry_after: float
 
 
-Judgement = Ours | Replay | Overtake | Busy | Problem
+Judgement = Reserved | Replay | Overtake | Busy | Problem
 
 
 class Keep(NamedTuple):

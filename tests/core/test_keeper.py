@@ -14,12 +14,26 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.keeper import Keeper
 from retrysafe.model import Claim, Final, Response
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
-from tests.core.values import a_claim, eventually, in_a_child, keepers, no_leaked_threads
+from tests.core import values
+from tests.core.values import a_claim, eventually, in_a_child, no_leaked_threads
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 SHORT = 0.15
 """A lease that is renewed every 50 ms."""
+
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Keepers of guards that other tests left open: each ends some seconds after its last request."""
+    _others.clear()
+    _others.update(values.keepers())
+
+
+def keepers() -> list[threading.Thread]:
+    return [thread for thread in values.keepers() if thread not in _others]
 
 
 class Watched(MemoryStore):

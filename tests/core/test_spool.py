@@ -63,7 +63,7 @@ def test_the_file_goes_with_the_spool() -> None:
     file = spool._file
     assert file is not None
     spool.close()
-    assert file.closed
+    assert file._file.closed
     spool.close()
 
 
@@ -72,4 +72,4 @@ def test_a_file_nobody_looked_at() -> None:
     spool = spooled(b"x" * LARGE)
     spool.close()
     assert spool._file is not None
-    assert spool._file.closed
+    assert spool._file._file.closed

@@ -9,7 +9,7 @@ from retrysafe.model import Found, Reserved, State
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.problems import Problem
 from retrysafe.protocol import judge
-from retrysafe.verdicts import Busy, Judgement, Ours, Overtake, Replay
+from retrysafe.verdicts import Busy, Judgement, Overtake, Replay
 from tests.protocol.values import BROKE, CLAIM, CREATED, NOW, a_record
 
 RUNNING = a_record()
@@ -36,8 +36,8 @@ def code(judgement: Judgement) -> str:
 @pytest.mark.parametrize("policy", EVERY_POLICY)
 def test_nothing_or_expired_is_run(policy: Policy) -> None:
     """A store that found nothing of age has reserved the key: it is ours, under every policy."""
-    assert judge(Reserved(1), CLAIM, policy) == Ours(1)
-    assert judge(Reserved(3), CLAIM, policy) == Ours(3)
+    assert judge(Reserved(1), CLAIM, policy) == Reserved(1)
+    assert judge(Reserved(3), CLAIM, policy) == Reserved(3)
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
@@ -131,7 +131,7 @@ def test_a_different_request_is_a_mismatch(policy: Policy, record: object) -> No
 def test_our_own_bid_is_recognised(policy: Policy, record: object) -> None:
     """A bid whose acknowledgement was lost finds its own token, and nobody to wait for (I16)."""
     mine = record._replace(token=CLAIM.token, attempt=2)  # type: ignore[attr-defined]  # a record
-    assert judged(mine, policy) == Ours(2)
+    assert judged(mine, policy) == Reserved(2)
 
 
 def test_every_state_is_in_the_table() -> None:

@@ -45,7 +45,7 @@ class TakesOverAnything(MemoryStore):
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
         row = self._rows[claim.id]
-        row.begin(claim, self._clock())
+        row.begin_again(claim, self._clock())
         return Reserved(row.attempt)
 
 
@@ -64,7 +64,7 @@ class TakesOverTheLiving(MemoryStore):
     def reserve(self, claim: Claim) -> Reservation:
         found = super().reserve(claim)
         if isinstance(found, Found) and found.record.state == "in_progress":
-            self._rows[claim.id].begin(claim, found.now)
+            self._rows[claim.id].begin_again(claim, found.now)
             return Reserved(2)
         return found
 

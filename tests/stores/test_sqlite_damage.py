@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
 from retrysafe.model import Found, Reserved
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.stores.sql.sqlite import SQLiteStore, opening
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -33,6 +33,11 @@ def path(tmp_path: Path) -> Path:
         connection.execute(f"CREATE TABLE retrysafe_records ({lax})")
         connection.execute("CREATE TABLE retrysafe_meta (name PRIMARY KEY, value)")
         connection.execute("INSERT INTO retrysafe_meta VALUES ('schema', 1)")
+        connection.execute("CREATE TABLE retrysafe_verdicts (verdict PRIMARY KEY, count, since)")
+        connection.execute(
+            "CREATE TABLE retrysafe_audit (entry INTEGER PRIMARY KEY, at, by, reason, act, outcome, "
+            "id, key, scope, action, target, request_id)"
+        )
     return path
 
 
@@ -273,9 +278,9 @@ class TestSchema:
             with pytest.raises(SchemaMismatch, match=f"version {version!r}.* works with 1.*another file"):
                 store.reserve(a_claim())
 
-    @pytest.mark.parametrize("table", ["retrysafe_records", "retrysafe_meta"])
+    @pytest.mark.parametrize("table", opening.TABLES)
     def test_half_a_store_is_refused(self, store: SQLiteStore, path: Path, table: str) -> None:
-        """A missing table is not made anew beside the other: something has gone wrong."""
+        """A missing table is not made anew beside the others: something has gone wrong."""
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(f"DROP TABLE {table}")
         with pytest.raises(SchemaMismatch, match=f"{table} is missing"):

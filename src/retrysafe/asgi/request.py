@@ -23,23 +23,28 @@ from retrysafe.steps import Gone, Outcome, TooLarge
 from retrysafe.verdicts import Answer
 
 
-class GuardedRequest:
+class GuardedRequest(Exchange):
+    """An exchange over ASGI."""
+
+    _given = 0
+    """Bytes of the request's body that the application has taken."""
+    _read = False
+    """It has taken all of them."""
+    _deserted = False
+    """The server has given the request up, and may be sending something else already."""
+    _complete: asyncio.Event | None = None
+    _rest: asyncio.Future[None] | None = None
+    """What the application still does after its answer."""
+
     def __init__(
         self, app: App, guard: Guard, rules: Rules, scope: Connection, receive: Receive, send: Send
     ) -> None:
+        super().__init__(translate(scope), rules)
         self._app = app
         self._engine = guard.engine
-        self._exchange = Exchange(translate(scope), rules)
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._unread = True
-        self._given = 0
-        self._deserted = False
-        """The server has given the request up, and may be sending something else already."""
-        self._complete: asyncio.Event | None = None
-        self._rest: asyncio.Future[None] | None = None
-        """What the application still does after its answer."""
 
     # Most answers never flow, and most handlers never ask whether their client is gone.
 
@@ -52,7 +57,7 @@ class GuardedRequest:
         return asyncio.Lock()
 
     async def answer(self) -> None:
-        arrived = await drive_async(self._exchange.arrive(), self._engine, self)
+        arrived = await drive_async(self.arrive(), self._engine, self)
         if isinstance(arrived, Claim):
             try:
                 answer = await uncancelled(self._once(arrived), self._engine)
@@ -61,13 +66,13 @@ class GuardedRequest:
                 raise
         else:
             answer = arrived
-            self._engine.end(self._exchange, None, answer)
-        response = self._exchange.render(answer)
+            self._engine.end(self, None, answer)
+        response = self.render(answer)
         if response is not None:
             await send_whole(self._send, response)
         if answer.error is not None:
             raise answer.error
-        if self._exchange.stage == "flowing":
+        if self.stage == "flowing":
             await self._flush(more=False)
         if self._rest is not None:
             await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
@@ -75,50 +80,45 @@ class GuardedRequest:
     async def _once(self, claim: Claim) -> Answer:
         answer: Answer | None = None
         try:
-            answer = await drive_async(self._engine.begin(self._exchange, claim), self._engine, self)
+            answer = await drive_async(self._engine.begin(self, claim), self._engine, self)
             return answer
         finally:
-            self._engine.end(self._exchange, claim, answer)
+            self._engine.end(self, claim, answer)
 
     # --- hands
 
     async def identify(self) -> Scope | None:
-        exchange = self._exchange
-        answer = exchange.rules.request.scope(exchange.request)
+        answer = self.rules.request.scope(self.request)
         return scopes.resolve((await answer) if isinstance(answer, Awaitable) else answer)
 
     async def reauthorise(self) -> bool:
-        exchange = self._exchange
-        ask = exchange.rules.request.reauthorise
-        allowed = ask(exchange.request) if ask is not None else True
+        ask = self.rules.request.reauthorise
+        allowed = ask(self.request) if ask is not None else True
         return (await allowed) if isinstance(allowed, Awaitable) else allowed
 
     async def read_body(self) -> bytes | TooLarge | Gone:
-        exchange = self._exchange
-        refused = exchange.announced()
+        refused = self.announced()
         more = True
         while more and refused is None:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 return Gone()
-            refused = exchange.take(message.get("body", b""))
+            refused = self.take(message.get("body", b""))
             more = message.get("more_body", False)
         if refused is not None:
             return refused
-        return (
-            await asyncio.to_thread(exchange.fingerprint) if exchange.takes_long() else exchange.fingerprint()
-        )
+        return await asyncio.to_thread(self.fingerprint) if self.takes_long() else self.fingerprint()
 
     async def run(self, attempt: Attempt) -> Outcome:
         attempts.enter(attempt)
         self._attempt = attempt
-        self._pieces = iter(self._exchange.body.chunks())
-        inner = _inner(self._scope, self._exchange)
+        self._pieces = iter(self.body.chunks())
+        inner = _inner(self._scope, self)
         try:
             work = self._app(inner, self.receive, self.send)
-            await (work if self._exchange.rules.request.background == "before" else self._ahead_of(work))
+            await (work if self.rules.request.background == "before" else self._ahead_of(work))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
-            return self._exchange.outcome(error)
+            return self.outcome(error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -126,13 +126,13 @@ class GuardedRequest:
             # Nobody cancelled us: the handler did that to itself, and it is a failure like any other.
             failure = RuntimeError("the handler was cancelled from inside")
             failure.__cause__ = error
-            return self._exchange.outcome(failure)
+            return self.outcome(failure)
         finally:
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
             del inner["retrysafe"]
             for name in inner.keys() - self._scope.keys():
                 self._scope[name] = inner[name]
-        return self._exchange.outcome()
+        return self.outcome()
 
     async def _ahead_of(self, work: Awaitable[None]) -> None:
         """Wait for the application's answer, and leave it to itself with whatever it does afterwards."""
@@ -156,11 +156,11 @@ class GuardedRequest:
     # --- what the application is given
 
     async def receive(self) -> Message:
-        if self._unread:
+        if not self._read:
             piece = next(self._pieces, b"")
             self._given += len(piece)
-            self._unread = self._given < self._exchange.body.size
-            return {"type": "http.request", "body": piece, "more_body": self._unread}
+            self._read = self._given >= self.body.size
+            return {"type": "http.request", "body": piece, "more_body": not self._read}
         if not self._deserted:
             await self._receive()
         # The client is gone.  A handler whose answer is held is not told: it is to finish, so that the
@@ -169,12 +169,12 @@ class GuardedRequest:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        exchange = self._exchange
-        if message["type"] == "http.response.start":
-            exchange.start(message["status"], message.get("headers", ()))
-        elif message["type"] == "http.response.body" and not exchange.is_complete():
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.start(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and not self.is_complete():
             last = not message.get("more_body", False)
-            if not exchange.hold(message.get("body", b""), last=last):
+            if not self.hold(message.get("body", b""), last=last):
                 await self._pour()
             elif last and self._complete is not None:
                 self._complete.set()
@@ -182,15 +182,15 @@ class GuardedRequest:
     async def _pour(self) -> None:
         # One at a time: an application may send from several tasks.
         async with self._pouring:
-            if self._exchange.stage == "held":
-                await drive_async(self._exchange.let_flow(self._attempt), self._engine, self)
+            if self.stage == "held":
+                await drive_async(self.let_flow(self._attempt), self._engine, self)
                 self._flows.set()
             await self._flush(more=True)
 
     async def _flush(self, *, more: bool) -> None:
-        head, self._exchange.opening = self._exchange.opening, None
-        body = self._exchange.pour()
-        if self._exchange.stage == "overtaken" or self._deserted:
+        head, self.opening = self.opening, None
+        body = self.pour()
+        if self.stage == "overtaken" or self._deserted:
             return
         if head is not None:
             await _send_head(self._send, head)
@@ -227,9 +227,12 @@ def _inner(scope: Connection, exchange: Exchange) -> Connection:
     may not take them.  No extensions by which bytes are sent other than as body messages.  And our request
     id, so that the application's log and ours speak of the same request.
     """
-    id_name = exchange.rules.names.request_id
-    headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding" and pair[0] != id_name]
-    headers.append((id_name, exchange.request_id.encode()))
+    id_name, sent = exchange.rules.names.request_id, exchange.request.fields
+    headers = [*scope["headers"], (id_name, exchange.request_id.encode())]
+    if b"accept-encoding" in sent or id_name in sent:
+        *theirs, ours = headers
+        headers = [pair for pair in theirs if pair[0] != b"accept-encoding" and pair[0] != id_name]
+        headers.append(ours)
     inner = {**scope, "headers": headers, "retrysafe": True}
     offered: dict[str, object] | None = scope.get("extensions")
     if offered:
@@ -240,15 +243,16 @@ def _inner(scope: Connection, exchange: Exchange) -> Connection:
 
 
 async def send_whole(send: Send, response: Response) -> None:
-    await _send_head(send, response)
-    await _send_body(send, response.body)
+    status, headers, body = response
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _send_head(send: Send, head: Response) -> None:
     await send({"type": "http.response.start", "status": head.status, "headers": list(head.headers)})
 
 
-async def _send_body(send: Send, body: bytes, *, more: bool = False) -> None:
+async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 

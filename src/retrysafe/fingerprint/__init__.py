@@ -51,9 +51,13 @@ _Encoded = tuple[str, Iterable[bytes | memoryview]]
 def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
     if kind is None:
         return VERSION + sha256(framed("none", request.method, request.path)).digest()
-    content_type = request.header(b"content-type") or b""
-    media_type = _media_type(content_type)
-    encoding, pieces = _encode(kind, request, body, content_type, media_type)
+    content_type = request.fields.get(b"content-type", b"")
+    media_type, is_multipart = _media_type(content_type)
+    pieces: Iterable[bytes | memoryview]
+    if kind == "raw" and not is_multipart:
+        encoding, pieces = "raw", body.chunks()
+    else:
+        encoding, pieces = _encode(kind, request, body, content_type, is_multipart=is_multipart)
     # The encoding's name comes first, so that no two encodings meet; the body comes last, so that
     # it can be hashed as it is read, without knowing its length.
     hashed = sha256(_head(encoding, request.method, request.path, request.query, media_type))
@@ -64,8 +68,10 @@ def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
 
 # Most requests of a service are of a few kinds, and go to a few routes.
 @lru_cache(maxsize=256)
-def _media_type(content_type: bytes) -> str:
-    return content_type.partition(b";")[0].strip(b" \t").lower().decode("latin-1")
+def _media_type(content_type: bytes) -> tuple[str, bool]:
+    """Without its parameters, and whether it is a multipart one."""
+    media_type = content_type.partition(b";")[0].strip(b" \t").lower().decode("latin-1")
+    return media_type, media_type.startswith("multipart/")
 
 
 @lru_cache(maxsize=1024)
@@ -92,14 +98,14 @@ def check(kind: object) -> None:
 
 
 def _encode(
-    kind: _OfBody, request: Request, body: BodyView, content_type: bytes, media_type: str
+    kind: _OfBody, request: Request, body: BodyView, content_type: bytes, *, is_multipart: bool
 ) -> _Encoded:
     if callable(kind):
         return "function", (_answer(kind, request, body),)
     if kind != "raw":
         with suppress(ValueError, RecursionError):
             return _as_json(kind, body)
-    if media_type.startswith("multipart/"):
+    if is_multipart:
         parts = encode_parts(body.view(), content_type)
         if parts is not None:
             return "multipart", parts

@@ -2,8 +2,8 @@
 
 Requests never come here.  Everything is blocking, made for a process of its own such as the command line, and
 may take its time; but what it changes is as atomic and as fenced as anything else.  A record is changed only
-while it is *abandoned*, under the token that the operator saw, and the audit entry is written in the same step:
-there is no intervention without an entry, and no entry without one.
+while it is *abandoned*, under the token that the operator saw, and the audit entry is written in the same
+step: there is no intervention without an entry, and no entry without one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -135,12 +135,13 @@ class Admin(Protocol):
         ...
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        """Settle an abandoned record as the operator found out, under a new token: should its owner come back,
-        it is fenced.  False: it is not as it was seen."""
+        """Settle an abandoned record as the operator found out, under a new token: should its owner come
+        back, it is fenced.  False: it is not as it was seen."""
         ...
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
-        """What operators did, the latest first; to one record, if the first digits of its identity are given."""
+        """What operators did, the latest first; to one record, if the first digits of its identity are
+        given."""
         ...
 
     def diagnose(self) -> Sequence[Finding]:

@@ -24,7 +24,7 @@ Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`, tables of
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
+from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
 from retrysafe.stores.administration import Admin
 
 
@@ -74,10 +74,6 @@ class Store(Protocol):
 
     def purge(self, limit: int = 500) -> Purged:
         """Remove up to `limit` expired records.  Fewer than `limit` means that no more were found."""
-        ...
-
-    def abandoned(self, limit: int = 100) -> Sequence[Record]:
-        """Records in progress whose lease has ended, the oldest first: what an operator has to look at."""
         ...
 
     def open_keeper(self) -> "Renewer":

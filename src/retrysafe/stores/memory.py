@@ -9,7 +9,7 @@ What is kept is a `_Row`, which is cheap to change; a `Record` is made only for 
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
@@ -26,6 +26,7 @@ from retrysafe.model import (
     State,
     Unsettled,
 )
+from retrysafe.stores.memory_admin import Books, MemoryAdmin
 
 _log = logging.getLogger("retrysafe.store")
 
@@ -45,48 +46,37 @@ def _steady() -> float:
 class _Row:
     """One key: the claim that holds it, and what has changed since."""
 
-    __slots__ = (
-        "attempt",
-        "checkpointed",
-        "claim",
-        "completed_at",
-        "created_at",
-        "expires_at",
-        "first",
-        "held_until",
-        "lease_until",
-        "omitted",
-        "response",
-        "state",
-        "updated_at",
-    )
+    # Defaults of the class: this is how every attempt begins, and a row that begins says nothing new.
+    state: State = "in_progress"
+    attempt = 1
+    checkpointed = False
+    completed_at: float | None = None
+    response: Response | None = None
+    omitted = False
 
     def __init__(self, claim: Claim, now: float) -> None:
-        self.first = claim
-        self.created_at = now
+        self.claim = self.first = claim
+        self.created_at = self.updated_at = now
         self.expires_at = now + claim.retention
-        self.attempt = 0
-        self.begin(claim, now)
-
-    def begin(self, claim: Claim, now: float) -> None:
-        """Start an attempt.  Creation, expiry and the first claim's request id stay as they are."""
-        self.claim = claim
-        self.state: State = "in_progress"
-        self.attempt += 1
         self.lease_until: float | None = now + claim.lease
         self.held_until = now + claim.hold
+
+    def begin_again(self, claim: Claim, now: float) -> None:
+        """Start another attempt.  Creation, expiry and the first claim's request id stay as they are."""
+        self.claim = claim
+        self.state = "in_progress"
+        self.attempt += 1
+        self.lease_until = now + claim.lease
+        self.held_until = now + claim.hold
         self.updated_at = now
-        self.completed_at: float | None = None
+        self.completed_at = None
         self.checkpointed = False
-        self.response: Response | None = None
+        self.response = None
         self.omitted = False
 
     def lapsed(self, now: float) -> bool:
         """The lease has ended.  A missing one counts as alive for as long as the record."""
         return (self.expires_at if self.lease_until is None else self.lease_until) <= now
-
-    def abandoned(self, now: float) -> bool:
-        return self.state == "in_progress" and self.lease_until is not None and self.lease_until <= now
 
     def expired(self, now: float) -> bool:
         return self.expires_at <= now and (
@@ -134,6 +124,7 @@ class MemoryStore:
         process.watch(self)
         # Ordered, because the sweep goes round: whoever was looked at goes to the end of the queue.
         self._rows: OrderedDict[bytes, _Row] = OrderedDict()
+        self._books = Books()
         self.aio = AsyncMemoryStore(self)
 
     def forked(self) -> None:
@@ -164,7 +155,7 @@ class MemoryStore:
             ):
                 abandoned = row.state == "in_progress" and not row.checkpointed and row.lapsed(now)
                 if row.state == "failed" or abandoned:
-                    row.begin(claim, now)
+                    row.begin_again(claim, now)
                     return Reserved(row.attempt)
         return self.reserve(claim)
 
@@ -212,14 +203,11 @@ class MemoryStore:
             expired = (row for row in self._rows.values() if row.expired(now))
             return self._remove(list(islice(expired, limit)))
 
-    def abandoned(self, limit: int = 100) -> list[Record]:
-        with self._lock:
-            now = self._clock()
-            found = [row for row in self._rows.values() if row.abandoned(now) and not row.expired(now)]
-            return [row.record() for row in sorted(found, key=lambda row: row.created_at)[:limit]]
-
     def open_keeper(self) -> "MemoryRenewer":
         return MemoryRenewer(self)
+
+    def open_admin(self) -> MemoryAdmin[_Row]:
+        return MemoryAdmin(self._rows, self._books, lambda: self._lock, self._clock)
 
     def close(self) -> None:
         """Nothing to give back; the records stay, as they would in a file."""
@@ -227,6 +215,10 @@ class MemoryStore:
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
         with self._lock:
             return [self._renew(claim) for claim in claims]
+
+    def count(self, verdicts: Mapping[str, int]) -> None:
+        with self._lock:
+            self._books.count(verdicts, self._clock())
 
     def _renew(self, claim: Claim) -> bool:
         row = self._rows.get(claim.id)
@@ -239,9 +231,9 @@ class MemoryStore:
     def _sweep(self, now: float) -> None:
         rows = self._rows
         for _ in range(min(_SWEPT, len(rows))):
-            oldest = next(iter(rows.values()))
-            if not oldest.expired(now):
-                rows.move_to_end(oldest.claim.id)
+            id, oldest = next(iter(rows.items()))
+            if oldest.expires_at > now or not oldest.expired(now):
+                rows.move_to_end(id)
                 return
             for record in self._remove([oldest]).unresolved:
                 _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
@@ -284,6 +276,7 @@ class MemoryRenewer:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.renew = store.renew
+        self.count = store.count
 
     def release(self, claims: Sequence[Claim]) -> None:
         for claim in claims:

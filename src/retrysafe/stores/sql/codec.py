@@ -61,7 +61,7 @@ _WORDS: dict[str, tuple[object, ...]] = {
 
 _TIMES = tuple(column for column, kinds in _TYPES.items() if float in kinds)
 
-_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def bid(claim: Claim) -> dict[str, object]:
@@ -75,12 +75,12 @@ def bid(claim: Claim) -> dict[str, object]:
         "retention": claim.retention,
         "hold": claim.hold,
         "door": claim.door,
-        "scope": _storable(_json(claim.scope)),
-        "key": claim.key and _storable(claim.key),
-        "action": _storable(claim.action),
-        "target": _storable(claim.target),
-        "request_id": _storable(claim.request_id),
-        "correlation_id": claim.correlation_id and _storable(claim.correlation_id),
+        "scope": storable(json(claim.scope)),
+        "key": claim.key and storable(claim.key),
+        "action": storable(claim.action),
+        "target": storable(claim.target),
+        "request_id": storable(claim.request_id),
+        "correlation_id": claim.correlation_id and storable(claim.correlation_id),
     }
 
 
@@ -91,7 +91,7 @@ def fence(claim: Claim) -> dict[str, object]:
 
 def head(response: Response) -> dict[str, object]:
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-    return {"status": response.status, "headers": _json(pairs)}
+    return {"status": response.status, "headers": json(pairs)}
 
 
 def outcome(final: Final) -> dict[str, object]:
@@ -185,7 +185,14 @@ def _is_pair(value: object) -> bool:
     return len(texts) == 2 and type(texts[0]) is str and type(texts[1]) is str
 
 
-def _storable(text: str) -> str:
+def scope(text: object) -> Parts:
+    """The parts of a scope.  A `ValueError` says what is wrong with it."""
+    if not isinstance(text, str):
+        raise ValueError("scope is not text")
+    return _pairs("scope", text)
+
+
+def storable(text: str) -> str:
     """Text that UTF-8 can carry: a lone surrogate, as WSGI may hand in, becomes its escape.
 
     These columns are for people and identity is a digest, so nothing is confused by it.

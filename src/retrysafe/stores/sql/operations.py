@@ -102,11 +102,6 @@ def renew(claim: Claim) -> Operation[bool]:
     return False
 
 
-def abandoned(limit: int) -> Operation[list[Record]]:
-    rows = yield "abandoned", {"limit": limit}
-    return [codec.decode(columns) for columns in rows]
-
-
 def purge(limit: int) -> Operation[Purged]:
     rows = yield "purge", {"limit": limit}
     unresolved: list[Record] = []

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from retrysafe import stores
+from retrysafe.stores.administration import Query
 from retrysafe.testing.adapters.client import Answer, common, settled, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
@@ -228,8 +229,9 @@ class Crash(Suite):
             pytest.skip("nobody else can look into it")
         api = serve.alone(lease=1)
         crash(api, key, label)
-        with closing(stores.open(api.store)) as store:
-            until(lambda: key in [record.key for record in store.abandoned()])
+        abandoned = Query(standings=frozenset({"abandoned"}))
+        with closing(stores.open(api.store)) as store, closing(store.open_admin()) as admin:
+            until(lambda: key in [sighting.record.key for sighting in admin.list(abandoned)])
         assert api.post("/crash", key=key, label=label).code == "outcome-unknown"
         assert api.effects(label) == 1
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 
 from retrysafe.model import Claim, Final, Found, Record, Reservation, Response, Unsettled
+from retrysafe.stores.administration import Admin
 from retrysafe.stores.contract import AsyncStore, Store
 
 Elapse = Callable[[float], None]
@@ -119,6 +120,14 @@ class Harness:
     @pytest.fixture
     def clock(self) -> ManualClock:
         return ManualClock()
+
+    @pytest.fixture
+    def admin(self, store: Store) -> Iterator[Admin]:
+        """The operator's end.  Its tables are made first: only services make them without being asked."""
+        admin = store.open_admin()
+        admin.migrate()
+        yield admin
+        admin.close()
 
     @pytest.fixture(params=["blocking", "aio"])
     def half(self, request: pytest.FixtureRequest, store: Store) -> Iterator[Half]:

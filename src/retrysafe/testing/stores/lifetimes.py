@@ -1,7 +1,6 @@
 """Lifetimes: when a record counts as absent, and that nothing but time makes it so."""
 
 from retrysafe.model import Found, Reserved, Response
-from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import (
     Elapse,
     Half,
@@ -73,20 +72,6 @@ class Lifetimes(Harness):
         assert isinstance(half.reserve(a_claim()), Found)
         elapse(1.0)
         assert half.reserve(a_claim()) == Reserved(1)
-
-    def test_the_abandoned_are_listed(self, store: Store, elapse: Elapse) -> None:
-        """Those whose lease has ended, the oldest first; not the running, finished or expired ones."""
-        first, second = a_claim("first")._replace(hold=1e6), a_claim("second")._replace(hold=1e6)
-        running, done, gone = a_claim("running")._replace(lease=1e6), a_claim("done"), a_claim("gone")
-        for claim in (gone, first, done, running):
-            store.reserve(claim)
-        store.finish(done, an_outcome())
-        elapse(3600.0)
-        store.reserve(second)
-        assert [record.key for record in store.abandoned()] == ["first"]
-        elapse(3599.0)
-        assert [record.key for record in store.abandoned()] == ["first", "second"]
-        assert [record.key for record in store.abandoned(limit=1)] == ["first"]
 
     def test_an_outcome_is_not_held(self, half: Half, elapse: Elapse) -> None:
         """The hold is for those whose outcome is unknown."""

@@ -21,7 +21,7 @@ from retrysafe.stores.sql.sqlite.filelock import FileLock
 T = TypeVar("T")
 
 Clock = Callable[[], float]
-Role = Literal["writer", "renewer", "reader"]
+Role = Literal["writer", "renewer", "reader", "admin"]
 
 PRAGMAS: Mapping[Role, Sequence[str]] = {
     # A thousand pages, SQLite's own default: a log of 4 MB stays in the page cache and is read back in
@@ -31,9 +31,19 @@ PRAGMAS: Mapping[Role, Sequence[str]] = {
     # Others write too little to checkpoint, and must not do it outside of the lock.
     "renewer": ("synchronous = FULL", "wal_autocheckpoint = 0"),
     "reader": ("query_only = ON", "wal_autocheckpoint = 0"),
+    # A purge writes as much as a service does, perhaps while there is none, so it checkpoints as a writer
+    # does.
+    "admin": ("synchronous = FULL", "wal_autocheckpoint = 1000"),
 }
 
 _RETRY_PAUSE = 0.005
+
+_STRIDE = 10_000
+"""Of SQLite's instructions between two looks at the clock: a millisecond or less."""
+
+
+class TookTooLong(StoreUnavailable):
+    """A statement was broken off: it had all the time that it was given."""
 
 
 class Connection:
@@ -44,7 +54,7 @@ class Connection:
         self.patience = patience
         self.suspect = False
         self.in_use = threading.Lock()
-        self._role: Role = role
+        self.role: Role = role
         self._clock = clock
         self._statements = statements.load("sqlite")
         self._sqlite: sqlite3.Connection | None = None
@@ -85,6 +95,29 @@ class Connection:
                     raise
             finally:
                 self._lock.release()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[None]:
+        """A session in which all statements see the same moment, and nobody waits for it."""
+        with self.session():
+            self.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self.in_transaction:  # else an error has ended it
+                    self.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float) -> Generator[None]:
+        """A session whose statements are broken off after so many seconds, with a `TookTooLong`."""
+        with self.session():
+            assert self._sqlite is not None
+            until = time.monotonic() + seconds
+            self._sqlite.set_progress_handler(lambda: time.monotonic() >= until, _STRIDE)
+            try:
+                yield
+            finally:
+                self._sqlite.set_progress_handler(None, _STRIDE)
 
     @property
     def in_transaction(self) -> bool:
@@ -140,10 +173,14 @@ class Connection:
             self._sqlite = sqlite3.connect(
                 self.path, timeout=self.patience, isolation_level=None, check_same_thread=False
             )
-            if self._role != "reader":
+            if self.role != "reader":
                 self._lock = FileLock(f"{self.path}-lock")
-            self._use_wal(self._sqlite)
-            for pragma in PRAGMAS[self._role]:
+            if self.role == "admin":
+                # Whoever looks at a file does not change how it works; and shows what can be shown.
+                self._sqlite.text_factory = _text_or_bytes
+            else:
+                self._use_wal(self._sqlite)
+            for pragma in PRAGMAS[self.role]:
                 self._sqlite.execute(f"PRAGMA {pragma}")
         except BaseException as error:
             self.shut()
@@ -174,11 +211,25 @@ class Connection:
                 f"{self.path} is locked by somebody else for longer than {self.patience:g} s; "
                 "nothing was done"
             )
+        if _code(error) == sqlite3.SQLITE_INTERRUPT:
+            return TookTooLong(f"{self.path}: it took too long, and was broken off")
         self.suspect = True
         return StoreUnavailable(f"{self.path}: {error}")
 
 
+def _text_or_bytes(value: bytes) -> str | bytes:
+    """Text that is not UTF-8 stays bytes: the row is refused for it, and the others of the list are not."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
 def _busy(error: Exception) -> bool:
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def _code(error: Exception) -> int:
     # The low byte is the kind of error, the rest a detail of it.
     code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF == sqlite3.SQLITE_BUSY
+    return code & 0xFF

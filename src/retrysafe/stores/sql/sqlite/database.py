@@ -10,6 +10,7 @@ from typing import TypeVar
 from retrysafe import process
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.hostclock import HostClock
 from retrysafe.stores.sql.sqlite.jobs import AwaitedJob, BlockingJob
@@ -73,6 +74,9 @@ class Database:
 
     def renewer(self) -> SQLiteRenewer:
         return SQLiteRenewer(self._path, self._clock, self._deadline)
+
+    def admin(self) -> SQLiteAdmin:
+        return SQLiteAdmin(self._path, self._clock, self._deadline)
 
     def close(self) -> None:
         # The writer last: the last connection to go checkpoints, and the writer does it under the lock.

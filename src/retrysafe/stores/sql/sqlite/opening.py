@@ -4,16 +4,22 @@ Everybody but the first, on a new file or after a boot, finds this by reading an
 writes it in one transaction that looks again, so that processes which open at the same moment do it once.
 """
 
+import os
 from collections.abc import Mapping
 
-from retrysafe.errors import SchemaMismatch
+from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
 from retrysafe.stores.sql.sqlite.hostclock import HostClock
 from retrysafe.stores.sql.statements import load
 
 SCHEMA = 1
 
-_TABLES = {"retrysafe_records", "retrysafe_meta"}
+TABLES = ("retrysafe_records", "retrysafe_meta", "retrysafe_audit", "retrysafe_verdicts")
+INDEXES = ("retrysafe_records_expires_at",)
+
+_VITAL = {"retrysafe_records", "retrysafe_meta"}
+"""Without the one there are no records, without the other no time: nobody may pretend that there never
+were."""
 
 Meta = Mapping[str, object]
 
@@ -29,28 +35,71 @@ def open_database(path: str, role: Role, clock: Clock, patience: float) -> Conne
     return connection
 
 
+def open_existing(path: str, clock: Clock, patience: float) -> Connection:
+    """An operator's connection.  A mistyped path is not answered with a new and empty database."""
+    if not os.path.exists(path):
+        raise StoreUnavailable(
+            f"there is no file {path}: services make it with their first request, or `migrate` does"
+        )
+    return open_database(path, "admin", clock, patience)
+
+
+def migrate(path: str, clock: Clock, patience: float) -> list[str]:
+    """Make what is missing.  Gives its names."""
+    connection = Connection(path, "writer", clock, patience)
+    try:
+        with connection.transaction():
+            before = present(connection)
+            if before:
+                _read_known(connection, before)
+            create(connection)
+            made = [name for name in (*TABLES, *INDEXES) if name not in before]
+        _prepare(connection, clock if isinstance(clock, HostClock) else None)
+        return made
+    finally:
+        connection.close()
+
+
+def present(connection: Connection) -> set[str]:
+    """Which of our tables and indexes are there."""
+    return {str(name) for (name,) in connection.query("tables")}
+
+
 def _prepare(connection: Connection, clock: HostClock | None) -> None:
     with connection.session():
-        meta = _read_meta(connection)
+        meta = read_meta(connection)
     if meta is not None and (clock is None or clock.adopt(meta)):
         return
+    if meta is None and connection.role == "admin":
+        raise SchemaMismatch(
+            f"{connection.path} has no tables of retrysafe: `migrate` makes them, or use another file"
+        )
     with connection.transaction():
-        meta = _read_meta(connection) or _create(connection)
+        meta = read_meta(connection) or create(connection)
         if clock is not None and not clock.adopt(meta):
             for name, value in clock.anchor().items():
                 connection.query("remember", name=name, value=value)
 
 
-def _read_meta(connection: Connection) -> Meta | None:
+def read_meta(connection: Connection) -> Meta | None:
     """What the store knows about itself, if it exists and is one that this release can use."""
-    tables = {name for (name,) in connection.query("tables")}
-    if not tables:
+    there = present(connection)
+    if not there:
         return None
-    if tables != _TABLES:
-        [missing] = _TABLES - tables
+    meta = _read_known(connection, there)
+    missing = [table for table in TABLES if table not in there]
+    if missing:
+        raise SchemaMismatch(f"{' and '.join(missing)} is missing: `retrysafe migrate` makes what is missing")
+    return meta
+
+
+def _read_known(connection: Connection, there: set[str]) -> Meta:
+    """What the store knows about itself, if this release can use or complete it."""
+    missing = sorted(_VITAL - there)
+    if missing:
         raise SchemaMismatch(
-            f"the table {missing} is missing while its companion is there: restore it from a backup, "
-            "or remove both tables and with them every record"
+            f"{' and '.join(missing)} is missing while other tables of retrysafe are there: restore the file "
+            "from a backup, or remove all of these tables and with them every record"
         )
     meta = {str(name): value for name, value in connection.query("meta")}
     found = meta.get("schema")
@@ -62,7 +111,8 @@ def _read_meta(connection: Connection) -> Meta | None:
     return meta
 
 
-def _create(connection: Connection) -> Meta:
+def create(connection: Connection) -> Meta:
+    """Make what is missing of the tables, within a transaction."""
     for statement in load("sqlite")["schema"].split(";"):
         connection.execute(statement)
     return {"schema": SCHEMA}

@@ -1,11 +1,11 @@
 """The lease keeper's own connection: renewals wait neither for the writer's queue nor for an event loop."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.model import Claim
-from retrysafe.stores.sql import operations
+from retrysafe.stores.sql import administration, operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.sqlite.opening import open_database
@@ -27,6 +27,9 @@ class SQLiteRenewer:
 
     def release(self, claims: Sequence[Claim]) -> None:
         self._perform([operations.release(claim) for claim in claims])
+
+    def count(self, verdicts: Mapping[str, int]) -> None:
+        self._perform([administration.count(verdict, number) for verdict, number in verdicts.items()])
 
     def close(self) -> None:
         if self._connection is not None:

@@ -10,6 +10,7 @@ import sqlite3
 from retrysafe.errors import ConfigurationError
 from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
 from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
 from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
@@ -68,11 +69,11 @@ class SQLiteStore:
                 break
         return Purged(removed, tuple(unresolved))
 
-    def abandoned(self, limit: int = 100) -> list[Record]:
-        return self._database.read(operations.abandoned(limit), operations.abandoned(limit))
-
     def open_keeper(self) -> SQLiteRenewer:
         return self._database.renewer()
+
+    def open_admin(self) -> SQLiteAdmin:
+        return self._database.admin()
 
     def close(self) -> None:
         self._database.close()

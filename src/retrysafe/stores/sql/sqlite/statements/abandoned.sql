@@ -1,10 +1,5 @@
--- Records in progress whose lease has ended, the oldest first: what an operator has to look at.
--- Arguments: limit, now
--- Columns: those of a record
+-- Fragment, true for a record in progress whose lease has ended: its owner died, or lost the store.
+-- Arguments: now
 --
--- It walks through the table: operators ask rarely, and an index for them would cost every request.
-SELECT {columns}, status, headers, body, omitted
-FROM retrysafe_records
-WHERE state = 'in_progress' AND lease_until <= :now AND ({expired}) IS NOT TRUE
-ORDER BY created_at
-LIMIT :limit
+-- A missing lease lasts as long as the record, as in take_over.sql, so a held record is abandoned then too.
+state = 'in_progress' AND coalesce(lease_until, expires_at) <= :now

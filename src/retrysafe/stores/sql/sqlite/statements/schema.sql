@@ -1,11 +1,11 @@
--- The tables, version 1.  Run once, inside the transaction that found them missing, so that processes which
--- open a new file at the same moment make them once.
+-- The tables, version 1.  Run inside the transaction that found some missing, so that processes which open a
+-- new file at the same moment make them once.  What is there already is left as it is.
 --
 -- A rowid table: bodies may be large, and a tree of 32-byte keys with bodies in its leaves would be slow.
 -- One secondary index, on the expiry: finishing in time never touches it.
 -- No CHECK constraints: a row that a newer release wrote is refused when it is read, not when it is written.
 
-CREATE TABLE retrysafe_records (
+CREATE TABLE IF NOT EXISTS retrysafe_records (
     id             BLOB PRIMARY KEY NOT NULL,  -- SHA-256 of door, scope and key
     version        INTEGER NOT NULL,           -- of the meaning of this row
     token          BLOB NOT NULL,              -- of the attempt that holds the key: the fence
@@ -33,12 +33,35 @@ CREATE TABLE retrysafe_records (
     omitted        INTEGER NOT NULL            -- 1: status and headers stand for an answer not kept
 );
 
-CREATE INDEX retrysafe_records_expires_at ON retrysafe_records (expires_at);
+CREATE INDEX IF NOT EXISTS retrysafe_records_expires_at ON retrysafe_records (expires_at);
 
 -- schema: version of these tables.  boot, offset, high_water: the host's clock, see hostclock.py.
-CREATE TABLE retrysafe_meta (
+CREATE TABLE IF NOT EXISTS retrysafe_meta (
     name  TEXT PRIMARY KEY NOT NULL,
     value NOT NULL
 );
 
-INSERT INTO retrysafe_meta (name, value) VALUES ('schema', 1);
+INSERT INTO retrysafe_meta (name, value) VALUES ('schema', 1) ON CONFLICT (name) DO NOTHING;
+
+-- What operators did, by whom and why.  Never purged: it is small, and it is what is asked for years later.
+CREATE TABLE IF NOT EXISTS retrysafe_audit (
+    entry      INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order in which things were done
+    at         REAL NOT NULL,
+    by         TEXT NOT NULL,
+    reason     TEXT NOT NULL,
+    act        TEXT NOT NULL,                      -- release, resolve, purge
+    outcome    TEXT NOT NULL,
+    id         BLOB,                               -- of the record; NULL: not about one
+    key        TEXT,
+    scope      TEXT NOT NULL,                      -- JSON, as that of a record
+    action     TEXT NOT NULL,
+    target     TEXT NOT NULL,
+    request_id TEXT NOT NULL
+);
+
+-- How many requests ended how, since when.  Services add to it every few seconds.
+CREATE TABLE IF NOT EXISTS retrysafe_verdicts (
+    verdict TEXT PRIMARY KEY NOT NULL,
+    count   INTEGER NOT NULL,
+    since   REAL NOT NULL
+);

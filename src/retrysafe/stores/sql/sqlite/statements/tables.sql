@@ -1,4 +1,6 @@
--- Which of our tables exist.
+-- Which of our tables and indexes exist.
 -- Columns: name
 SELECT name FROM sqlite_master
-WHERE type = 'table' AND name IN ('retrysafe_records', 'retrysafe_meta')
+WHERE name IN (
+    'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_meta', 'retrysafe_audit',
+'retrysafe_verdicts' )

@@ -1,0 +1,261 @@
+"""The operator's end of records in memory: for tests, and for a program that looks after itself."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from itertools import islice
+from threading import Lock
+from typing import Generic, Literal, Protocol, TypeVar
+
+from retrysafe import entropy
+from retrysafe.model import Claim, Final, Purged, Record, Response, State
+from retrysafe.stores.administration import (
+    Entry,
+    Finding,
+    Note,
+    Query,
+    Share,
+    Sighting,
+    Standing,
+    Statistics,
+)
+
+_log = logging.getLogger("retrysafe.store")
+
+K = TypeVar("K")
+
+
+class Row(Protocol):
+    """What the store keeps of a key, as far as an operator has to do with it."""
+
+    claim: Claim
+    state: State
+    response: Response | None
+    omitted: bool
+    created_at: float
+    updated_at: float
+    completed_at: float | None
+    expires_at: float
+
+    def lapsed(self, now: float) -> bool: ...
+    def expired(self, now: float) -> bool: ...
+    def record(self) -> Record: ...
+
+
+class Books:
+    """What a store writes down besides its records."""
+
+    def __init__(self) -> None:
+        self.audit: list[Entry] = []
+        self.verdicts: Counter[str] = Counter()
+        self.counted_since: float | None = None
+
+    def count(self, verdicts: Mapping[str, int], now: float) -> None:
+        if verdicts and self.counted_since is None:
+            self.counted_since = now
+        self.verdicts.update(verdicts)
+
+
+R = TypeVar("R", bound=Row)
+
+
+class MemoryAdmin(Generic[R]):
+    """Does each thing in one step, under the store's own lock."""
+
+    def __init__(
+        self,
+        rows: MutableMapping[bytes, R],
+        books: Books,
+        lock: Callable[[], Lock],
+        clock: Callable[[], float],
+    ) -> None:
+        self._rows = rows
+        self._books = books
+        self._lock = lock  # asked for each time: a fork makes another one
+        self._clock = clock
+
+    def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
+        return [_without_body(sighting) for sighting in self.find(query, limit)]
+
+    def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
+        with self._lock():
+            now = self._clock()
+            # Their order is that of the records' creation, and a sort keeps it where the times are the same.
+            seen = [_sighting(row, now) for row in self._living(now)]
+        found = [sighting for sighting in seen if _matches(sighting, query)]
+        return sorted(found, key=_rank)[:limit]
+
+    def statistics(self, groups: int = 20) -> Statistics:
+        with self._lock():
+            now = self._clock()
+            seen = [_sighting(row, now) for row in self._living(now)]
+            expired = len(self._rows) - len(seen)
+            verdicts, since = dict(self._books.verdicts.most_common()), self._books.counted_since
+        return Statistics(
+            now=now,
+            total=_share(seen),
+            expired=expired,
+            oldest_running=_oldest(seen, "in_progress"),
+            oldest_abandoned=_oldest(seen, "abandoned"),
+            by_route=_grouped(seen, lambda record: (record.action, record.target), groups),
+            by_scope=_grouped(seen, lambda record: record.scope, groups),
+            verdicts=verdicts,
+            counted_since=since,
+        )
+
+    def expired(self) -> int:
+        with self._lock():
+            now = self._clock()
+            return sum(row.expired(now) for row in self._rows.values())
+
+    def purge(self, limit: int, note: Note | None = None) -> Purged:
+        with self._lock():
+            now = self._clock()
+            expired = [*islice((row for row in self._rows.values() if row.expired(now)), limit)]
+            for row in expired:
+                del self._rows[row.claim.id]
+            if note is not None and expired:
+                outcome = f"{len(expired)} records removed"
+                self._books.audit.append(Entry(now, *note, "purge", outcome, None, None, (), "", "", ""))
+        unresolved = tuple(row.record() for row in expired if row.state == "in_progress")
+        for record in unresolved:
+            _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
+        return Purged(len(expired), unresolved)
+
+    def release(self, seen: Record, note: Note) -> bool:
+        with self._lock():
+            now = self._clock()
+            row = self._abandoned(seen, now)
+            if row is None:
+                return False
+            self._enter(row, note, "release", "released", now)
+            del self._rows[seen.id]
+            return True
+
+    def resolve(self, seen: Record, final: Final, note: Note) -> bool:
+        with self._lock():
+            now = self._clock()
+            row = self._abandoned(seen, now)
+            if row is None:
+                return False
+            self._enter(row, note, "resolve", f"{final.state} {final.response.status}", now)
+            row.claim = row.claim._replace(token=entropy.draw())
+            row.state, row.response, row.omitted = final
+            row.updated_at = row.completed_at = now
+            # Its whole retention from now on: its client was told not to try again, and comes back when
+            # somebody tells it to; and a held record may be past its expiry already.
+            row.expires_at = now + (row.expires_at - row.created_at)
+            return True
+
+    def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
+        with self._lock():
+            entries = [entry for entry in reversed(self._books.audit) if _begins(entry.id, id)]
+        return entries[:limit]
+
+    def diagnose(self) -> Sequence[Finding]:
+        found = self.statistics(0)
+        advice = "they end with the process: give services a store on a disk"
+        findings = [Finding("memory", "ok", f"{len(self._rows)} records in this process alone", advice)]
+        abandoned = found.total.records.get("abandoned", 0)
+        if abandoned:
+            findings.append(
+                Finding("abandoned", "warning", f"the outcome of {abandoned} requests is not known")
+            )
+        return findings
+
+    def migrate(self) -> str:
+        return "nothing to do: memory has no tables"
+
+    def schema(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+    def _living(self, now: float) -> Iterable[Row]:
+        return (row for row in self._rows.values() if not row.expired(now))
+
+    def _abandoned(self, seen: Record, now: float) -> R | None:
+        """The row of this record, if it is abandoned and still as it was seen."""
+        row = self._rows.get(seen.id)
+        if row is None or row.claim.token != seen.token or row.expired(now):
+            return None
+        return row if _standing(row, now) == "abandoned" else None
+
+    def _enter(
+        self, row: Row, note: Note, act: Literal["release", "resolve"], outcome: str, now: float
+    ) -> None:
+        of = row.record()
+        self._books.audit.append(
+            Entry(
+                at=now,
+                by=note.by,
+                reason=note.reason,
+                act=act,
+                outcome=outcome,
+                id=of.id,
+                key=of.key,
+                scope=of.scope,
+                action=of.action,
+                target=of.target,
+                request_id=of.request_id,
+            )
+        )
+
+
+def _standing(row: Row, now: float) -> Standing:
+    return "abandoned" if row.state == "in_progress" and row.lapsed(now) else row.state
+
+
+def _sighting(row: Row, now: float) -> Sighting:
+    return Sighting(row.record(), _standing(row, now), len(row.response.body) if row.response else 0, now)
+
+
+def _without_body(sighting: Sighting) -> Sighting:
+    record = sighting.record
+    if record.response is None:
+        return sighting
+    return sighting._replace(record=record._replace(response=record.response._replace(body=b"")))
+
+
+def _rank(sighting: Sighting) -> tuple[bool, float]:
+    abandoned, made = sighting.standing == "abandoned", sighting.record.created_at
+    return not abandoned, made if abandoned else -made
+
+
+def _matches(sighting: Sighting, query: Query) -> bool:
+    record, age = sighting.record, sighting.now - sighting.record.created_at
+    return (
+        (not query.standings or sighting.standing in query.standings)
+        and query.door in (None, record.door)
+        and set(query.scope) <= set(record.scope)
+        and (query.target is None or _is_at(record.target, query.target))
+        and (query.older is None or age >= query.older)
+        and (query.younger is None or age <= query.younger)
+        and query.key in (None, record.key)
+        and _begins(record.id, query.id)
+    )
+
+
+def _is_at(target: str, wanted: str) -> bool:
+    return target.startswith(wanted[:-1]) if wanted.endswith("*") else target == wanted
+
+
+def _begins(id: bytes | None, digits: str | None) -> bool:
+    return digits is None or (id is not None and id.hex().startswith(digits.lower()))
+
+
+def _share(sightings: Sequence[Sighting]) -> Share:
+    return Share(Counter(sighting.standing for sighting in sightings), sum(each.size for each in sightings))
+
+
+def _oldest(sightings: Iterable[Sighting], standing: Standing) -> float | None:
+    return min((each.record.created_at for each in sightings if each.standing == standing), default=None)
+
+
+def _grouped(sightings: Iterable[Sighting], by: Callable[[Record], K], groups: int) -> Mapping[K, Share]:
+    found: dict[K, list[Sighting]] = {}
+    for sighting in sightings:
+        found.setdefault(by(sighting.record), []).append(sighting)
+    largest = sorted(found.items(), key=lambda item: -len(item[1]))[:groups]
+    return {name: _share(members) for name, members in largest}

@@ -1,0 +1,130 @@
+"""The operator's end of an SQLite file: a connection of its own, which reads past any lock and writes in
+turns.
+
+It opens an existing file and never makes one, `migrate` aside.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+from retrysafe.errors import StoreUnavailable
+from retrysafe.model import Final, Purged, Record
+from retrysafe.stores.administration import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.sql import administration
+from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.sqlite import opening
+from retrysafe.stores.sql.sqlite.connection import Clock, Connection
+from retrysafe.stores.sql.sqlite.diagnosis import examine
+from retrysafe.stores.sql.statements import source
+
+T = TypeVar("T")
+
+_log = logging.getLogger("retrysafe.store")
+
+_STEP = 200
+"""Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
+
+_REST = 8
+"""While others write, a purge rests for so many times as long as it has just held the lock, and so takes a
+ninth of the time that writers share."""
+
+_TURN = 0.002
+"""Seconds of rest in any case.  Whoever waits for the lock tries every half a millisecond, and must find it
+free before it is taken again; only then can it be seen that somebody writes."""
+
+
+class SQLiteAdmin:
+    """Opens its connection when it is first used, and again after trouble."""
+
+    def __init__(self, path: str, clock: Clock, deadline: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._deadline = deadline
+        self._connection: Connection | None = None
+
+    def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
+        return self._read(administration.sightings(query, limit, bodies=False))
+
+    def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
+        return self._read(administration.sightings(query, limit, bodies=True))
+
+    def statistics(self, groups: int = 20) -> Statistics:
+        return self._read(administration.statistics(groups))
+
+    def expired(self) -> int:
+        return self._read(administration.expired())
+
+    def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
+        return self._read(administration.audit(limit, id))
+
+    def release(self, seen: Record, note: Note) -> bool:
+        return self._write(administration.release(seen, note))
+
+    def resolve(self, seen: Record, final: Final, note: Note) -> bool:
+        return self._write(administration.resolve(seen, final, note))
+
+    def purge(self, limit: int, note: Note | None = None) -> Purged:
+        removed, unresolved, entry = 0, tuple[Record, ...](), None
+        writes = self._writes_of_others()
+        while removed < limit:
+            wanted = min(_STEP, limit - removed)
+            with self._use() as connection:
+                with connection.transaction():
+                    began = time.monotonic()  # and not before: to wait for one's turn takes nobody's time
+                    step, entry = connection.perform(administration.purge(wanted, note, removed, entry))
+                took = time.monotonic() - began
+            removed += step.records
+            unresolved += step.unresolved
+            for record in step.unresolved:
+                _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
+            if step.records < wanted:
+                break
+            time.sleep(_TURN)
+            before, writes = writes, self._writes_of_others()
+            if writes != before:
+                time.sleep(took * _REST)
+        return Purged(removed, unresolved)
+
+    def diagnose(self) -> Sequence[Finding]:
+        return examine(self._path, self._clock, self._deadline)
+
+    def migrate(self) -> str:
+        self.close()
+        made = opening.migrate(self._path, self._clock, self._deadline)
+        return (
+            f"made {', '.join(made)}" if made else f"nothing to do: the tables have version {opening.SCHEMA}"
+        )
+
+    def schema(self) -> str:
+        return source("sqlite", "schema")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextlib.contextmanager
+    def _use(self) -> Generator[Connection]:
+        if self._connection is None:
+            self._connection = opening.open_existing(self._path, self._clock, self._deadline)
+        try:
+            yield self._connection
+        except StoreUnavailable:
+            self.close()  # and opened anew by the next one
+            raise
+
+    def _read(self, operation: Operation[T]) -> T:
+        with self._use() as connection, connection.snapshot():
+            return connection.perform(operation)
+
+    def _write(self, operation: Operation[T]) -> T:
+        with self._use() as connection, connection.transaction():
+            return connection.perform(operation)
+
+    def _writes_of_others(self) -> object:
+        """A number that is another one once somebody else has written."""
+        with self._use() as connection, connection.session():
+            return connection.execute("PRAGMA data_version")

@@ -1,0 +1,4 @@
+-- How many records a purge would remove.
+-- Arguments: now
+-- Columns: records
+SELECT count(*) FROM retrysafe_records WHERE {expired}

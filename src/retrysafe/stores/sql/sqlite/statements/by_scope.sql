@@ -1,0 +1,11 @@
+-- Scopes with the most records, the expired ones aside.
+-- Arguments: groups, now
+-- Columns: scope, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+--
+-- It walks through the table once; SQLite sorts on disk what does not fit its cache.
+SELECT scope, {shares}
+FROM ({standings})
+WHERE standing BETWEEN 1 AND 4
+GROUP BY scope
+ORDER BY count(*) DESC, scope
+LIMIT :groups

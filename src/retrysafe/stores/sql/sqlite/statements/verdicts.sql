@@ -1,0 +1,3 @@
+-- How requests ended, as the services counted.
+-- Columns: verdict, count, since
+SELECT verdict, count, since FROM retrysafe_verdicts ORDER BY count DESC, verdict
