@@ -8,7 +8,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
-_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.M)
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 _SAVED_AS = re.compile(r"Save as `(?P<name>[\w.-]+)`[^\n]*:\n\n\Z")
@@ -53,7 +53,7 @@ class Page(NamedTuple):
     @property
     def inline(self) -> list[str]:
         """What is set as code within sentences and tables."""
-        return _INLINE.findall(self.prose)
+        return [re.sub(r"\s+", " ", code) for code in _INLINE.findall(self.prose)]
 
     @property
     def links(self) -> list[str]:

@@ -26,10 +26,10 @@ def test_transcripts(tmp_path: Path) -> None:
 
 def assert_prints(block: Block, address: str) -> None:
     [command] = commands.typed(block.text)
+    _, _, expected = block.text.replace("\\\n", " ").partition("\n")
     words = shlex.split(command.replace("http://127.0.0.1:8000", address))
     done = subprocess.run([*words, "-sS"], capture_output=True, check=True, timeout=serving.PATIENCE)
-    expected = block.text.partition("\n")[2].replace("http://127.0.0.1:8000", address)
-    pattern = re.escape(expected.strip()).replace("…", ".*")
+    pattern = re.escape(expected.replace("http://127.0.0.1:8000", address).strip()).replace("…", ".*")
     shown = done.stdout.decode().replace("\r\n", "\n").strip()
     assert re.fullmatch(pattern, shown, re.S), f"{block}: {shown}"
 
