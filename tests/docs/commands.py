@@ -31,7 +31,9 @@ def typed(transcript: str) -> list[str]:
 
 def check(command: str) -> None:
     """Raise if the command is not one."""
-    words = shlex.split(command)
+    # A vertical bar in a table has a backslash.  What follows one is another program, and of no interest here.
+    words = shlex.split(command.replace("\\|", "|"), comments=True)
+    words = words[: words.index("|")] if "|" in words else words
     while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] == "export"):
         words.pop(0)
     if not words:

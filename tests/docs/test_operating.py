@@ -59,7 +59,7 @@ def test_the_endpoint_for_a_scheduler() -> None:
 
 def test_the_pace_of_tidying_up() -> None:
     """The figures in the text are those of the code."""
-    text = page(OPERATING).text
+    text = " ".join(page(OPERATING).text.split())
     assert chores.ROUND == 100
     assert "every hundred writes" in text
     assert f"at most {chores.MOST} in one commit" in text
