@@ -23,6 +23,8 @@ myst_heading_anchors = 4
 
 html_theme = "furo"
 html_title = f"retrysafe {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
 

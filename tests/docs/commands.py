@@ -31,7 +31,7 @@ def typed(transcript: str) -> list[str]:
 
 def check(command: str) -> None:
     """Raise if the command is not one."""
-    # A vertical bar in a table has a backslash.  What follows one is another program, and of no interest here.
+    # In a table, a vertical bar has a backslash.  What follows it is another program, and not our affair.
     words = shlex.split(command.replace("\\|", "|"), comments=True)
     words = words[: words.index("|")] if "|" in words else words
     while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] == "export"):
