@@ -238,6 +238,15 @@ def test_contracts(kind: type) -> None:
             assert re.search(rf"`{name}\b", API), name
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, value in vars(administration).items() if hasattr(value, "_fields")]
+)
+def test_values_of_operators(name: str) -> None:
+    """What an operator's program is given by a store, as far as it is made there."""
+    if getattr(administration, name).__module__ == administration.__name__:
+        assert f"`{name}`" in API
+
+
 def test_targets_of_make() -> None:
     """Every command of the Makefile is in CONTRIBUTING, which is where people look for it."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
