@@ -27,9 +27,11 @@ PROTOCOL_MAY_IMPORT = CORE - {"exchange"}
 CORE_HELPERS = frozenset({"entropy", "spool"})
 
 # What stands above the stores.
-STORES_MAY_NOT_IMPORT = frozenset("asgi door drive engine exchange guard keeper protocol".split())
+STORES_MAY_NOT_IMPORT = frozenset(
+    "asgi door drive drive_blocking engine exchange guard keeper protocol wsgi".split()
+)
 
-ADAPTERS = frozenset({"asgi"})
+ADAPTERS = frozenset({"asgi", "wsgi"})
 
 # No driver and no framework.  Whatever else is not in the standard library is refused.
 CORE_THIRD_PARTY = frozenset({"http_sf"})

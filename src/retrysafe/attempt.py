@@ -80,6 +80,5 @@ def current() -> Attempt:
     return attempt
 
 
-def enter(attempt: Attempt) -> None:
-    """Make `attempt` the current one, for the rest of this task or context."""
-    _running.set(attempt)
+enter = _running.set
+"""Make an attempt the current one, for the rest of this task or context."""

@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
+from retrysafe.drive_blocking import Hands as Hands
+from retrysafe.drive_blocking import drive as drive
 from retrysafe.engine import Engine
 from retrysafe.events import log
 from retrysafe.model import Scope
@@ -50,15 +52,6 @@ _start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.
 )
 
 
-class Hands(Protocol):
-    """What an adapter does for a flow, blocking."""
-
-    def identify(self) -> Scope | None: ...
-    def read_body(self) -> bytes | TooLarge | Gone: ...
-    def reauthorise(self) -> bool: ...
-    def run(self, attempt: Attempt) -> Outcome: ...
-
-
 class AsyncHands(Protocol):
     """The same, awaiting."""
 
@@ -66,64 +59,6 @@ class AsyncHands(Protocol):
     async def read_body(self) -> bytes | TooLarge | Gone: ...
     async def reauthorise(self) -> bool: ...
     async def run(self, attempt: Attempt) -> Outcome: ...
-
-
-def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
-    """Perform a flow, blocking."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                answer = _PERFORM[type(step)](step, engine, hands)
-            except BaseException as error:  # noqa: BLE001 - the flow knows what it means
-                step = flow.throw(error)
-            else:
-                step = flow.send(answer)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
-    if step.attempt.leased:
-        engine.keeper.hold(step.attempt)
-    return hands.run(step.attempt)
-
-
-def _persist(step: Persist, engine: Engine, hands: Hands) -> bool:
-    lasts = engine.keeper.lasts(step.claim, step.pause)
-    if lasts:
-        time.sleep(step.pause)
-    return lasts
-
-
-def _wait(step: Wait, engine: Engine, hands: Hands) -> float | None:
-    if not engine.waiting.enter(step.id):
-        return None
-    began = time.monotonic()
-    try:
-        time.sleep(step.seconds)
-    finally:
-        engine.waiting.leave(step.id)
-    return time.monotonic() - began
-
-
-_PERFORM: dict[type[Step], Callable[[Any, Engine, Hands], object]] = {
-    Identify: lambda _, engine, hands: hands.identify(),
-    ReadBody: lambda _, engine, hands: hands.read_body(),
-    Reauthorise: lambda _, engine, hands: hands.reauthorise(),
-    Reserve: lambda step, engine, hands: engine.store.reserve(step.claim),
-    TakeOver: lambda step, engine, hands: engine.store.take_over(step.claim, step.previous, step.state),
-    Look: lambda step, engine, hands: engine.store.look(step.id),
-    Run: _run,
-    Checkpoint: lambda step, engine, hands: engine.store.checkpoint(step.claim, step.head),
-    Finish: lambda step, engine, hands: engine.store.finish(step.claim, step.final),
-    Release: lambda step, engine, hands: engine.store.release(step.claim),
-    Forget: lambda step, engine, hands: engine.keeper.forget(step.claim),
-    Persist: _persist,
-    Pause: lambda step, engine, hands: time.sleep(step.seconds),
-    Wait: _wait,
-}
 
 
 async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T:

@@ -49,6 +49,8 @@ class Observers:
 
     def ended(self, request: Request, claim: Claim | None, answer: Answer) -> None:
         """A request that concerned us has come to its end."""
+        if answer.verdict == "completed" and self._on_event is None:
+            return
         id = claim.id.hex()[:8] if claim else ""
         if answer.verdict != "completed":
             self._remark(request, id, answer)

@@ -49,12 +49,14 @@ class Exchange:
     _call: Call | None = None
     _size = 0
     _expected: int | None = None
-    _complete_at: float | None = None
+    is_complete = False
+    _complete_at = 0.0
 
     def __init__(self, request: Request, rules: Rules) -> None:
         self.request = request
         self.rules = rules
-        self.request_id = _usable_id(request.fields.get(rules.names.request_id)) or entropy.draw().hex()
+        sent = request.fields.get(rules.names.request_id)
+        self.request_id = (_usable_id(sent) if sent else None) or entropy.draw().hex()
         self.body = Spool()
         self._held: list[bytes] = []
 
@@ -62,7 +64,8 @@ class Exchange:
 
     def arrive(self) -> Flow[Claim | Answer]:
         """From the head of the request to a claim, or an answer that needs none."""
-        correlation_id = _usable_id(self.request.fields.get(self.rules.names.correlation))
+        sent = self.request.fields.get(self.rules.names.correlation)
+        correlation_id = _usable_id(sent) if sent else None
         return protocol.arrive(self.request, self.rules, entropy.draw(), self.request_id, correlation_id)
 
     def call(self, claim: Claim, draining: Callable[[], bool], secret: bytes) -> Call:
@@ -82,9 +85,9 @@ class Exchange:
 
     def announced(self) -> TooLarge | None:
         """Whether the request says itself that its body is too large, before any of it is read."""
-        length = headers.length(self.request.fields.get(b"content-length"))
+        said = self.request.fields.get(b"content-length")
         limit = self.rules.request.max_request
-        return TooLarge(limit) if length is not None and length > limit else None
+        return TooLarge(limit) if said is not None and (headers.length(said) or 0) > limit else None
 
     def take(self, chunk: bytes) -> TooLarge | None:
         limit = self.rules.request.max_request
@@ -110,8 +113,9 @@ class Exchange:
             raise ValueError(f"the application answered with the status {status}: expected 200 to 599")
         pairs = tuple([(bytes(name).lower(), bytes(value)) for name, value in sent])
         self.head = Response(int(status), pairs)
-        if status not in (204, 304):
-            self._expected = headers.length(headers.find(pairs, b"content-length"))
+        announced = dict(pairs).get(b"content-length")
+        if announced is not None and status not in (204, 304):
+            self._expected = headers.length(announced)
 
     def hold(self, chunk: bytes | bytearray | memoryview, *, last: bool) -> bool:
         """Take a piece of the response.  True: hold it.  False: pour out what is held, it has to flow.
@@ -124,6 +128,7 @@ class Exchange:
         self._size += len(chunk)
         self._held.append(bytes(chunk))  # a copy, if it is a buffer that will be used again
         if last:
+            self.is_complete = True
             self._complete_at = monotonic()
         if self._expected is not None and self._size >= self._expected:
             if self._size > self._expected:
@@ -142,12 +147,9 @@ class Exchange:
         self._held.clear()
         return poured
 
-    def is_complete(self) -> bool:
-        return self._complete_at is not None
-
     def outcome(self, error: Exception | None = None) -> Outcome:
         """What came of the handler, once it has returned or raised."""
-        if self._complete_at is not None:
+        if self.is_complete:
             self.background = monotonic() - self._complete_at
         elif error is None:
             error = IncompleteResponse("the application returned without completing its response")
@@ -159,7 +161,7 @@ class Exchange:
             return Raised(error or IncompleteResponse("the application sent no response"))
         response = Response(self.head.status, self.head.headers, self.pour())
         if error is not None:
-            return Raised(error, response if self.is_complete() and response.status >= 500 else None)
+            return Raised(error, response if self.is_complete and response.status >= 500 else None)
         return Answered(response)
 
     # --- what the client is told
@@ -217,5 +219,5 @@ class Exchange:
         return Response(stored.status, tuple(told), stored.body)
 
 
-def _usable_id(sent: bytes | None) -> str | None:
-    return sent.decode("ascii") if sent and _USABLE_ID.fullmatch(sent) else None
+def _usable_id(sent: bytes) -> str | None:
+    return sent.decode("ascii") if _USABLE_ID.fullmatch(sent) else None

@@ -24,6 +24,8 @@ from retrysafe.stores.contract import Store
 _POLL = 0.02
 """How often a drain looks whether the last handler is done: unnoticeable, and it costs nothing."""
 
+_UNUSABLE = "the store cannot be used, guarded requests will be refused with 503: %s"
+
 
 class Guard:
     """Makes requests safe to repeat.
@@ -66,12 +68,19 @@ class Guard:
         """Which requests concern this guard, for an adapter."""
         return Door(self.compile, self.engine.observers, paths, routes)
 
-    async def check_async(self) -> None:
+    def check(self) -> None:
         """Say in the log of an application that starts if its store cannot be used."""
+        try:
+            self.engine.store.look(bytes(32))
+        except StoreError as trouble:
+            log.error(_UNUSABLE, trouble)
+
+    async def check_async(self) -> None:
+        """The same without blocking the event loop."""
         try:
             await self.engine.aio.look(bytes(32))
         except StoreError as trouble:
-            log.error("the store cannot be used, guarded requests will be refused with 503: %s", trouble)
+            log.error(_UNUSABLE, trouble)
 
     def drain(self, grace: float | None = None) -> int:
         """Claim nothing new, and wait for what runs.  Returns how many were still running in the end.

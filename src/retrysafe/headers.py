@@ -104,8 +104,8 @@ def is_event_stream(headers: Iterable[Header]) -> bool:
     return dict(headers).get(b"content-type", b"")[:17].lower() == b"text/event-stream"
 
 
-def length(value: bytes | None) -> int | None:
+def length(value: bytes) -> int | None:
     """What a `Content-Length` says, if it says anything; the absurd is cut down to the merely enormous."""
-    if value is None or not value.isdigit():
+    if not value.isdigit():
         return None
     return int(value if len(value) < 20 else value.lstrip(b"0")[:19] or b"0")

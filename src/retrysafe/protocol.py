@@ -161,16 +161,16 @@ def _not_begun(response: Response) -> bool:
     return response.status in _NOT_BEGUN
 
 
-def _kept(response: Response, *, omitted: bool = False) -> Response:
-    return Response(response.status, headers.kept(response.headers), b"" if omitted else response.body)
+def _kept(response: Response) -> Response:
+    return Response(response.status, headers.kept(response.headers), response.body)
 
 
 def _final(response: Response, rules: RequestRules, *, omitted: bool = False) -> Final:
-    omitted = omitted or (
-        rules.no_store or len(response.body) > rules.max_response or headers.is_event_stream(response.headers)
-    )
-    state: Literal["completed", "failed"] = "failed" if response.status >= 500 else "completed"
-    return Final(state, _kept(response, omitted=omitted), omitted)
+    status, fields, body = response
+    if omitted or rules.no_store or len(body) > rules.max_response or headers.is_event_stream(fields):
+        omitted, body = True, b""
+    state: Literal["completed", "failed"] = "failed" if status >= 500 else "completed"
+    return Final(state, Response(status, headers.kept(fields), body), omitted)
 
 
 # --- Flows -----------------------------------------------------------------------------------------------

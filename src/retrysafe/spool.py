@@ -20,11 +20,8 @@ class Spool:
     # Defaults of the class: most bodies are one piece, and never see the disk.
     size = 0
     _pieces: list[bytes] | None = None
+    on_disk = False
     _file: "_File | None" = None
-
-    @property
-    def on_disk(self) -> bool:
-        return self._file is not None
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -37,6 +34,7 @@ class Spool:
             self._pieces.append(chunk)
         if self.size > IN_MEMORY:
             self._file = _File()
+            self.on_disk = True
             for piece in self._pieces:
                 self._file.write(piece)
             self._pieces.clear()

@@ -62,6 +62,11 @@ def refused(server: Server) -> bool:
         (["asgi", "--store=nonsense", "--port=0"], "begins with a scheme"),
         (["asgi", "--store=memory:", "--port=0", "--lease=0"], "must be a number greater than zero"),
         (["asgi", "--store=memory:", "--port=0", "--workers=0"], "less than 1"),
+        (["asgi", "--store=memory:", "--port=0", "--server=sync"], "--preload are for wsgi"),
+        (["asgi", "--store=memory:", "--port=0", "--preload"], "--preload are for wsgi"),
+        (["wsgi", "--store=memory:", "--port=0", "--server=flask"], "invalid choice: 'flask'"),
+        (["wsgi", "--store=memory:", "--port=0", "--server=waitress", "--workers=2"], "is one process"),
+        (["wsgi", "--store=nonsense", "--port=0"], "begins with a scheme"),
     ],
 )
 def test_what_it_cannot_do_it_says(arguments: list[str], complaint: str) -> None:

@@ -367,3 +367,23 @@ def test_no_secret_in_a_repr() -> None:
     found = store.look(claim.id)
     shown = repr([claim, request, call, found, Response(200, ((b"x", b"canary"),), b"canary")])
     assert "canary" not in shown
+
+
+@pytest.mark.parametrize("keys", [[b"one", b"two", b"three"], [b"same", b"same", b"same"]])
+def test_a_request_leaves_no_garbage(keys: list[bytes]) -> None:
+    """What it was made of goes when it is over, without waiting for a collector that stops everybody."""
+    app = Middleware(counting()[0], a_guard())
+
+    async def scene() -> int:
+        await Client(app, key=b"to warm up")()
+        gc.collect()
+        gc.disable()
+        try:
+            for key in keys:
+                await Client(app, key=key)()
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    assert asyncio.run(scene()) == 0
+    app.guard.close()

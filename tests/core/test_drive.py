@@ -9,7 +9,8 @@ import pytest
 
 from retrysafe import attempt as attempts
 from retrysafe.attempt import Attempt, current
-from retrysafe.drive import _PERFORM, _PERFORM_ASYNC, drive, drive_async
+from retrysafe.drive import _PERFORM_ASYNC, drive_async
+from retrysafe.drive_blocking import _PERFORM, drive
 from retrysafe.engine import Engine
 from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import Observers

@@ -148,9 +148,9 @@ def test_a_response_is_held_until_it_is_complete() -> None:
     held = exchange()
     held.start(201, [(b"Content-Type", b"text/plain")])
     assert held.hold(b"a", last=False)
-    assert not held.is_complete()
+    assert not held.is_complete
     assert held.hold(b"b", last=True)
-    assert held.is_complete()
+    assert held.is_complete
     assert held.outcome() == Answered(Response(201, ((b"content-type", b"text/plain"),), b"ab"))
 
 
@@ -176,7 +176,7 @@ def test_what_completes_an_answer_is_held() -> None:
     held.stage = "flowing"
     assert held.pour() == b"12"
     assert held.hold(b"34", last=False)
-    assert not held.is_complete()
+    assert not held.is_complete
     assert held.hold(b"", last=True)
     assert held.pour() == b"34"
 

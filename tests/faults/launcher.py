@@ -28,6 +28,7 @@ from retrysafe.asgi.types import Connection as Scope
 from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing.reference import __main__ as reference
+from retrysafe.testing.reference import asgi
 from retrysafe.testing.reference.ledger import Ledger
 from retrysafe.testing.reference.service import Service
 
@@ -115,12 +116,12 @@ def main() -> None:
         table[step] = _around_step(step.__name__, perform)
     _around_effects()
     _around_commits()
-    build = reference.FRAMEWORKS["asgi"]
+    build = asgi.build
 
     def build_trapped(service: Service, guard: Guard) -> App:
         return Trapped(build(service, guard))
 
-    reference.FRAMEWORKS["asgi"] = build_trapped
+    asgi.build = build_trapped
     reference.main()
 
 

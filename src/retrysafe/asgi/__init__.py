@@ -41,7 +41,8 @@ class Middleware:
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "retrysafe" not in scope:
-            method, path = scope["method"], route_path(scope)
+            method = scope["method"]
+            path = route_path(scope) if scope.get("root_path") else scope["path"]
             rules = self._door.rules_for(method, path, scope["headers"])
             if rules is not None:
                 return await GuardedRequest(self.app, self.guard, rules, scope, receive, send).answer()

@@ -84,12 +84,15 @@ class GuardedRequest(Exchange):
             return answer
         finally:
             self._engine.end(self, claim, answer)
+            self._call = None  # it knows how we describe a problem, and so refers back to us
 
     # --- hands
 
     async def identify(self) -> Scope | None:
         answer = self.rules.request.scope(self.request)
-        return scopes.resolve((await answer) if isinstance(answer, Awaitable) else answer)
+        if not isinstance(answer, Scope) and isinstance(answer, Awaitable):
+            answer = await answer
+        return scopes.resolve(answer)
 
     async def reauthorise(self) -> bool:
         ask = self.rules.request.reauthorise
@@ -107,7 +110,9 @@ class GuardedRequest(Exchange):
             more = message.get("more_body", False)
         if refused is not None:
             return refused
-        return await asyncio.to_thread(self.fingerprint) if self.takes_long() else self.fingerprint()
+        if self.takes_long():
+            return await asyncio.to_thread(self.fingerprint)
+        return self.fingerprint()
 
     async def run(self, attempt: Attempt) -> Outcome:
         attempts.enter(attempt)
@@ -172,7 +177,7 @@ class GuardedRequest(Exchange):
         kind = message["type"]
         if kind == "http.response.start":
             self.start(message["status"], message.get("headers", ()))
-        elif kind == "http.response.body" and not self.is_complete():
+        elif kind == "http.response.body" and not self.is_complete:
             last = not message.get("more_body", False)
             if not self.hold(message.get("body", b""), last=last):
                 await self._pour()

@@ -9,6 +9,7 @@ Whatever makes no sense in a row, and every row of a version that this release d
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from json import JSONEncoder, loads
 from math import isfinite
 from typing import Any, cast, get_args
@@ -59,6 +60,8 @@ _WORDS: dict[str, tuple[object, ...]] = {
     "omitted": (0, 1),
 }
 
+_COMBINATIONS = frozenset(product(*_WORDS.values()))
+
 _TIMES = tuple(column for column, kinds in _TYPES.items() if float in kinds)
 
 json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -75,7 +78,7 @@ def bid(claim: Claim) -> dict[str, object]:
         "retention": claim.retention,
         "hold": claim.hold,
         "door": claim.door,
-        "scope": storable(json(claim.scope)),
+        "scope": _scope_text(claim.scope),
         "key": claim.key and storable(claim.key),
         "action": storable(claim.action),
         "target": storable(claim.target),
@@ -90,8 +93,17 @@ def fence(claim: Claim) -> dict[str, object]:
 
 
 def head(response: Response) -> dict[str, object]:
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-    return {"status": response.status, "headers": json(pairs)}
+    return {"status": response.status, "headers": _headers_text(response.headers)}
+
+
+@lru_cache(maxsize=256)
+def _headers_text(headers: Headers) -> str:
+    return json([(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers])
+
+
+@lru_cache(maxsize=1024)
+def _scope_text(parts: Parts) -> str:
+    return storable(json(parts))
 
 
 def outcome(final: Final) -> dict[str, object]:
@@ -103,23 +115,46 @@ def outcome(final: Final) -> dict[str, object]:
     return arguments
 
 
-def decode(row: Sequence[object]) -> Record:
+def decode(row: Sequence[Any]) -> Record:
     """The record of a row: the columns of `columns.sql`, then those of the response."""
-    columns: dict[str, Any] = dict(zip(_TYPES, row, strict=True))
+    (version, id, token, fingerprint, state, mode, attempt, lease_until, checkpointed) = row[:9]
+    (door, scope, key, action, target, request_id, correlation_id) = row[9:16]
+    (created_at, updated_at, completed_at, expires_at, held_until) = row[16:21]
+    (status, headers, body, omitted) = row[21:]
     try:
-        if columns.pop("version") != VERSION:
+        if version != VERSION:
             raise ValueError(f"version is not {VERSION}, the one that this release reads")
         _check_types(tuple(map(type, row)))
-        _check_values(columns)
-        answer = columns["state"], columns.pop("status"), columns.pop("headers"), columns.pop("body")
-        answered = columns["checkpointed"] or columns["state"] != "in_progress"
-        columns["response"] = _response(*answer) if answered else None
-        columns["scope"] = _pairs("scope", columns["scope"])
-        columns["checkpointed"] = columns["checkpointed"] == 1
-        columns["omitted"] = columns["omitted"] == 1
-        return Record(**columns)
+        times = created_at + updated_at + expires_at + held_until + (lease_until or 0.0)
+        words = state, mode, door, checkpointed, omitted
+        if words not in _COMBINATIONS or attempt < 1 or not isfinite(times + (completed_at or 0.0)):
+            _check_values(dict(zip(_TYPES, row, strict=True)))
+        answered = checkpointed or state != "in_progress"
+        return Record(
+            id,
+            token,
+            fingerprint,
+            state,
+            mode,
+            attempt,
+            lease_until,
+            checkpointed == 1,
+            door,
+            _scope_of(scope),
+            key,
+            action,
+            target,
+            request_id,
+            correlation_id,
+            created_at,
+            updated_at,
+            completed_at,
+            expires_at,
+            held_until,
+            _response(state, status, headers, body) if answered else None,
+            omitted == 1,
+        )
     except ValueError as damage:
-        id = columns["id"]
         name = id.hex()[:8] if isinstance(id, bytes) else "without an id"
         raise UnreadableRecord(
             f"record {name}: {damage}. It is left as it is, and its key answers nothing until it has "
@@ -136,6 +171,7 @@ def _check_types(types: tuple[type, ...]) -> None:
 
 
 def _check_values(columns: Mapping[str, object]) -> None:
+    """Say what is wrong, if something is."""
     for column, known in _WORDS.items():
         if columns[column] not in known:
             raise ValueError(f"{column} is not one of {', '.join(map(str, known))}")
@@ -156,7 +192,9 @@ def _response(state: State, status: int | None, headers: str | None, body: bytes
     return Response(status, _headers(headers), body or b"")
 
 
+@lru_cache(maxsize=256)
 def _headers(text: str) -> Headers:
+    # The answers of a service mostly have the same few headers; so have those whose records it writes.
     try:
         pairs = tuple(
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in _pairs("headers", text)
@@ -183,6 +221,11 @@ def _is_pair(value: object) -> bool:
         return False
     texts = cast(list[object], value)
     return len(texts) == 2 and type(texts[0]) is str and type(texts[1]) is str
+
+
+@lru_cache(maxsize=1024)
+def _scope_of(text: str) -> Parts:
+    return _pairs("scope", text)
 
 
 def scope(text: object) -> Parts:

@@ -1,8 +1,8 @@
 """The store's operations, each as the statements it is made of.
 
 An operation is a generator: it yields the name of a statement and its arguments, receives the rows, and
-returns the answer.  It is written once; executors of every driver run it with `run`, or a coroutine of the
-same six lines, and bring the atomicity: all steps of an operation happen in one transaction.
+returns the answer.  It is written once; the executors of every driver run it, in six lines of their own, and
+bring the atomicity: all steps of an operation happen in one transaction.
 
 Two rules keep executors simple.  An operation changes the database with **one** statement at most, so one
 that fails has changed nothing and needs no savepoint.  And the time is the executor's: it adds `now`, the
@@ -10,7 +10,7 @@ store's clock, to the arguments, or its statements ask the server.
 """
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TypeVar, cast
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
@@ -31,28 +31,23 @@ _ROUNDS = 3
 a database needs in which the loser of two inserts is told nothing; three times in a row is trouble."""
 
 
-def run(operation: Operation[T], execute: Callable[[str, Arguments], Sequence[Row]]) -> T:
-    """Drive an operation to its answer."""
-    try:
-        name, arguments = next(operation)
-        while True:
-            name, arguments = operation.send(execute(name, arguments))
-    except StopIteration as answer:
-        result: T = answer.value
-        return result
-
-
 def reserve(claim: Claim) -> Operation[Reservation]:
     for _ in range(_ROUNDS):
         if (yield "reserve", codec.bid(claim)):
             return Reserved(1)
-        if (found := (yield from glance(claim))) is not None:
+        if (found := (yield from _recognise(claim))) is not None:
             return found
     raise StoreUnavailable("a record that stood in the way of a claim vanished again and again")
 
 
 def glance(claim: Claim) -> Operation[Reservation | None]:
     """What a claim can know without writing: its own earlier success, or who was there before it."""
+    if not (yield "known", {"id": claim.id}):
+        return None
+    return (yield from _recognise(claim))
+
+
+def _recognise(claim: Claim) -> Operation[Reservation | None]:
     found = yield from look(claim.id)
     if found is not None:
         record = found.record

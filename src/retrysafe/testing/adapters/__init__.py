@@ -7,9 +7,11 @@ and
         framework = "asgi"
         workers = 3
 
-`backing` chooses the store, SQLite unless said otherwise.  Which line of the checklist is proved
-by which test says `python -m retrysafe.testing.adapters.table`.  With `RETRYSAFE_LONG=1` in the
-environment, what looks for races looks ten times as long.
+`backing` chooses the store, SQLite unless said otherwise, and `options` what else the reference
+application is told.  What a server keeps the adapter from doing is declared as `cannot`, see
+`limits.py`.  Which line of the checklist is proved by which test says
+`python -m retrysafe.testing.adapters.table`.  With `RETRYSAFE_LONG=1` in the environment, what
+looks for races looks ten times as long.
 """
 
 import pytest

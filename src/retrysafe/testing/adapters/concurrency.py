@@ -1,6 +1,5 @@
 """Concurrency: what a duplicate gets while the first one is still running."""
 
-import os
 import threading
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ import pytest
 from retrysafe.testing.adapters.client import Answer
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
+    LONG,
     Servers,
     Suite,
     assert_problem,
@@ -20,7 +20,7 @@ from retrysafe.testing.adapters.suite import (
 )
 
 # A race that is lost once in fifty times is a race: `RETRYSAFE_LONG=1` looks longer.
-ROUNDS = 50 if os.environ.get("RETRYSAFE_LONG") else 5
+ROUNDS = 50 if LONG else 5
 
 
 class Concurrency(Suite):

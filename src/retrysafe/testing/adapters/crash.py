@@ -1,8 +1,6 @@
 """Crashes and leases: whoever dies, freezes or hangs up, nothing happens twice."""
 
 import http.client
-import os
-import signal
 from contextlib import closing
 
 import pytest
@@ -140,11 +138,11 @@ class Crash(Suite):
             return api.lasting(key=key, label=label)
 
         running = frozen.running(lambda: send(frozen), label)
-        os.kill(frozen.pid, signal.SIGSTOP)
+        frozen.freeze()
         try:
             successor = settled(lambda: send(other))
         finally:
-            os.kill(frozen.pid, signal.SIGCONT)
+            frozen.thaw()
         assert (successor.status, successor.replayed) == (200, False)
         assert running.result().essence == successor.essence
         assert_replay(successor, send(frozen))
@@ -160,11 +158,11 @@ class Crash(Suite):
             return api.lasting(key=key, label=label)
 
         running = frozen.running(lambda: send(frozen), label)
-        os.kill(frozen.pid, signal.SIGSTOP)
+        frozen.freeze()
         try:
             unknown = settled(lambda: send(other))
         finally:
-            os.kill(frozen.pid, signal.SIGCONT)
+            frozen.thaw()
         assert_problem(unknown, 409, "outcome-unknown")
         first = running.result()
         assert first.status == 200

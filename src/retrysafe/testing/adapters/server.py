@@ -1,5 +1,7 @@
 """The reference application as a process of its own, and the stores that can stand behind it."""
 
+import contextlib
+import os
 import select
 import signal
 import sqlite3
@@ -82,7 +84,9 @@ class Server(Client):
         super().__init__(port=0)
         self.store = store
         self.effects_file = effects
-        self.workers = options.get("workers", 1)
+        # gunicorn is a parent even to a single worker.
+        alone = framework != "wsgi" or options.get("server") == "waitress"
+        self._has_parent = not alone or options.get("workers", 1) != 1
         skew = options.pop("skew", None)
         main = ["-m", "retrysafe.testing.reference"] if skew is None else ["-c", _SKEWED, str(skew)]
         self._command = [sys.executable, *main, framework, f"--store={store}"]
@@ -96,15 +100,19 @@ class Server(Client):
     def _start(self) -> "subprocess.Popen[bytes]":
         """Start it, on the port that it had before if it had one, and wait until it is ready."""
         with self._log.open("ab") as log:
+            # In a group of its own, so that it can be killed or frozen with all its workers.
             process = subprocess.Popen(
-                [*self._command, f"--port={self.port}"], stdout=subprocess.PIPE, stderr=log
+                [*self._command, f"--port={self.port}"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
             )
         assert process.stdout is not None
         with process.stdout:
             readable, _, _ = select.select([process.stdout], [], [], PATIENCE)
             line = process.stdout.readline().decode() if readable else ""
         if not line.startswith("ready "):
-            process.kill()
+            _signal_all(process, signal.SIGKILL)
             process.wait()
             raise AssertionError(f"the server said {line!r} instead of being ready\n{self.log}")
         self.port = urlsplit(line.removeprefix("ready ").strip()).port or 0
@@ -121,16 +129,24 @@ class Server(Client):
 
     def revive(self) -> None:
         """After a `/crash`: start it again, unless it has a parent process that does."""
-        if self.workers == 1:
+        if not self._has_parent:
             self._process.wait(PATIENCE)
             self._process = self._start()
 
     def restart(self) -> None:
         """Kill it, all of it, and start it again."""
         self.kill()
-        # Its workers need a moment to notice, and hold the old port until then.
+        # A worker may take a moment to be gone, and holds the old port until then.
         self.port = 0
         self._process = self._start()
+
+    def freeze(self) -> None:
+        """Stop it where it is, all of it, as a machine does that is suspended."""
+        _signal_all(self._process, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on as if nothing had happened."""
+        _signal_all(self._process, signal.SIGCONT)
 
     def terminate(self) -> None:
         """Ask it to end, as a supervisor would."""
@@ -141,5 +157,10 @@ class Server(Client):
         return self._process.wait(PATIENCE)
 
     def kill(self) -> None:
-        self._process.kill()
+        _signal_all(self._process, signal.SIGKILL)
         self._process.wait()
+
+
+def _signal_all(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it is gone, and so are its workers
+        os.killpg(process.pid, number)

@@ -5,16 +5,21 @@ of each other and may share a server, in any order.
 """
 
 import itertools
+import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import pytest
 
 from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.limits import NONE, Limits
 from retrysafe.testing.adapters.lines import LINES
 from retrysafe.testing.adapters.server import Backing, Option, Server, Sqlite
+
+LONG = bool(os.environ.get("RETRYSAFE_LONG"))
+"""Whether there is time for what takes long."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -39,9 +44,9 @@ def fresh(what: str = "k") -> str:
 class Servers:
     """Starts servers, and keeps them for whoever wants one with the same options."""
 
-    def __init__(self, framework: str, workers: int, backing: Backing, folder: Path) -> None:
+    def __init__(self, framework: str, options: Mapping[str, Option], backing: Backing, folder: Path) -> None:
         self._framework = framework
-        self._workers = workers
+        self._options = options
         self._backing = backing
         self._folder = folder
         self._kept: dict[tuple[tuple[str, Option], ...], Server] = {}
@@ -66,8 +71,7 @@ class Servers:
         return self._start(other.store, other.effects_file, options)
 
     def _start(self, store: str, effects: Path, options: dict[str, Option]) -> Server:
-        defaults: dict[str, Option] = {"workers": self._workers, "grace": 5}
-        server = Server(self._framework, store, effects, **{**defaults, **options})
+        server = Server(self._framework, store, effects, **{"grace": 5, **self._options, **options})
         self._all.append(server)
         return server
 
@@ -81,16 +85,28 @@ class Suite:
 
     framework: ClassVar[str]
     workers: ClassVar[int] = 1
+    options: ClassVar[Mapping[str, Option]] = {}
+    """Of the reference application's command line, such as the server to run under."""
     backing: ClassVar[Backing] = Sqlite()
+    cannot: ClassVar[Limits] = NONE
+    """What the server does not let the adapter do."""
 
     @pytest.fixture(scope="session")
     @classmethod
     def serve(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         """Starts the reference application with options of its command line."""
         folder = tmp_path_factory.mktemp("reference")
-        servers = Servers(cls.framework, cls.workers, cls.backing, folder)
+        servers = Servers(cls.framework, {"workers": cls.workers, **cls.options}, cls.backing, folder)
         yield servers
         servers.close()
+
+    @pytest.fixture(autouse=True)
+    def _what_cannot_be(self, request: pytest.FixtureRequest) -> None:
+        """What is declared impossible is expected to fail, and noticed if it does not."""
+        reason = self.cannot.get(request.function.__name__)
+        if reason is not None:
+            # Most such tests wait in vain: that takes its time.
+            request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True, run=LONG))
 
     @pytest.fixture
     def api(self, serve: Servers) -> Server:

@@ -5,7 +5,8 @@ kills its own process.  The adapter suite runs against it over real sockets, and
 own checks, in any language:
 
     python -m retrysafe.testing.reference asgi --store sqlite:///keys.db --port 8000
+    python -m retrysafe.testing.reference wsgi --store sqlite:///keys.db --port 8000 --server waitress
 
 `service.py` says what the routes do, `ledger.py` remembers it across processes, `routes.py` names
-them. What has the name of a framework puts it on the wire; `serve.py` starts it.
+them. What has the name of a framework puts it on the wire; `serve.py` and `serve_wsgi.py` start it.
 """

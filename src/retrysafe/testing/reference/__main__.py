@@ -2,6 +2,8 @@
 
 import argparse
 import logging
+import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +11,44 @@ from pathlib import Path
 from retrysafe import Guard, stores
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import Options
-from retrysafe.testing.reference import asgi
-from retrysafe.testing.reference.layers import App
 from retrysafe.testing.reference.principals import anybody
-from retrysafe.testing.reference.serve import serve
 from retrysafe.testing.reference.service import Service
-
-FRAMEWORKS: dict[str, Callable[[Service, Guard], App]] = {"asgi": asgi.build}
 
 # As long as the library's own default: most supervisors send SIGKILL after 30 s.
 GRACE = 30.0
+
+MakeGuard = Callable[[], Guard]
+
+
+# Each imports what it needs itself: a WSGI server has no use for an event loop, nor the other way round.
+
+
+def _asgi(given: argparse.Namespace, make_guard: MakeGuard, service: Service) -> None:
+    from retrysafe.testing.reference.asgi import build
+    from retrysafe.testing.reference.serve import serve
+
+    guard = make_guard()
+    app = build(service, guard)
+    serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
+
+
+def _wsgi(given: argparse.Namespace, make_guard: MakeGuard, service: Service) -> None:
+    from wsgiref.types import WSGIApplication
+
+    from retrysafe.testing.reference.serve_wsgi import Serving, serve
+    from retrysafe.testing.reference.wsgi import build
+
+    def load() -> tuple[WSGIApplication, Guard]:
+        guard = make_guard()
+        return build(service, guard), guard
+
+    serve(load, Serving(given.server, given.port, given.workers, given.grace, given.preload))
+
+
+FRAMEWORKS: dict[str, Callable[[argparse.Namespace, MakeGuard, Service], None]] = {
+    "asgi": _asgi,
+    "wsgi": _wsgi,
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
     # The library has an option of that name, which is another thing.
     found.add_argument("--effects", dest="file", type=Path, help="a line for every effect")
     found.add_argument("--grace", default=GRACE, type=float, metavar="S")
+    wsgi = found.add_argument_group("wsgi")
+    wsgi.add_argument("--server", choices=("gthread", "sync", "waitress"), help="gthread, if not said")
+    wsgi.add_argument("--preload", action="store_true", help="load the application before the fork")
     policy = found.add_argument_group("policy", argument_default=argparse.SUPPRESS)
     for name in ("--lease", "--retention", "--wait-for"):
         policy.add_argument(name, type=float, metavar="S")
@@ -54,20 +87,38 @@ def _positive(text: str) -> int:
     return number
 
 
+def _contradiction(given: argparse.Namespace) -> str | None:
+    if given.framework != "wsgi" and (given.server or given.preload):
+        return "--server and --preload are for wsgi"
+    given.server = given.server or "gthread"
+    if given.server == "waitress" and (given.preload or given.workers > 1):
+        return "waitress is one process: --workers and --preload are for gunicorn's gthread and sync"
+    return None
+
+
 def main() -> None:
     arguments = parser()
     given = arguments.parse_args()
+    complaint = _contradiction(given)
+    if complaint is not None:
+        arguments.error(complaint)
     said = {name: value for name, value in vars(given).items() if name in Options.__annotations__}
     logging.basicConfig(format="%(process)d %(levelname)s %(name)s: %(message)s")
     logging.getLogger("retrysafe").setLevel(logging.INFO)
+
+    def make_guard() -> Guard:
+        return Guard(stores.open(given.store), scope=anybody, grace=given.grace, **said)
+
     try:
-        guard = Guard(stores.open(given.store), scope=anybody, grace=given.grace, **said)
+        make_guard().close()  # what is wrong with it is said here, and not in a worker's log
     except ConfigurationError as error:
         arguments.error(str(error))
-    with tempfile.TemporaryDirectory(prefix="retrysafe-reference-") as scratch:
-        service = Service(given.file or Path(scratch, "effects"))
-        app = FRAMEWORKS[given.framework](service, guard)
-        serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
+    scratch, owner = tempfile.mkdtemp(prefix="retrysafe-reference-"), os.getpid()
+    try:
+        FRAMEWORKS[given.framework](given, make_guard, Service(given.file or Path(scratch, "effects")))
+    finally:
+        if os.getpid() == owner:  # gunicorn's workers come by here too, when they end
+            shutil.rmtree(scratch)
 
 
 if __name__ == "__main__":

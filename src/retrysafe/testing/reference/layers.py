@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from retrysafe.testing.reference.cors import ALLOWED, EXPOSED, METHODS
 from retrysafe.testing.reference.principals import admit
 
 Scope = MutableMapping[str, Any]
@@ -17,15 +18,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-# What a script of another origin may read: without it, no browser would learn that it saw a replay.
-EXPOSED = (
-    b"ETag, Link, Location, Idempotent-Replayed, Original-Request-Id, Idempotency-Body, "
-    b"Idempotency-Stored, Retry-After, X-Request-Id"
-)
-# What it may send.
-ALLOWED = b"Authorization, Content-Type, Idempotency-Key, X-Request-Id"
-METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 # Below it a compressed body is rarely smaller.
 WORTH_COMPRESSING = 500
@@ -50,13 +42,13 @@ class CrossOrigin:
             return
         ours = [
             (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", EXPOSED),
+            (b"access-control-expose-headers", EXPOSED.encode()),
             (b"vary", b"Origin"),
         ]
         if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method"):
             allowed = [
-                (b"access-control-allow-methods", METHODS),
-                (b"access-control-allow-headers", ALLOWED),
+                (b"access-control-allow-methods", METHODS.encode()),
+                (b"access-control-allow-headers", ALLOWED.encode()),
             ]
             await send({"type": "http.response.start", "status": 204, "headers": ours + allowed})
             await send({"type": "http.response.body", "body": b""})

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import statements
-from retrysafe.stores.sql.operations import Arguments, Operation, Row, run
+from retrysafe.stores.sql.operations import Operation, Row
 from retrysafe.stores.sql.sqlite import forking
 from retrysafe.stores.sql.sqlite.filelock import FileLock
 
@@ -126,12 +126,21 @@ class Connection:
     def perform(self, operation: Operation[T]) -> T:
         """Run an operation, by one reading of the clock."""
         now = self._clock()
+        try:
+            name, arguments = next(operation)
+            while True:
+                arguments["now"] = now
+                name, arguments = operation.send(self.execute(self._statements[name], arguments))
+        except StopIteration as answer:
+            result: T = answer.value
+            return result
 
-        def execute(name: str, arguments: Arguments) -> Sequence[Row]:
-            arguments["now"] = now
-            return self.execute(self._statements[name], arguments)
-
-        return run(operation, execute)
+    def perform_alone(self, operation: Operation[T]) -> T:
+        """Run an operation in a session of its own."""
+        with self.in_use:
+            if self._sqlite is None:
+                self._open()
+            return self.perform(operation)
 
     def query(self, statement: str, /, **arguments: object) -> Sequence[Row]:
         """Run a statement by its name."""

@@ -5,15 +5,17 @@ give it up.  A caller who gave up in time knows that nothing was done; one who c
 is not known, because the writer may be in the middle of it.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Iterable
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Connection
+
+if TYPE_CHECKING:
+    import asyncio  # importing it takes longer than all of this library, and threads have no use for it
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -91,7 +93,9 @@ class AwaitedJob(Job[T_co]):
 
     def __init__(self, operation: Operation[T_co] | None) -> None:
         super().__init__(operation)
-        self.loop = asyncio.get_running_loop()
+        from asyncio import get_running_loop  # there is one, so it is loaded
+
+        self.loop = get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
 
     async def wait(self, deadline: float) -> T_co:

@@ -34,8 +34,7 @@ class Readers:
     def perform(self, operation: Operation[T]) -> T:
         connection = self._take()
         try:
-            with connection.session():
-                return connection.perform(operation)
+            return connection.perform_alone(operation)
         except StoreUnavailable:
             connection.suspect = True
             raise

@@ -1,0 +1,74 @@
+"""The plain WSGI middleware against the reference application, under the servers that people use.
+
+All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working what
+depends on them, here and in `test_wsgi_gunicorn.py`; with `RETRYSAFE_LONG=1` all of it there too.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from retrysafe.testing.adapters import (
+    AdapterSuite,
+    Concurrency,
+    Enforcement,
+    Fidelity,
+    Fingerprint,
+    Scope,
+    Stored,
+    Syntax,
+)
+from retrysafe.testing.adapters.limits import GTHREAD, SYNC, SYNC_ALONE, WAITRESS, Limits
+from retrysafe.testing.adapters.server import Option
+from retrysafe.testing.adapters.suite import LONG, Suite
+
+
+class TestThreads(AdapterSuite):
+    framework = "wsgi"
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    cannot: ClassVar[Limits] = GTHREAD
+
+
+class TestWaitress(AdapterSuite):
+    framework = "wsgi"
+    options: ClassVar[Mapping[str, Option]] = {"server": "waitress"}
+    cannot: ClassVar[Limits] = WAITRESS
+
+
+class _Sync(Suite):
+    framework = "wsgi"
+    workers = 5
+    options: ClassVar[Mapping[str, Option]] = {"server": "sync"}
+    cannot: ClassVar[Limits] = SYNC
+
+
+class _Preloaded(Suite):
+    framework = "wsgi"
+    workers = 3
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread", "preload": True}
+    cannot: ClassVar[Limits] = GTHREAD
+
+
+if not LONG:
+
+    class TestSync(_Sync, Concurrency):
+        """What waits for a free worker."""
+
+else:
+
+    class TestSyncAll(_Sync, AdapterSuite):
+        pass
+
+    class TestSyncPreloaded(_Sync, AdapterSuite):
+        options: ClassVar[Mapping[str, Option]] = {"server": "sync", "preload": True}
+
+    class TestSyncAlone(_Sync, Syntax, Enforcement, Fingerprint, Stored, Fidelity, Scope):
+        """One process that serves one request at a time: what needs no second one."""
+
+        workers = 1
+        cannot: ClassVar[Limits] = SYNC_ALONE
+
+    class TestPreloadedAll(_Preloaded, AdapterSuite):
+        pass
+
+    class TestThreeProcessesOfThreads(_Preloaded, AdapterSuite):
+        options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
