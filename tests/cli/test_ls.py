@@ -10,12 +10,30 @@ from tests.cli.records import DAY, JSON, Shop, identity
 from tests.cli.terminal import COLOURS, run, shown
 
 RECORD = {
-    "id": str, "standing": str, "door": str, "action": str, "target": str, "scope": dict, "key": (str, type(None)),
-    "status": (int, type(None)), "size": int, "omitted": bool, "attempt": int, "mode": str, "checkpointed": bool,
-    "fingerprint": str, "request_id": str, "correlation_id": (str, type(None)), "age": float, "created_at": str,
-    "updated_at": str, "completed_at": (str, type(None)), "lease_until": (str, type(None)), "held_until": str,
+    "id": str,
+    "standing": str,
+    "door": str,
+    "action": str,
+    "target": str,
+    "scope": dict,
+    "key": (str, type(None)),
+    "status": (int, type(None)),
+    "size": int,
+    "omitted": bool,
+    "attempt": int,
+    "mode": str,
+    "checkpointed": bool,
+    "fingerprint": str,
+    "request_id": str,
+    "correlation_id": (str, type(None)),
+    "age": float,
+    "created_at": str,
+    "updated_at": str,
+    "completed_at": (str, type(None)),
+    "lease_until": (str, type(None)),
+    "held_until": str,
     "expires_at": str,
-}  # fmt: skip
+}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -66,7 +84,7 @@ def test_json(full: Shop) -> None:
         (["--younger", "2m", "--older", "45s"], 2),
         (["--limit", "4"], 4),
     ],
-)  # fmt: skip
+)
 def test_filters(full: Shop, filters: list[str], found: int) -> None:
     """Each filter leaves what it should, and they combine."""
     document = json.loads(run("ls", "--json", *filters, store=full.url).out)
