@@ -12,7 +12,17 @@ from retrysafe.stores import sql
 from retrysafe.stores.sql.statements import load
 
 FOLDER = Path(sql.__file__).parent / "sqlite" / "statements"
-FRAGMENTS = {"expired", "columns", "abandoned", "standing", "matching", "order", "sighting", "shares"}
+FRAGMENTS = {
+    "expired",
+    "columns",
+    "abandoned",
+    "standing",
+    "matching",
+    "order",
+    "sighting",
+    "standings",
+    "shares",
+}
 ONCE = {"schema", "tables", "meta"}
 # An operator may wait, and an index would cost every request.
 BY_HAND = {"sightings", "totals", "by_route", "by_scope", "verdicts", "audit", "unreadable", "waiting"}

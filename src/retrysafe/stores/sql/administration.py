@@ -37,23 +37,19 @@ def sightings(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sight
 
 def statistics(groups: int) -> Operation[Statistics]:
     """Several statements: whoever runs it sees to it that they look at the same moment."""
-    totals = yield "totals", {}
+    [totals] = yield "totals", {}
     routes = yield "by_route", {"groups": groups}
     scopes = yield "by_scope", {"groups": groups}
     counts = yield "verdicts", {}
-    [(now,)] = yield "now", {}
-    known: dict[Standing, Row] = {name: row for name in _STANDINGS for row in totals if row[0] == name}
-    records: dict[Standing, int] = {name: cast(int, row[1]) for name, row in known.items()}
-    expired = sum(cast(int, row[1]) for row in totals if row[0] == "expired")
-    odd = sum(cast(int, row[1]) for row in totals) - expired - sum(records.values())
+    *total, expired, odd, oldest_running, oldest_abandoned, now = totals
     if odd:
         _log.warning("%d records are in a state that this release does not know, and are not counted", odd)
     return Statistics(
         now=cast(float, now),
-        total=Share(records, sum(cast(int, row[2]) for row in known.values())),
-        expired=expired,
-        oldest_running=_oldest(known.get("in_progress")),
-        oldest_abandoned=_oldest(known.get("abandoned")),
+        total=_share(total),
+        expired=cast(int, expired),
+        oldest_running=cast(float | None, oldest_running),
+        oldest_abandoned=cast(float | None, oldest_abandoned),
         by_route={(str(action), str(target)): _share(share) for action, target, *share in routes},
         by_scope=dict(_scopes(scopes)),
         verdicts={str(verdict): cast(int, count) for verdict, count, _ in counts},
@@ -138,6 +134,7 @@ def _filters(query: Query) -> Arguments:
         "standings": codec.json(sorted(query.standings)) if query.standings else None,
         "door": query.door,
         "scope": codec.storable(codec.json(query.scope)) if query.scope else None,
+        "part": codec.storable(codec.json(query.scope[0])) if query.scope else None,
         "target": None if is_prefix else target,
         "prefix": target[:-1] if target is not None and is_prefix else None,
         "older": query.older,
@@ -181,10 +178,6 @@ def _scopes(rows: Iterable[Row]) -> Iterable[tuple[Parts, Share]]:
             )
         else:
             yield parts, _share(share)
-
-
-def _oldest(total: Row | None) -> float | None:
-    return None if total is None else cast(float, total[3])
 
 
 def _entries(rows: Iterable[Row]) -> Iterable[Entry]:

@@ -4,8 +4,8 @@
 --
 -- It walks through the table once; SQLite sorts on disk what does not fit its cache.
 SELECT scope, {shares}
-FROM retrysafe_records
-WHERE ({expired}) IS NOT TRUE
+FROM ({standings})
+WHERE standing BETWEEN 1 AND 4
 GROUP BY scope
 ORDER BY count(*) DESC, scope
 LIMIT :groups

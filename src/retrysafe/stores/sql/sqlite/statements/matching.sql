@@ -1,8 +1,9 @@
 -- Fragment, true for a record that an operator asks for and that has not expired.
--- Arguments: standings, door, scope, target, prefix, older, younger, key, now
+-- Arguments: standings, door, scope, part, target, prefix, older, younger, key, now
 --
--- An argument that is NULL excludes nothing.  Standings and scope are JSON arrays, the scope's of parts as the
--- scope column has them.  A scope that is no JSON has no parts, and does not make the statement fail for all.
+-- An argument that is NULL excludes nothing.  Standings and scope are JSON arrays, the scope's of parts as
+-- the scope column has them.  A scope that is no JSON has no parts, and does not make the statement fail for
+-- all.  `part` is the text of one of them, so that most rows need not be taken apart.
 ({expired}) IS NOT TRUE
 AND (:standings IS NULL OR {standing} IN (SELECT value FROM json_each(:standings)))
 AND (:door IS NULL OR door = :door)
@@ -13,10 +14,13 @@ AND (:younger IS NULL OR created_at >= :now - :younger)
 AND (:key IS NULL OR key = :key)
 AND (
     :scope IS NULL
-    OR NOT EXISTS (
-        SELECT 1 FROM json_each(:scope) AS wanted
-        WHERE wanted.value NOT IN (
-            SELECT value FROM json_each(CASE WHEN json_valid(scope) THEN scope ELSE '[]' END)
+    OR (
+        instr(scope, :part) > 0
+        AND NOT EXISTS (
+            SELECT 1 FROM json_each(:scope) AS wanted
+            WHERE wanted.value NOT IN (
+                SELECT value FROM json_each(CASE WHEN json_valid(scope) THEN scope ELSE '[]' END)
+            )
         )
     )
 )

@@ -1,4 +1,2 @@
--- Fragment, what a group of records comes to.
--- Arguments: now
-sum({standing} = 'abandoned'), sum({standing} = 'in_progress'), sum({standing} = 'completed'),
-sum({standing} = 'failed'), coalesce(sum(length(body)), 0)
+-- Fragment, what a group of records comes to: see standings.sql.
+sum(standing = 1), sum(standing = 2), sum(standing = 3), sum(standing = 4), sum(size)

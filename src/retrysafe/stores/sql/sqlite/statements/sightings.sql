@@ -1,5 +1,5 @@
 -- Records that an operator asks for.
--- Arguments: standings, door, scope, target, prefix, older, younger, key, bodies, limit, now
+-- Arguments: standings, door, scope, part, target, prefix, older, younger, key, bodies, limit, now
 -- Columns: those of a record, then standing, size, now
 --
 -- One statement, so one view.  It walks through the table: operators ask rarely, and an index for them would

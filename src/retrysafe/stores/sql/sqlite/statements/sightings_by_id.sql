@@ -1,5 +1,5 @@
 -- As sightings.sql, among the ids from low to high.
--- Arguments: low, high, standings, door, scope, target, prefix, older, younger, key, bodies, limit, now
+-- Arguments: low, high, standings, door, scope, part, target, prefix, older, younger, key, bodies, limit, now
 -- Columns: those of a record, then standing, size, now
 --
 -- One statement, so one view; a range of the primary key.

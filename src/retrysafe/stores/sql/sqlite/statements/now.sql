@@ -1,4 +1,0 @@
--- What time it is for the store.
--- Arguments: now
--- Columns: now
-SELECT :now
