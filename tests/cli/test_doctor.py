@@ -37,13 +37,11 @@ def test_on_a_terminal(shop: Shop, columns: int) -> None:
 
 
 def test_problems(tmp_path: Path, shop: Shop) -> None:
-    """No file, or tables of another version: found, advised upon, exit code 1; and no file is made."""
-    missing = tmp_path / "missing.db"
-    done = run("doctor", store=f"sqlite:///{missing}")
+    """Tables of another version, a directory for a file: found, advised upon, exit code 1."""
+    done = run("doctor", store=f"sqlite:///{tmp_path}")
     assert done.code == 1
-    assert "✗" in done.out
+    assert "✗  file" in done.out
     assert "problem" in done.out.splitlines()[-1]
-    assert not missing.exists()
     shop.finished("completed-key-001")
     shop.close()
     with closing(sqlite3.connect(shop.path)) as connection:
@@ -53,6 +51,14 @@ def test_problems(tmp_path: Path, shop: Shop) -> None:
     assert [finding["check"] for finding in document["findings"] if finding["level"] == "problem"] == [
         "schema"
     ]
+
+
+def test_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    """Before the first request there is none: worth a warning, and looking makes none either."""
+    missing = tmp_path / "missing.db"
+    done = run("doctor", store=f"sqlite:///{missing}")
+    assert "!  file" in done.out
+    assert not missing.exists()
 
 
 def test_no_database_at_all(tmp_path: Path) -> None:

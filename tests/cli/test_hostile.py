@@ -19,7 +19,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     shop = Shop(tmp_path_factory.mktemp("hostile") / "keys.db")
     response = Response(
         200,
-        ((b"content-type", b"text/plain"), (b"x-evil", EVIL.encode("utf-8").replace(b"\r\n", b" "))),
+        ((b"content-type", b"text/plain"), (b"x-evil", b"\x9b31m\x85 [bold]x[/bold]")),
         f"{EVIL}\n{EVIL}".encode(),
     )
     scope = ((f"tenant{EVIL}", f"acme{EVIL}"),)

@@ -48,7 +48,7 @@ def test_resolve_as_done(shop: Shop) -> None:
     """Kept exactly as it was said: status, headers in their number, body; and the old owner is fenced."""
     claim = shop.abandoned(KEY)
     done = run(
-        "resolve", KEY, "--done", "--status", "201", "--body", '{"payment": 7}', "--header", "Location: /payments/7",
+        "resolve", KEY, "--done", "--status", "201", "--body", '{"payment": 7}', "--header", "Location: /p/7",
         "--header", "Link: </a>", "--header", "Link: </b>", "--reason", WHY, "--by", "ada", "--yes", "--json",
         store=shop.url,
     )  # fmt: skip
@@ -61,7 +61,7 @@ def test_resolve_as_done(shop: Shop) -> None:
         201,
         (
             (b"content-type", b"application/json"),
-            (b"location", b"/payments/7"),
+            (b"location", b"/p/7"),
             (b"link", b"</a>"),
             (b"link", b"</b>"),
         ),
@@ -142,9 +142,8 @@ def test_a_body_from_a_file_or_from_stdin(shop: Shop, tmp_path: Path) -> None:
         "--yes",
         store=shop.url,
     )
-    run(
-        "resolve", "from-stdin-00001", "--done", "--body", "@-", "--reason", WHY, "--yes", store=shop.url, stdin=b"[1]",
-    )  # fmt: skip
+    arguments = ["resolve", "from-stdin-00001", "--done", "--body", "@-", "--reason", WHY, "--yes"]
+    run(*arguments, store=shop.url, stdin=b"[1]")
     octets = ((b"content-type", b"application/octet-stream"),)
     assert kept(shop, first.id).response == Response(200, octets, b"\xff\x00\xfe")
     assert kept(shop, second.id).response == Response(200, JSON, b"[1]")
@@ -297,7 +296,7 @@ def test_an_empty_reason_on_a_terminal(shop: Shop) -> None:
 
 
 def test_it_changed_meanwhile(shop: Shop) -> None:
-    """Between the question and the answer the owner came back: nothing is done, and it says what it is now."""
+    """Between question and answer the owner came back: nothing is done, and it says what it is now."""
     claim = shop.abandoned(KEY)
     screen = Screen("release", KEY, "--reason", WHY, store=shop.url)
     screen.expect("[y/N] ")

@@ -9,7 +9,7 @@ from retrysafe.model import Response
 from tests.cli.records import DAY, JSON, Shop, identity
 from tests.cli.terminal import COLOURS, run, shown
 
-RECORD = {
+RECORD: dict[str, type | tuple[type, ...]] = {
     "id": str,
     "standing": str,
     "door": str,

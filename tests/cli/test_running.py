@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe.model import Response
-from tests.cli.records import Shop
+from tests.cli.records import Shop, identity
 from tests.cli.terminal import COMMAND, Screen, environment, run, shown
 
 NEEDING_A_STORE = [
@@ -22,7 +22,7 @@ NEEDING_A_STORE = [
 
 
 def test_version_and_help() -> None:
-    """The version of the package; help lists every command, with and without a terminal, also with no argument."""
+    """The version of the package; help lists every command, with and without a terminal, asked for or not."""
     assert run("--version").out == f"retrysafe {metadata.version('retrysafe')}\n"
     for text in (run("--help").out, run().out, shown("--help").text, shown().text):
         for command in "ls show stats release resolve audit purge doctor migrate sql demo".split():
@@ -84,9 +84,12 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_locked_store(shop: Shop) -> None:
-    """Reading goes on past a writer; what has to write gives up after a while, says so, and has done nothing."""
+    """Reading goes on past a writer; what has to write gives up in the end, says so, and has done nothing."""
     claim = shop.abandoned("abandoned-key-0001")
     shop.close()
+    run(
+        "ls", store=shop.url
+    )  # the first one on a machine sets the clock that all go by, and writes that down
     with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert run("ls", store=shop.url).code == 0
@@ -98,15 +101,19 @@ def test_a_locked_store(shop: Shop) -> None:
 
 
 def test_a_damaged_record(shop: Shop) -> None:
-    """Exit code 3 and a sentence; nothing else is pretended."""
-    claim = shop.finished("completed-key-001")
+    """It is named on stderr and hides nothing else; asked for itself, it is not pretended to be well."""
+    damaged = shop.finished("completed-key-001")
+    shop.finished("completed-key-002")
     shop.close()
     with closing(sqlite3.connect(shop.path)) as connection:
-        connection.execute("UPDATE retrysafe_records SET scope = 'nonsense'")
+        connection.execute("UPDATE retrysafe_records SET scope = 'nonsense' WHERE key = 'completed-key-001'")
         connection.commit()
-    done = run("show", claim.id.hex(), store=shop.url)
-    assert (done.code, done.out) == (3, "")
-    assert "Traceback" not in done.err
+    listed = run("ls", "--json", store=shop.url)
+    assert (listed.code, len(json.loads(listed.out)["records"])) == (0, 1)
+    assert f"retrysafe: a record cannot be shown: record {identity(damaged)}" in listed.err
+    done = run("show", identity(damaged), store=shop.url)
+    assert (done.code, done.out) == (1, "")
+    assert "cannot be shown" in done.err
 
 
 @pytest.mark.parametrize(
@@ -165,7 +172,7 @@ def test_the_script_is_the_same(shop: Shop) -> None:
 @pytest.mark.parametrize("library", ["typer", "rich"])
 def test_without_the_libraries(library: str) -> None:
     """One line says what to install, and the exit code is 1."""
-    code = f"import sys; sys.modules[{library!r}] = None; sys.argv = ['retrysafe', 'ls']\nfrom retrysafe.cli import main; main()"
+    code = f"import sys; sys.modules[{library!r}] = None; from retrysafe.cli import main; main()"
     done = run(command=[sys.executable, "-c", code])
     assert (done.code, done.out) == (1, "")
     assert done.err == (
@@ -174,7 +181,7 @@ def test_without_the_libraries(library: str) -> None:
 
 
 def test_the_library_does_not_load_the_command_line() -> None:
-    """`import retrysafe` brings neither typer nor rich; help of a command brings no rich, store or sqlite3."""
+    """`import retrysafe` brings neither typer nor rich; help of a command brings no rich and no sqlite3."""
     code = "import sys, retrysafe; print([name for name in ('typer', 'rich') if name in sys.modules])"
     assert run(command=[sys.executable, "-c", code]).out == "[]\n"
     code = (

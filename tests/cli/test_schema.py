@@ -49,7 +49,7 @@ def test_sql(tmp_path: Path) -> None:
     run("migrate", store=f"sqlite:///{tmp_path / 'migrated.db'}")
     assert tables(tmp_path / "by_hand.db") == tables(tmp_path / "migrated.db")
     assert run("ls", store=f"sqlite:///{tmp_path / 'by_hand.db'}").code == 0
-    assert json.loads(run("sql", "--json").out) == {"dialect": "sqlite", "sql": done.out.rstrip("\n")}
+    assert json.loads(run("sql", "--json").out) == {"dialect": "sqlite", "sql": done.out}
     assert "CREATE TABLE" in shown("sql").text
 
 

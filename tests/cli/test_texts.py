@@ -154,7 +154,7 @@ def test_redaction_of_text(raw: str, shown: str) -> None:
 
 
 def test_previews() -> None:
-    """JSON is set out, text is shown in lines, bytes in hexadecimal, and all of it is cut where it was asked."""
+    """JSON is set out, text is shown in lines, bytes in hexadecimal, and all of it is cut where asked."""
     assert bodies.preview(b"", 100) == bodies.Preview("empty", (), False)
     assert bodies.preview(b'{"a":{"password":"x"}}', 100).lines == (
         "{", '  "a": {', '    "password": "<redacted>"', "  }", "}",

@@ -1,10 +1,11 @@
 """`retrysafe purge`: remove what has expired, in batches that leave requests their turn."""
 
+import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,10 +16,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import AUDITED, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
 from retrysafe.model import Record
-from retrysafe.stores.administration import Note
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin, Note
 
 Advance = Callable[[int], None]
 
@@ -87,7 +85,7 @@ def _tell_backlog(backlog: int, wanted: int, *, json: bool) -> None:
 
 
 def _remove(
-    admin: "Admin",
+    admin: Admin,
     batch: int,
     limit: int | None,
     note: Note | None,
@@ -95,6 +93,8 @@ def _remove(
     advance: Advance,
 ) -> tuple[int, list[Record]]:
     removed, unresolved = 0, list[Record]()
+    # The store would log each unresolved record as well; they are named together, once the bar is gone.
+    logging.getLogger("retrysafe.store").setLevel(logging.ERROR)
     while not stopped() and (limit is None or removed < limit):
         wanted = batch if limit is None else min(batch, limit - removed)
         purged = admin.purge(wanted, note)
@@ -107,7 +107,7 @@ def _remove(
 
 
 @contextmanager
-def _stopping() -> Iterator[Callable[[], bool]]:
+def _stopping() -> Generator[Callable[[], bool]]:
     """Lets an interrupt end it between two batches; a second one ends it at once."""
     asked = False
 
@@ -125,7 +125,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Advance]:
+def _progress(total: int) -> Generator[Advance]:
     """A bar on stderr, where somebody can see it."""
     if not printing.on_terminal(sys.stderr):
         yield lambda _number: None

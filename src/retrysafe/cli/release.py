@@ -15,6 +15,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.model import Record
+from retrysafe.stores.administration import Admin, Note
 
 
 def release(
@@ -33,11 +34,15 @@ def release(
     intervene(which, Manner(by, reason, yes, show_keys, json), _decide)
 
 
+def _release(admin: Admin, seen: Record, note: Note) -> bool:
+    return admin.release(seen, note)
+
+
 def _decide(_seen: Record) -> Intervention:
     return Intervention(
         consequence="The record will be forgotten, and the next retry with this key will RUN the handler "
         "again. If the first attempt did anything, it will then have been done twice.",
         question="Release it?",
-        act=lambda admin, seen, note: admin.release(seen, note),
+        act=_release,
         done="released; the next retry runs",
     )

@@ -3,7 +3,7 @@
 import base64
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,10 +28,7 @@ from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.timeline import timeline
 from retrysafe.cli.times import iso
 from retrysafe.model import Door, Parts
-from retrysafe.stores.administration import Entry, Sighting
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin, Entry, Sighting
 
 _ENTRIES = 20
 
@@ -68,7 +65,7 @@ def show(
         printing.draw(portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
 
 
-def one_or_listing(admin: "Admin", key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
+def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
     """The record that is meant; where there are several, they are listed before it fails."""
     try:
         return the_one(admin, key, door, scope)

@@ -25,9 +25,9 @@ _GAP = 2
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], stream: IO[str] | None = None) -> Table:
     """A table that fits where it is going; stdout, unless said otherwise."""
-    stream = stream or sys.stdout
-    on_terminal = printing.on_terminal(stream)
-    width = printing.console(stream).width
+    where: IO[str] = sys.stdout if stream is None else stream
+    on_terminal = printing.on_terminal(where)
+    width = printing.console(where).width
     natural = [
         max([len(column.title), *(row[index].cell_len for row in rows)])
         for index, column in enumerate(columns)
