@@ -308,6 +308,23 @@ def test_it_changed_meanwhile(shop: Shop) -> None:
     assert trail(shop) == []
 
 
+def test_it_changed_meanwhile_in_json(shop: Shop) -> None:
+    """The document says that nothing was done, and what the record is now."""
+    claim = shop.abandoned(KEY)
+    arguments = ["resolve", KEY, "--done", "--json", "--reason", WHY]
+    screen = Screen(*arguments, store=shop.url, piped_stdout=True)
+    screen.expect("[y/N] ")
+    shop.at(0)
+    assert isinstance(
+        shop.store.take_over(claim._replace(token=b"another"), claim.token, "in_progress"), Reserved
+    )
+    screen.type("y\n")
+    assert screen.end() == 1
+    document = json.loads(screen.piped)
+    assert (document["done"], document["record"]["standing"]) == (False, "in_progress")
+    assert trail(shop) == []
+
+
 def test_questions_leave_stdout_to_the_data(shop: Shop) -> None:
     """With --json into a pipe and a terminal for the rest, it asks there, and the pipe gets data alone."""
     claim = shop.abandoned(KEY)

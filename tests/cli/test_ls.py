@@ -137,6 +137,31 @@ def test_keys_are_shown_to_those_who_ask(full: Shop) -> None:
     assert "digest" in run("ls", store=full.url).out
 
 
+def test_a_long_key_is_shown_in_full(shop: Shop) -> None:
+    """Where it does not fit the terminal, it goes on in the next line."""
+    key = "".join(f"{n:03}" for n in range(85))
+    shop.finished(key)
+    screen = shown("ls", "--show-keys", store=shop.url)
+    assert max(map(len, screen.lines)) <= 80
+    assert "".join(line.split()[-1] for line in screen.lines[2:-1]) == key
+
+
+@pytest.mark.parametrize(
+    ("filters", "complaint"),
+    [
+        (["--path", "/a/*/b"], "a * in its middle"),
+        (["--older", "1h", "--younger", "5m"], "nothing is older"),
+        (["--limit", "9" * 30], "--limit"),
+        (["--scope", "=acme"], "NAME=VALUE"),
+    ],
+)
+def test_filters_that_could_never_match(shop: Shop, filters: list[str], complaint: str) -> None:
+    """A mistake is said to be one: an empty list would hide it."""
+    done = run("ls", *filters, store=shop.url)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
+
+
 def test_more_than_the_limit(full: Shop) -> None:
     """It says that there are more, and not as part of the data."""
     done = run("ls", "--limit", "2", store=full.url)

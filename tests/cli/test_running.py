@@ -136,6 +136,29 @@ def test_a_pipe_that_is_closed(shop: Shop, arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_is_full(shop: Shop) -> None:
+    """Half an output is no output: one line, exit code 1, and nothing from the interpreter at its end."""
+    shop.finished("completed-key-001")
+    for arguments in (["ls"], ["ls", "--json"], ["show", "completed-key-001", "--body"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment(shop.url)
+            )
+        assert done.returncode == 1
+        assert done.stderr == b"retrysafe: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
+def test_streams_that_were_closed_beforehand(shop: Shop) -> None:
+    """Nobody listens on one of them: what the others are told does not change."""
+    shop.finished("completed-key-001")
+    for closing, out in (("<&-", 2), ("2>&-", 2), (">&-", 0)):
+        line = f"exec {sys.executable} -m retrysafe ls {closing}"
+        done = run(command=["sh", "-c", line], store=shop.url)
+        assert (done.code, done.err, len(done.out.splitlines())) == (0, "", out)
+
+
 def test_a_pipe_that_is_closed_early(shop: Shop) -> None:
     """As `retrysafe show … --body | head -1` does it, in the middle of a long output."""
     shop.finished("completed-key-001", Response(200, (), b"line\n" * 100_000))

@@ -106,6 +106,9 @@ def test_commands_name_the_store_if_nothing_else_does(shop: Shop) -> None:
     shop.abandoned(KEY)
     by_option = json.loads(run("show", KEY, "--json", "--store", shop.url).out)["commands"]
     assert all(command.endswith(f"--store {shop.url}") for command in by_option)
+    # Longer than the terminal is wide, and still in one piece.
+    screen = shown("show", KEY, "--store", shop.url)
+    assert all(f"  {command}\n" in screen.text for command in by_option)
     by_environment = json.loads(run("show", KEY, "--json", store=shop.url).out)["commands"]
     assert not any("--store" in command for command in by_environment)
 

@@ -51,11 +51,11 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
         # All that can be wrong is found before anybody is asked anything.
         intervention = decide(seen.record)
         if not manner.yes:
+            asking.refuse_if_nobody_is_there()
             _introduce(seen, intervention, show_keys=manner.show_keys)
-        if not (manner.yes or asking.somebody_is_there()):
-            asking.agree(intervention.question, yes=False)  # says why not
         note = asking.note(manner.by, manner.reason)
-        asking.agree(intervention.question, yes=manner.yes)
+        if not manner.yes:
+            asking.agree(intervention.question)
         done = intervention.act(admin, seen.record, note)
         now = _as_it_is(admin, seen.record)
     if manner.json:

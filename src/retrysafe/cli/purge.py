@@ -13,7 +13,7 @@ from retrysafe.cli import asking, printing
 from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
 from retrysafe.cli.exits import Exit
 from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import AUDITED, ByOption, JsonOption, ShowKeysOption, StoreOption
+from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
 from retrysafe.model import Record
 from retrysafe.stores.administration import Admin, Note
@@ -27,11 +27,16 @@ def purge(
     batch: Annotated[
         int,
         typer.Option(
-            "--batch", min=1, metavar="N", help="How many at a time; Ctrl-C ends it after the batch."
+            "--batch",
+            min=1,
+            max=LARGEST,
+            metavar="N",
+            help="How many at a time; Ctrl-C ends it after the batch.",
         ),
     ] = 5000,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="Remove no more than so many.")
+        int | None,
+        typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Remove no more than so many."),
     ] = None,
     reason: Annotated[
         str | None,

@@ -14,6 +14,7 @@ from retrysafe.cli.exits import Failure
 from retrysafe.cli.finding import Ambiguous, the_one
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import (
+    LARGEST,
     DoorOption,
     JsonOption,
     KeyArgument,
@@ -40,7 +41,9 @@ def show(
     scope: ScopeOption = None,
     preview: Annotated[
         int,
-        typer.Option("--preview", min=0, metavar="N", help="How much of the body to show, secrets hidden."),
+        typer.Option(
+            "--preview", min=0, max=LARGEST, metavar="N", help="How much of the body to show, secrets hidden."
+        ),
     ] = 2000,
     body: Annotated[
         bool,
@@ -62,7 +65,7 @@ def show(
     else:
         from retrysafe.cli.portrait import portrait
 
-        printing.draw(portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
+        printing.draw(*portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
 
 
 def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
