@@ -1,16 +1,20 @@
 """Data that wants to steer the terminal, pass for markup, or break the encoding."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from retrysafe import keys
 from retrysafe.model import Response
 from tests.cli.records import Shop
 from tests.cli.terminal import Screen, run, shown
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r\n[bold red]x[/bold red] :smile: 注文 \U0001f4a5"
+
+SCOPE = ((f"tenant{EVIL}", f"acme{EVIL}"),)
+SETTLED = keys.digest("request", SCOPE, f"key-{EVIL}").hex()
+LOST = keys.digest("request", SCOPE, f"lost-{EVIL}").hex()
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +26,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         ((b"content-type", b"text/plain"), (b"x-evil", b"\x9b31m\x85 [bold]x[/bold]")),
         f"{EVIL}\n{EVIL}".encode(),
     )
-    scope = ((f"tenant{EVIL}", f"acme{EVIL}"),)
     shop.finished(
-        f"key-{EVIL}", response, scope=scope, target=f"/x{EVIL}", action=f"GET{EVIL}", request_id=f"id{EVIL}"
+        f"key-{EVIL}", response, scope=SCOPE, target=f"/x{EVIL}", action=f"GET{EVIL}", request_id=f"id{EVIL}"
     )
-    shop.abandoned(f"lost-{EVIL}", scope=scope, target=f"/y{EVIL}", request_id=f"id{EVIL}", ago=40)
-    shop.abandoned(f"gone-{EVIL}", scope=scope, target=f"/z{EVIL}", request_id=f"id{EVIL}", ago=40 * 86400.0)
+    shop.abandoned(f"lost-{EVIL}", scope=SCOPE, target=f"/y{EVIL}", request_id=f"id{EVIL}", ago=40)
+    shop.abandoned(f"gone-{EVIL}", scope=SCOPE, target=f"/z{EVIL}", request_id=f"id{EVIL}", ago=40 * 86400.0)
     yield shop
     shop.close()
 
@@ -52,8 +55,7 @@ def harmless(text: str) -> bool:
 @pytest.mark.parametrize("columns", [80, 140])
 def test_nothing_reaches_the_terminal_raw(hostile: Shop, arguments: list[str], columns: int) -> None:
     """Escapes are shown as text, and markup is just text."""
-    [id] = [record["id"] for record in ids(hostile) if record["standing"] == "completed"]
-    screen = shown(*(word.format(id=id) for word in arguments), store=hostile.url, columns=columns)
+    screen = shown(*(word.format(id=SETTLED) for word in arguments), store=hostile.url, columns=columns)
     assert harmless(screen.text)
     if "--json" not in arguments:
         assert "\\x1b" in screen.text
@@ -61,15 +63,9 @@ def test_nothing_reaches_the_terminal_raw(hostile: Shop, arguments: list[str], c
         assert "[bold red]x[/bold red] :smile:" in screen.text
 
 
-def ids(shop: Shop) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(run("ls", "--json", store=shop.url).out)["records"]
-    return found
-
-
 def test_questions_and_reports_are_harmless_too(hostile: Shop) -> None:
     """So are the panel above a question, a list of candidates, and what a purge has to report."""
-    [id] = [record["id"] for record in ids(hostile) if record["standing"] == "abandoned"]
-    screen = Screen("release", id, "--show-keys", "--reason", EVIL.replace("\r\n", ""), store=hostile.url)
+    screen = Screen("release", LOST, "--show-keys", "--reason", EVIL.replace("\r\n", ""), store=hostile.url)
     screen.expect("[y/N] ")
     screen.type("n\n")
     screen.end()

@@ -1,7 +1,13 @@
 """`retrysafe purge`."""
 
 import json
+import signal
+import sqlite3
+from contextlib import closing
 
+import pytest
+
+from retrysafe.cli import purge
 from tests.cli.records import DAY, Shop, identity
 from tests.cli.terminal import Screen, run, shown
 
@@ -64,16 +70,29 @@ def test_a_bar_on_a_terminal(shop: Shop) -> None:
 
 
 def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
-    """It says how far it came, ends with 130, and what is left is purged the next time."""
-    number = 400
-    shop.expired(number)
-    screen = Screen("purge", "--batch", "1", store=shop.url)
-    screen.expect("purging")
-    screen.interrupt()
-    code = screen.end()
-    left = json.loads(run("purge", "--dry-run", "--json", store=shop.url).out)["expired"]
-    assert f"Removed {number - left:,} expired" in screen.text
-    assert "Traceback" not in screen.text
-    assert code == 130
+    """The batch is finished, it says how far it came and ends with 130; the rest is purged the next time."""
+    shop.expired(5)
+    run("ls", store=shop.url)  # the first one on a machine has to write down by which clock all go
+    with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+        # Somebody writes, so the first batch waits for its turn: this is when the key is pressed.
+        other.execute("BEGIN IMMEDIATE")
+        screen = Screen("purge", "--batch", "2", store=shop.url)
+        screen.expect("purging")
+        screen.interrupt()
+        other.execute("ROLLBACK")
+    assert screen.end() == 130
+    assert "Removed 2 expired records; 3 left." in screen.text
     assert "Interrupted after a batch" in screen.text
-    assert left > 0, "it was over before the interrupt came"
+    assert "Traceback" not in screen.text
+    assert run("purge", store=shop.url).out == "Removed 3 expired records; 0 left.\n"
+
+
+def test_ctrl_c_twice_does_not_wait_for_the_batch() -> None:
+    """The first is noted, the second is an interrupt as anywhere else, and afterwards all is as before."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), purge._stopping() as stopped:
+        assert not stopped()
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

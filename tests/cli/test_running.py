@@ -153,8 +153,8 @@ def test_a_disk_that_is_full(shop: Shop) -> None:
 def test_streams_that_were_closed_beforehand(shop: Shop) -> None:
     """Nobody listens on one of them: what the others are told does not change."""
     shop.finished("completed-key-001")
-    for closing, out in (("<&-", 2), ("2>&-", 2), (">&-", 0)):
-        line = f"exec {sys.executable} -m retrysafe ls {closing}"
+    for closed, out in (("<&-", 2), ("2>&-", 2), (">&-", 0)):
+        line = f"exec {sys.executable} -m retrysafe ls {closed}"
         done = run(command=["sh", "-c", line], store=shop.url)
         assert (done.code, done.err, len(done.out.splitlines())) == (0, "", out)
 
