@@ -48,6 +48,8 @@ class Keeper:
         self._period = _ROUND
         self._counting = Lock()
         self._counts: Counter[str] = Counter()
+        self._deaf = False
+        """The store did not take the last counts."""
 
     def hold(self, attempt: Attempt) -> None:
         """Renew this attempt's lease until it is dropped."""
@@ -112,6 +114,7 @@ class Keeper:
 
     def _run(self) -> None:
         me = current_thread()
+        self._deaf = False
         renewer: Renewer | None = None
         pause = self._pause()
         while True:
@@ -137,11 +140,12 @@ class Keeper:
     def _retire(self) -> bool:
         """End the thread if it has nothing to do: it would keep its store alive for ever.
 
+        Numbers that the store would not take are no reason to stay: they wait for the next thread.
         Whoever holds a lease writes it down before looking for a thread, so one of both sees the other.
         """
         with self._starting:
             me, self._thread = self._thread, None
-            if self._held or self._forgotten or self._counts:
+            if self._held or self._forgotten or (self._counts and not self._deaf):
                 self._thread = me
             return self._thread is None
 
@@ -184,21 +188,23 @@ class Keeper:
             counts, self._counts = self._counts, Counter()
         if not counts:
             return
+        self._deaf = True
         try:
             renewer.count(counts)
         except BaseException:
             with self._counting:
-                self._counts += counts  # for the next round; they are numbers and take no room
+                self._counts += counts  # for the next time; they are numbers, and take no more room
             raise
+        self._deaf = False
 
     def _tell_last(self, renewer: Renewer | None) -> None:
-        """At the end of the thread.  What cannot be told now is lost: they are numbers, and nobody waits."""
+        """At the end of the thread.  Nobody waits for numbers, so trouble is said and not fought."""
         try:
             if self._counts:
                 renewer = renewer or self._store.open_keeper()
                 self._tell(renewer)
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection is let go of
-            log.warning("how some requests ended was not counted: %s", error)
+            log.warning("how some requests ended could not be counted: %s", error)
         finally:
             _close(renewer)
 

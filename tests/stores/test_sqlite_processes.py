@@ -16,6 +16,7 @@ import pytest
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.model import Reserved
+from retrysafe.stores.administration import Note
 from retrysafe.stores.sql.sqlite import SQLiteStore, filelock
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -168,6 +169,48 @@ def test_a_killed_writer_takes_nothing_along(path: Path) -> None:
         found = store.look(id)
         assert found is not None
         assert found.record.state == "completed"
+    store.close()
+
+
+def test_counts_of_several_processes_add_up(path: Path) -> None:
+    """Four services count at once, on a file that they make together, and nothing is lost."""
+    barrier = SPAWN.Barrier(4)
+    processes = [
+        SPAWN.Process(target=workers.count_in_rounds, args=(str(path), 25, barrier)) for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    admin = SQLiteStore(path, deadline=20.0).open_admin()
+    assert admin.statistics().verdicts == {"completed": 100, "replayed": 200}
+    admin.close()
+
+
+def test_an_operator_and_a_successor_in_another_process(path: Path) -> None:
+    """Thirty rounds: an abandoned record is resolved or taken over, never both, and the audit trail knows."""
+    rounds, barrier = 30, SPAWN.Barrier(2)
+    store = SQLiteStore(path, deadline=20.0)
+    for round in range(rounds):
+        store.reserve(a_claim(f"round {round}")._replace(lease=-1.0, hold=86400.0))
+    admin = store.open_admin()
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=workers.take_over_in_rounds, args=(str(path), rounds, barrier, theirs))
+    process.start()
+    resolved: list[bool] = []
+    for round in range(rounds):
+        seen = the_record(store, a_claim(f"round {round}"))
+        barrier.wait()
+        resolved.append(admin.resolve(seen, an_outcome(), Note("ops", "it was paid")))
+    taken = ours.recv()
+    process.join()
+    assert [not each for each in taken] == resolved
+    assert {entry.key for entry in admin.audit()} == {
+        f"round {round}" for round in range(rounds) if resolved[round]
+    }
+    states = [the_record(store, a_claim(f"round {round}")).state for round in range(rounds)]
+    assert states == ["completed" if each else "in_progress" for each in resolved]
+    admin.close()
     store.close()
 
 

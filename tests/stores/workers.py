@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
 from unittest.mock import patch
 
-from retrysafe.model import Reserved
+from retrysafe.model import Reservation, Reserved
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
 
@@ -62,6 +62,29 @@ def look_with_a_wrong_clock(path: str, shift: float, key: str, pipe: Pipe) -> No
         assert own is not None
         store.close()
     pipe.send((found.now, taken, own.record.created_at))
+
+
+def count_in_rounds(path: str, rounds: int, barrier: Barrier) -> None:
+    """Count one of each verdict per round, as the keeper of a service does, all processes at once."""
+    barrier.wait()
+    keeper = SQLiteStore(path, deadline=20.0).open_keeper()
+    for _ in range(rounds):
+        keeper.count({"completed": 1, "replayed": 2})
+    keeper.close()
+
+
+def take_over_in_rounds(path: str, rounds: int, barrier: Barrier, pipe: Pipe) -> None:
+    """Succeed the abandoned attempt of each round; tell with what luck."""
+    store = SQLiteStore(path, deadline=20.0)
+    answers: list[Reservation] = []
+    for round in range(rounds):
+        claim = a_claim(f"round {round}")
+        found = store.look(claim.id)
+        assert found is not None
+        barrier.wait()
+        answers.append(store.take_over(claim, found.record.token, "in_progress"))
+    store.close()
+    pipe.send([isinstance(answer, Reserved) for answer in answers])
 
 
 FORK = """

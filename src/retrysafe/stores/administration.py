@@ -4,6 +4,10 @@ Requests never come here.  Everything is blocking, made for a process of its own
 may take its time; but what it changes is as atomic and as fenced as anything else.  A record is changed only
 while it is *abandoned*, under the token that the operator saw, and the audit entry is written in the same
 step: there is no intervention without an entry, and no entry without one.
+
+Whoever looks makes nothing: where there is no store yet, or no tables in it, all but `migrate`, `schema` and
+`diagnose` raise `StoreUnavailable` or `SchemaMismatch`.  A record that cannot be read is left out of lists,
+because there is nothing to show, and named in a warning of the logger `retrysafe.store`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -127,21 +131,31 @@ class Admin(Protocol):
         ...
 
     def purge(self, limit: int, note: Note | None = None) -> Purged:
-        """Remove up to `limit` expired records in steps that leave requests their turn."""
+        """Remove up to `limit` expired records in steps that leave requests their turn.
+
+        With a note there is one entry for the whole call, which is true after each step; none if nothing was
+        removed.
+        """
         ...
 
     def release(self, seen: Record, note: Note) -> bool:
-        """Forget an abandoned record, so that the next retry runs. False: it is not as it was seen."""
+        """Forget an abandoned record, so that the next retry runs. False: it is not as it was seen.
+
+        A checkpointed record too, which no retry may take over: an operator knows what the client has seen.
+        """
         ...
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
         """Settle an abandoned record as the operator found out, under a new token: should its owner come
-        back, it is fenced.  False: it is not as it was seen."""
+        back, it is fenced.  False: it is not as it was seen.
+
+        It lasts for its retention from now on.  Its client was told not to try again and comes back when
+        somebody tells it to, and a held record may be past its expiry already.
+        """
         ...
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
-        """What operators did, the latest first; to one record, if the first digits of its identity are
-        given."""
+        """What operators did, the latest first; to one record, if first digits of its identity are given."""
         ...
 
     def diagnose(self) -> Sequence[Finding]:

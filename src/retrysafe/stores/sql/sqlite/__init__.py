@@ -6,6 +6,8 @@
                     it does besides
     readers.py      connections that read in the caller's own thread, past any lock
     renewer.py      the lease keeper's connection
+    admin.py        the operator's connection; diagnosis.py what could be wrong with the file, surroundings.py
+                    with what it depends on
     connection.py   sqlite3 itself: pragmas, transactions, errors; opening.py tables and their version
     filelock.py     keeps checkpoints and writes apart; forking.py keeps forks and connections apart
     hostclock.py    one time for all processes

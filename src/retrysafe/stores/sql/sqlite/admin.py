@@ -17,7 +17,6 @@ from retrysafe.stores.sql import administration
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite import opening
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
-from retrysafe.stores.sql.sqlite.diagnosis import examine
 from retrysafe.stores.sql.statements import source
 
 T = TypeVar("T")
@@ -89,6 +88,9 @@ class SQLiteAdmin:
         return Purged(removed, unresolved)
 
     def diagnose(self) -> Sequence[Finding]:
+        # Here and not above: services never ask, and need not load what it looks at.
+        from retrysafe.stores.sql.sqlite.diagnosis import examine
+
         return examine(self._path, self._clock, self._deadline)
 
     def migrate(self) -> str:

@@ -11,6 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from retrysafe.stores.administration import Finding
 
@@ -57,7 +58,8 @@ def library() -> Iterator[Finding]:
             "later",
         )
     try:
-        sqlite3.connect(":memory:").execute("SELECT json_valid('[]')").close()
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute("SELECT json_valid('[]')")
     except sqlite3.Error as error:
         yield Finding(
             "SQLite",
