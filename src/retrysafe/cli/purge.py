@@ -11,7 +11,7 @@ import typer
 
 from retrysafe.cli import asking, printing
 from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
-from retrysafe.cli.exits import Exit
+from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
@@ -72,8 +72,9 @@ def purge(
     if unresolved:
         _name(unresolved)
     if stopped():
-        printing.say("Interrupted after a batch; what was removed stays removed.")
-        raise typer.Exit(Exit.INTERRUPTED)
+        raise Failure(
+            "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
+        )
 
 
 def _note(by: str | None, reason: str | None) -> Note | None:
