@@ -260,6 +260,18 @@ def test_on_a_terminal_it_shows_and_asks(shop: Shop, columns: int) -> None:
     assert [entry.reason for entry in trail(shop)] == [WHY]
 
 
+def test_a_release_names_its_danger(shop: Shop) -> None:
+    """What is known about the first attempt is said before it is asked whether to run it again."""
+    shop.checkpointed("stream-key-00001", Response(200, JSON))
+    shop.abandoned("transaction-key1", mode="tx")
+    for key, danger in (("stream-key-00001", "Part of its answer"), ("transaction-key1", "was rolled back")):
+        screen = Screen("release", key, "--reason", WHY, store=shop.url)
+        screen.expect("[y/N] ")
+        screen.type("n\n")
+        screen.end()
+        assert danger in " ".join(screen.text.split())
+
+
 @pytest.mark.parametrize("answer", ["n\n", "\n", "nonsense\n", "\x04", "yes!\n"])
 def test_anything_but_yes_is_no(shop: Shop, answer: str) -> None:
     """No, nothing, nonsense and the end of input leave everything as it was: exit code 1."""

@@ -1,6 +1,7 @@
 """Every command, option, exit code and field of the command line is in docs/cli.md."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import get_type_hints
 
@@ -9,6 +10,8 @@ import typer
 
 from retrysafe.cli import app, describing, options
 from retrysafe.cli.exits import Exit
+from tests.cli.records import Shop, identity
+from tests.cli.terminal import run
 
 TEXT = (Path(__file__).parents[2] / "docs/cli.md").read_text(encoding="utf-8")
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"(?m)^## ", TEXT)[1:]}
@@ -40,6 +43,23 @@ def test_commands(name: str) -> None:
 def test_options(command: str, option: str) -> None:
     """Each option is named in the section of its command."""
     assert re.search(rf"`{option}(?: [^`]*)?`", SECTIONS[command]), f"{option} is missing under {command}"
+
+
+def test_the_worked_example(tmp_path: Path) -> None:
+    """Each of its three ways out settles a record as the text says."""
+    section = SECTIONS["An unknown outcome, from the alert to the end"]
+    commands = re.findall(r"(?ms)^  ```sh\n(.*?)^  ```", section)
+    shop = Shop(tmp_path / "keys.db")
+    ended: list[str] = []
+    for number, command in enumerate(commands):
+        claim = shop.abandoned(f"payment-{number:08}")
+        words = shlex.split(command.replace("\\\n", "").replace("7f52f42d", identity(claim)))[1:]
+        assert run(*words, "--yes", store=shop.url).code == 0, command
+        shop.at(0)
+        found = shop.store.look(claim.id)
+        ended.append(f"{found.record.state} {found.record.response}" if found else "gone")
+    shop.close()
+    assert ended == ["completed <Response 201, 14 bytes>", "gone", "failed <Response 409, 0 bytes>"]
 
 
 @pytest.mark.parametrize("option", ["--version", "--help", "--install-completion", "--show-completion"])
