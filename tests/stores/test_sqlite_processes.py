@@ -73,7 +73,7 @@ def test_a_fork_begins_anew(path: Path) -> None:
 
 def test_a_child_of_a_stuck_parent_refuses(path: Path) -> None:
     """If a connection could not be closed before the fork, the child says so instead of harming the file."""
-    store = SQLiteStore(path, deadline=0.05)
+    store = SQLiteStore(path, deadline=20.0)
     store.reserve(a_claim())
     stuck = Connection(str(path), "reader", time.time, patience=0.05)
     with stuck.session():  # somebody uses it for longer than a fork would wait
