@@ -1,12 +1,13 @@
 """What is shown of data: cleaned, masked, redacted, cut; and durations as people write them."""
 
 import json
+import os
 
 import pytest
 import typer
 
 from retrysafe import keys
-from retrysafe.cli import bodies, redaction, text, times
+from retrysafe.cli import asking, bodies, redaction, text, times
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,26 @@ def test_previews_of_the_odd(body: bytes) -> None:
     lines = bodies.preview(body, 1000).lines
     assert all(line.isprintable() for line in lines)
     assert all(line.isprintable() for line in bodies.whole(body))
+
+
+def test_numbers() -> None:
+    """Sizes in powers of 1024, and nouns that agree with their number."""
+    assert [text.sized(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
+        "0 B", "1,023 B", "1.5 KiB", "150 KiB", "1.0 MiB", "3,072 GiB"
+    ]  # fmt: skip
+    assert text.plural(1, "record") == "1 record"
+    assert text.plural(1200, "entry", "entries") == "1,200 entries"
+
+
+def test_whoever_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container a user may have a number only; the trail has that, then."""
+
+    def nameless() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert asking.whoever().startswith(f"{os.getuid()}@")
 
 
 def test_half_a_secret_is_hidden_too() -> None:

@@ -59,8 +59,8 @@ def the_one(admin: Admin, text: str, door: Door | None, scope: Parts) -> Sightin
     narrowed = narrowed or (" with this scope" if scope else "")
     raise Failure(
         f"no record{narrowed} has this key, or an id that begins like this",
-        "It may have expired or been purged. Where only digests of keys are kept, add the whole scope, as in "
-        "--scope tenant=acme.",
+        "It may have expired, or somebody released it: retrysafe audit tells. Where only digests of keys are "
+        "kept, add the whole scope, as in --scope tenant=acme.",
     )
 
 
