@@ -9,13 +9,31 @@ from retrysafe.model import Response
 from tests.cli.records import DAY, JSON, Shop, identity
 from tests.cli.terminal import COLOURS, run, shown
 
-RECORD = {
-    "id": str, "standing": str, "door": str, "action": str, "target": str, "scope": dict, "key": (str, type(None)),
-    "status": (int, type(None)), "size": int, "omitted": bool, "attempt": int, "mode": str, "checkpointed": bool,
-    "fingerprint": str, "request_id": str, "correlation_id": (str, type(None)), "age": float, "created_at": str,
-    "updated_at": str, "completed_at": (str, type(None)), "lease_until": (str, type(None)), "held_until": str,
+RECORD: dict[str, type | tuple[type, ...]] = {
+    "id": str,
+    "standing": str,
+    "door": str,
+    "action": str,
+    "target": str,
+    "scope": dict,
+    "key": (str, type(None)),
+    "status": (int, type(None)),
+    "size": int,
+    "omitted": bool,
+    "attempt": int,
+    "mode": str,
+    "checkpointed": bool,
+    "fingerprint": str,
+    "request_id": str,
+    "correlation_id": (str, type(None)),
+    "age": float,
+    "created_at": str,
+    "updated_at": str,
+    "completed_at": (str, type(None)),
+    "lease_until": (str, type(None)),
+    "held_until": str,
     "expires_at": str,
-}  # fmt: skip
+}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -66,7 +84,7 @@ def test_json(full: Shop) -> None:
         (["--younger", "2m", "--older", "45s"], 2),
         (["--limit", "4"], 4),
     ],
-)  # fmt: skip
+)
 def test_filters(full: Shop, filters: list[str], found: int) -> None:
     """Each filter leaves what it should, and they combine."""
     document = json.loads(run("ls", "--json", *filters, store=full.url).out)
@@ -117,6 +135,31 @@ def test_keys_are_shown_to_those_who_ask(full: Shop) -> None:
         assert "completed-key-001" not in run(*arguments, store=full.url).out
         assert "completed-key-001" in run(*arguments, "--show-keys", store=full.url).out
     assert "digest" in run("ls", store=full.url).out
+
+
+def test_a_long_key_is_shown_in_full(shop: Shop) -> None:
+    """Where it does not fit the terminal, it goes on in the next line."""
+    key = "".join(f"{n:03}" for n in range(85))
+    shop.finished(key)
+    screen = shown("ls", "--show-keys", store=shop.url)
+    assert max(map(len, screen.lines)) <= 80
+    assert "".join(line.split()[-1] for line in screen.lines[2:-1]) == key
+
+
+@pytest.mark.parametrize(
+    ("filters", "complaint"),
+    [
+        (["--path", "/a/*/b"], "a * in its middle"),
+        (["--older", "1h", "--younger", "5m"], "nothing is older"),
+        (["--limit", "9" * 30], "--limit"),
+        (["--scope", "=acme"], "NAME=VALUE"),
+    ],
+)
+def test_filters_that_could_never_match(shop: Shop, filters: list[str], complaint: str) -> None:
+    """A mistake is said to be one: an empty list would hide it."""
+    done = run("ls", *filters, store=shop.url)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
 
 
 def test_more_than_the_limit(full: Shop) -> None:

@@ -1,12 +1,13 @@
 """What is shown of data: cleaned, masked, redacted, cut; and durations as people write them."""
 
 import json
+import os
 
 import pytest
 import typer
 
 from retrysafe import keys
-from retrysafe.cli import bodies, redaction, text, times
+from retrysafe.cli import asking, bodies, redaction, text, times
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,17 @@ def test_masking_tells_neither_the_key_nor_its_length() -> None:
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400), ("2d", 172800), ("1w", 604800), ("1.5h", 5400), ("0s", 0)],
-)  # fmt: skip
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h", 3600),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("1w", 604800),
+        ("1.5h", 5400),
+        ("0s", 0),
+    ],
+)
 def test_durations(written: str, seconds: float) -> None:
     """Numbers with units, also several."""
     assert times.duration(written) == seconds
@@ -67,13 +77,13 @@ def test_times() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "password", "Passwd", "user_password", "newPassword", "token", "access_token", "accessToken", "refreshtokens",
-        "secret", "client_secret", "clientSecret", "Authorization", "X-Api-Key", "api_key", "apikey", "apiKey",
-        "private_key", "card", "card_number", "cardNumber", "cards", "pan", "PAN", "cvc", "cvv", "Set-Cookie",
-        "session_id", "jwt", "pin", "otp", "iban", "accountNumber", "Idempotency-Key",
-    ],
-)  # fmt: skip
+    (
+        "password Passwd user_password newPassword token access_token accessToken refreshtokens secret "
+        "client_secret clientSecret Authorization X-Api-Key api_key apikey apiKey private_key card "
+        "card_number cardNumber cards pan PAN cvc cvv Set-Cookie session_id jwt pin otp iban "
+        "accountNumber Idempotency-Key"
+    ).split(),
+)
 def test_secret_names(name: str) -> None:
     """Names of secrets, in whichever spelling."""
     assert redaction.is_secret(name)
@@ -81,9 +91,26 @@ def test_secret_names(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["amount", "author", "payment", "expand", "spinning", "description", "company", "cardinality", "key", "id",
-     "discarded", "Location", "content-type", "etag", "shipping", "status", "address"],
-)  # fmt: skip
+    [
+        "amount",
+        "author",
+        "payment",
+        "expand",
+        "spinning",
+        "description",
+        "company",
+        "cardinality",
+        "key",
+        "id",
+        "discarded",
+        "Location",
+        "content-type",
+        "etag",
+        "shipping",
+        "status",
+        "address",
+    ],
+)
 def test_harmless_names(name: str) -> None:
     """Words that only contain one are left alone."""
     assert not redaction.is_secret(name)
@@ -128,7 +155,7 @@ def test_redaction_of_text(raw: str, shown: str) -> None:
 
 
 def test_previews() -> None:
-    """JSON is set out, text is shown in lines, bytes in hexadecimal, and all of it is cut where it was asked."""
+    """JSON is set out, text is shown in lines, bytes in hexadecimal, and all of it is cut where asked."""
     assert bodies.preview(b"", 100) == bodies.Preview("empty", (), False)
     assert bodies.preview(b'{"a":{"password":"x"}}', 100).lines == (
         "{", '  "a": {', '    "password": "<redacted>"', "  }", "}",
@@ -150,6 +177,26 @@ def test_previews_of_the_odd(body: bytes) -> None:
     lines = bodies.preview(body, 1000).lines
     assert all(line.isprintable() for line in lines)
     assert all(line.isprintable() for line in bodies.whole(body))
+
+
+def test_numbers() -> None:
+    """Sizes in powers of 1024, and nouns that agree with their number."""
+    assert [text.sized(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
+        "0 B", "1,023 B", "1.5 KiB", "150 KiB", "1.0 MiB", "3,072 GiB"
+    ]  # fmt: skip
+    assert text.plural(1, "record") == "1 record"
+    assert text.plural(1200, "entry", "entries") == "1,200 entries"
+
+
+def test_whoever_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container a user may have a number only; the trail has that, then."""
+
+    def nameless() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert asking.whoever().startswith(f"{os.getuid()}@")
 
 
 def test_half_a_secret_is_hidden_too() -> None:

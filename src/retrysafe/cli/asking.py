@@ -19,16 +19,17 @@ def somebody_is_there() -> bool:
     return printing.on_terminal(sys.stdin) and printing.on_terminal(sys.stderr)
 
 
-def agree(question: str, *, yes: bool) -> None:
-    """Go on only if it was said beforehand, or is said now.  Anything but yes is no."""
-    if yes:
-        return
+def refuse_if_nobody_is_there() -> None:
     if not somebody_is_there():
         raise Failure(
             "this asks first, and there is no terminal to ask on",
             "Add --yes once you are sure. Nothing was changed.",
             Exit.USAGE,
         )
+
+
+def agree(question: str) -> None:
+    """Go on only if somebody says so.  Anything but yes is no."""
     answer = _answer(f"{question} [y/N] ")
     if answer is None or answer.strip().lower() not in ("y", "yes"):
         raise Failure("nothing was changed")

@@ -9,7 +9,7 @@ from retrysafe.cli import printing
 from retrysafe.cli.describing import entry_document
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import JsonOption, ShowKeysOption, StoreOption
+from retrysafe.cli.options import LARGEST, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import plural
 
 _ID = re.compile(r"[0-9a-f]{6,64}")
@@ -24,7 +24,7 @@ def audit(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Show no more than so many.")
+        int, typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Show no more than so many.")
     ] = 50,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,

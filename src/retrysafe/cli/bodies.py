@@ -1,7 +1,7 @@
 """A stored body as it may be shown: a preview that hides secrets, or all of it for those who ask."""
 
 import json
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from retrysafe.cli.redaction import redacted, redacted_text
 from retrysafe.cli.text import clean_lines
@@ -62,7 +62,7 @@ def recognise(body: bytes) -> tuple[Kind, object]:
         pass
     else:
         if isinstance(value, dict | list):
-            return "json", value
+            return "json", cast("object", value)
     printable = sum(char.isprintable() or char in "\t\r\n" for char in text)
     return ("text" if printable >= _MOSTLY * len(text) else "binary"), None
 

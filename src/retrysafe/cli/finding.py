@@ -1,15 +1,11 @@
 """Finds the record that is meant: by its key, the first digits of its id, or what its id is made of."""
 
 import re
-from typing import TYPE_CHECKING
 
 from retrysafe import keys
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.model import Door, Parts
-from retrysafe.stores.administration import Query, Sighting
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin, Query, Sighting
 
 FEWEST_DIGITS = 6
 """One in 16 million is another's; logs show eight."""
@@ -19,7 +15,7 @@ _DOORS: tuple[Door, ...] = ("request", "callback", "operation")
 _MANY = 10
 
 
-def matching(admin: "Admin", text: str, door: Door | None, scope: Parts) -> list[Sighting]:
+def matching(admin: Admin, text: str, door: Door | None, scope: Parts) -> list[Sighting]:
     """Every record that the text may mean, with its body."""
     if not text:
         raise Failure("the key is empty", "Give a key, or the first digits of a record's id.", Exit.USAGE)
@@ -52,7 +48,7 @@ def _spellings(text: str) -> list[str]:
     return [text]
 
 
-def the_one(admin: "Admin", text: str, door: Door | None, scope: Parts) -> Sighting:
+def the_one(admin: Admin, text: str, door: Door | None, scope: Parts) -> Sighting:
     """The record that is meant, or a failure that says why there is not exactly one."""
     found = matching(admin, text, door, scope)
     if len(found) == 1:
@@ -63,8 +59,8 @@ def the_one(admin: "Admin", text: str, door: Door | None, scope: Parts) -> Sight
     narrowed = narrowed or (" with this scope" if scope else "")
     raise Failure(
         f"no record{narrowed} has this key, or an id that begins like this",
-        "It may have expired or been purged. Where only digests of keys are kept, add the whole scope, as in "
-        "--scope tenant=acme.",
+        "It may have expired, or somebody released it: retrysafe audit tells. Where only digests of keys are "
+        "kept, add the whole scope, as in --scope tenant=acme.",
     )
 
 

@@ -1,7 +1,7 @@
 """What `release` and `resolve` have in common: look, show, ask, act under what was seen, tell."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from retrysafe.cli import asking, printing
 from retrysafe.cli.describing import document, short_id, spoken_standing
@@ -10,10 +10,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.show import one_or_listing
 from retrysafe.cli.times import spoken
 from retrysafe.model import Door, Parts, Record
-from retrysafe.stores.administration import Note, Query, Sighting
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin, Note, Query, Sighting
 
 
 class Which(NamedTuple):
@@ -41,7 +38,7 @@ class Intervention(NamedTuple):
     consequence: str
     """Told before the question, in a sentence."""
     question: str
-    act: "Callable[[Admin, Record, Note], bool]"
+    act: Callable[[Admin, Record, Note], bool]
     done: str
     """Told afterwards."""
 
@@ -54,11 +51,11 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
         # All that can be wrong is found before anybody is asked anything.
         intervention = decide(seen.record)
         if not manner.yes:
+            asking.refuse_if_nobody_is_there()
             _introduce(seen, intervention, show_keys=manner.show_keys)
-        if not (manner.yes or asking.somebody_is_there()):
-            asking.agree(intervention.question, yes=False)  # says why not
         note = asking.note(manner.by, manner.reason)
-        asking.agree(intervention.question, yes=manner.yes)
+        if not manner.yes:
+            asking.agree(intervention.question)
         done = intervention.act(admin, seen.record, note)
         now = _as_it_is(admin, seen.record)
     if manner.json:
@@ -103,7 +100,7 @@ def _introduce(seen: Sighting, intervention: Intervention, *, show_keys: bool) -
     printing.tell(panel(seen, show_keys=show_keys), consequence)
 
 
-def _as_it_is(admin: "Admin", record: Record) -> Sighting | None:
+def _as_it_is(admin: Admin, record: Record) -> Sighting | None:
     found = admin.list(Query(id=record.id.hex()), 1)
     return found[0] if found else None
 

@@ -34,7 +34,12 @@ _COLUMNS = (
 
 
 def listing(shown: Sequence[Sighting], *, show_keys: bool, stream: IO[str] | None = None) -> Table:
-    return table(_COLUMNS, [_row(one, show_keys=show_keys) for one in shown], stream)
+    columns = [
+        # Whoever asks for keys asks for all of them.
+        Column("KEY", narrowest=20, fold=True) if show_keys and column.title == "KEY" else column
+        for column in _COLUMNS
+    ]
+    return table(columns, [_row(one, show_keys=show_keys) for one in shown], stream)
 
 
 def _row(sighting: Sighting, *, show_keys: bool) -> list[Text]:

@@ -7,8 +7,10 @@ import typer
 
 from retrysafe.cli import printing
 from retrysafe.cli.describing import document
+from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import (
+    LARGEST,
     DoorOption,
     JsonOption,
     ScopeOption,
@@ -19,7 +21,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.cli.text import plural
-from retrysafe.cli.times import duration, iso
+from retrysafe.cli.times import duration, iso, spoken
 from retrysafe.stores.administration import Query, Sighting
 
 
@@ -55,12 +57,13 @@ def ls(
         typer.Option("--younger", parser=duration, metavar="DURATION", help="Created at most so long ago."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Show no more than so many.")
+        int, typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Show no more than so many.")
     ] = 50,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
     """List records: abandoned ones first, the oldest of them on top, then the youngest."""
+    _refuse_nonsense(path, older, younger)
     query = Query(
         standings=frozenset(one.standing for one in state or ()),
         door=door_name(door),
@@ -88,6 +91,20 @@ def ls(
     if more:
         printing.say(
             f"There are more than {plural(limit, 'record')}: --limit shows more of them, filters fewer."
+        )
+
+
+def _refuse_nonsense(path: str | None, older: float | None, younger: float | None) -> None:
+    """What could never match is a mistake, and an empty list would hide it."""
+    if path is not None and "*" in path[:-1]:
+        raise Failure(
+            "--path has a * in its middle", "It may only stand at the end, as in '/orders/*'.", Exit.USAGE
+        )
+    if older is not None and younger is not None and older > younger:
+        raise Failure(
+            f"nothing is older than {spoken(older)} and younger than {spoken(younger)}",
+            "--older gives the least age, --younger the greatest.",
+            Exit.USAGE,
         )
 
 

@@ -1,26 +1,30 @@
 """Opens the store that a command was pointed at, as its operator."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from retrysafe import stores
+from retrysafe.cli import printing
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.options import ENVIRONMENT
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin
 
 _PATIENCE = 5.0
 """Seconds.  A person waits longer than a client, and a busy store deserves its chance."""
 
 
+class _Aloud(logging.Handler):
+    """What a service would log, a command says: a record that had to be left out of a list, for instance."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        printing.complain(record.getMessage(), "")
+
+
 @contextmanager
-def admin_of(url: str | None) -> "Iterator[Admin]":
+def admin_of(url: str | None) -> Generator[Admin]:
     """The operator's end of the store, for as long as the command needs it."""
-    # What a service would log, a command says itself; without a handler, Python prints warnings to stderr.
-    logging.getLogger("retrysafe").addHandler(logging.NullHandler())
+    logging.getLogger("retrysafe").addHandler(_Aloud())
     store = stores.open(_checked(url), deadline=_PATIENCE)
     try:
         admin = store.open_admin()

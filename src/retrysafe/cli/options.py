@@ -12,6 +12,9 @@ from retrysafe.stores.administration import Standing
 
 ENVIRONMENT = "RETRYSAFE_STORE"
 
+LARGEST = 1_000_000_000
+"""For every number that is counted to: more than any store here holds, and no database finds it too large."""
+
 AUDITED = "The intervention"
 """The heading in the help above what goes into the audit trail."""
 

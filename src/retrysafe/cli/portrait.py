@@ -36,7 +36,7 @@ _EXPLAINED = {
 
 def portrait(
     sighting: Sighting, entries: Sequence[Entry], store: str | None, *, preview: int, show_keys: bool
-) -> Group:
+) -> list[RenderableType]:
     parts: list[RenderableType] = [_title(sighting), "", _facts(sighting, show_keys=show_keys)]
     parts += _section("Timeline", _events(sighting))
     parts += _section("Answer", *_answer(sighting, preview))
@@ -45,13 +45,9 @@ def portrait(
     parts += _section("The next request with this key", _next(sighting))
     commands = possible_commands(sighting, store)
     if commands:
-        # Not folded: a command that is copied must be whole.
-        parts += _section(
-            "What you can do",
-            Text("Find out what really happened, then say so:", "dim"),
-            *(Text(command, no_wrap=True, overflow="ignore") for command in commands),
-        )
-    return Group(*parts)
+        parts += _section("What you can do", Text("Find out what really happened, then say so:", "dim"))
+        parts += [f"  {command}" for command in commands]
+    return parts
 
 
 def panel(sighting: Sighting, *, show_keys: bool) -> Group:

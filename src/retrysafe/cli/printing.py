@@ -6,11 +6,15 @@ when something is drawn: those who ask for JSON or for help do not wait for it.
 """
 
 import codecs
+import io
 import json
+import os
 import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
-from retrysafe.cli.exits import PipeClosed
+from retrysafe.cli.exits import Failure, PipeClosed
 from retrysafe.cli.text import clean
 
 if TYPE_CHECKING:
@@ -50,7 +54,11 @@ def _escaped(char: str) -> str:
 
 
 def prepare_streams() -> None:
-    """See to it that every character can be written, whatever the encoding."""
+    """See to it that there are streams, and that every character can be written, whatever the encoding."""
+    # A shell can start us with some of them closed; whatever is opened next must not pass for one of them.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (until the end)
     codecs.register_error("retrysafe.plain", _stand_in)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -65,13 +73,13 @@ def on_terminal(stream: IO[str]) -> bool:
         return False
 
 
-def console(stream: IO[str]) -> "Console":
+def console(stream: IO[str], file: IO[str] | None = None) -> "Console":
     """Draws as suits where the stream goes."""
     from rich.console import Console
 
     terminal = on_terminal(stream)
     return Console(
-        file=stream,
+        file=file or stream,
         force_terminal=terminal,
         color_system="auto" if terminal else None,
         width=None if terminal else _UNBOUNDED,
@@ -82,13 +90,23 @@ def console(stream: IO[str]) -> "Console":
 
 
 def draw(*renderables: "RenderableType") -> None:
-    """Print to stdout, one below the other."""
-    drawing = console(sys.stdout)
-    with drawing.capture() as captured:
-        for renderable in renderables:
-            drawing.print(renderable)
+    """Print to stdout, one below the other.  A plain string is never folded: commands are to be copied."""
+    write(_drawn(sys.stdout, renderables))
+
+
+def tell(*renderables: "RenderableType") -> None:
+    """Draw to stderr."""
+    say(_drawn(sys.stderr, renderables).removesuffix("\n"))
+
+
+def _drawn(stream: IO[str], renderables: "Sequence[RenderableType]") -> str:
+    # Not onto the stream itself: what goes wrong there is dealt with in one place.
+    page = io.StringIO()
+    drawing = console(stream, page)
+    for renderable in renderables:
+        drawing.print(renderable, soft_wrap=isinstance(renderable, str))
     # Cells are filled up to their column's width; at the end of a line that is only in the way.
-    write(_trimmed(captured.get()))
+    return "\n".join(line.rstrip() for line in page.getvalue().split("\n"))
 
 
 def dump(document: object) -> None:
@@ -97,50 +115,42 @@ def dump(document: object) -> None:
 
 
 def write(text: str) -> None:
-    try:
+    with _delivering():
         sys.stdout.write(text)
-    except BrokenPipeError:
-        raise PipeClosed from None
-    flush()
+        sys.stdout.flush()
 
 
 def write_bytes(data: bytes) -> None:
     """Exact bytes, for a file or another program."""
-    try:
+    with _delivering():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise PipeClosed from None
 
 
 def flush() -> None:
-    try:
+    with _delivering():
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise PipeClosed from None
+
+
+@contextmanager
+def _delivering() -> Generator[None]:
+    """Turns trouble with stdout into the end of the command."""
+    try:
+        yield
+    except OSError as error:
+        # The interpreter flushes once more at its end, and would complain about the same trouble.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise PipeClosed from None
+        raise Failure(f"the output cannot be written: {error.strerror}") from None
 
 
 def say(text: str) -> None:
-    """A remark to whoever sits there; never part of the data."""
-    try:
+    """A remark to whoever sits there; never part of the data, and no reason to fail if nobody can hear it."""
+    with suppress(OSError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
-    except BrokenPipeError:
-        raise PipeClosed from None
-
-
-def tell(*renderables: "RenderableType") -> None:
-    """Draw to stderr."""
-    drawing = console(sys.stderr)
-    with drawing.capture() as captured:
-        for renderable in renderables:
-            drawing.print(renderable)
-    say(_trimmed(captured.get()).removesuffix("\n"))
-
-
-def _trimmed(drawn: str) -> str:
-    return "\n".join(line.rstrip() for line in drawn.split("\n"))
 
 
 def complain(message: str, advice: str) -> None:

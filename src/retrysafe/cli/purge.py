@@ -1,24 +1,22 @@
 """`retrysafe purge`: remove what has expired, in batches that leave requests their turn."""
 
+import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from retrysafe.cli import asking, printing
 from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
-from retrysafe.cli.exits import Exit
+from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import AUDITED, ByOption, JsonOption, ShowKeysOption, StoreOption
+from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
 from retrysafe.model import Record
-from retrysafe.stores.administration import Note
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin, Note
 
 Advance = Callable[[int], None]
 
@@ -29,11 +27,16 @@ def purge(
     batch: Annotated[
         int,
         typer.Option(
-            "--batch", min=1, metavar="N", help="How many at a time; Ctrl-C ends it after the batch."
+            "--batch",
+            min=1,
+            max=LARGEST,
+            metavar="N",
+            help="How many at a time; Ctrl-C ends it after the batch.",
         ),
     ] = 5000,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="Remove no more than so many.")
+        int | None,
+        typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Remove no more than so many."),
     ] = None,
     reason: Annotated[
         str | None,
@@ -69,8 +72,9 @@ def purge(
     if unresolved:
         _name(unresolved)
     if stopped():
-        printing.say("Interrupted after a batch; what was removed stays removed.")
-        raise typer.Exit(Exit.INTERRUPTED)
+        raise Failure(
+            "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
+        )
 
 
 def _note(by: str | None, reason: str | None) -> Note | None:
@@ -87,7 +91,7 @@ def _tell_backlog(backlog: int, wanted: int, *, json: bool) -> None:
 
 
 def _remove(
-    admin: "Admin",
+    admin: Admin,
     batch: int,
     limit: int | None,
     note: Note | None,
@@ -95,6 +99,8 @@ def _remove(
     advance: Advance,
 ) -> tuple[int, list[Record]]:
     removed, unresolved = 0, list[Record]()
+    # The store would log each unresolved record as well; they are named together, once the bar is gone.
+    logging.getLogger("retrysafe.store").setLevel(logging.ERROR)
     while not stopped() and (limit is None or removed < limit):
         wanted = batch if limit is None else min(batch, limit - removed)
         purged = admin.purge(wanted, note)
@@ -107,7 +113,7 @@ def _remove(
 
 
 @contextmanager
-def _stopping() -> Iterator[Callable[[], bool]]:
+def _stopping() -> Generator[Callable[[], bool]]:
     """Lets an interrupt end it between two batches; a second one ends it at once."""
     asked = False
 
@@ -125,7 +131,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Advance]:
+def _progress(total: int) -> Generator[Advance]:
     """A bar on stderr, where somebody can see it."""
     if not printing.on_terminal(sys.stderr):
         yield lambda _number: None

@@ -8,6 +8,7 @@ hiding; `--body` shows everything to whoever asks for it.
 import itertools
 import re
 from collections.abc import Mapping
+from typing import cast
 
 HIDDEN = "<redacted>"
 
@@ -48,20 +49,16 @@ def is_secret(name: str) -> bool:
     joined = "".join(words)
     if joined.endswith("token"):
         return True
-    return any(
-        word in joined for word in ("password", "passwd", "secret", "apikey", "cardnumber")
-    )
+    return any(word in joined for word in ("password", "passwd", "secret", "apikey", "cardnumber"))
 
 
 def redacted(value: object) -> object:
     """A JSON value with its secrets hidden, names kept."""
     if isinstance(value, dict):
-        return {
-            name: HIDDEN if is_secret(str(name)) and inner else redacted(inner)
-            for name, inner in value.items()
-        }
+        pairs = cast("dict[str, object]", value).items()
+        return {name: HIDDEN if is_secret(name) and inner else redacted(inner) for name, inner in pairs}
     if isinstance(value, list):
-        return [redacted(inner) for inner in value]
+        return [redacted(inner) for inner in cast("list[object]", value)]
     if isinstance(value, str):
         return _by_shape(value)
     if isinstance(value, int) and _CARD.fullmatch(str(value)) and _is_card(str(value)):

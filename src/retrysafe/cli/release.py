@@ -15,6 +15,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.model import Record
+from retrysafe.stores.administration import Admin, Note
 
 
 def release(
@@ -33,11 +34,25 @@ def release(
     intervene(which, Manner(by, reason, yes, show_keys, json), _decide)
 
 
-def _decide(_seen: Record) -> Intervention:
+def _release(admin: Admin, seen: Record, note: Note) -> bool:
+    return admin.release(seen, note)
+
+
+def _decide(seen: Record) -> Intervention:
     return Intervention(
         consequence="The record will be forgotten, and the next retry with this key will RUN the handler "
-        "again. If the first attempt did anything, it will then have been done twice.",
+        f"again. {_danger(seen)}",
         question="Release it?",
-        act=lambda admin, seen, note: admin.release(seen, note),
+        act=_release,
         done="released; the next retry runs",
     )
+
+
+def _danger(seen: Record) -> str:
+    if seen.checkpointed:
+        return "Part of its answer had been sent: whatever leads to that answer will then be done twice."
+    if seen.mode == "tx":
+        return (
+            "What the first attempt did in its transaction was rolled back; other effects would be repeated."
+        )
+    return "If the first attempt did anything, it will then have been done twice."

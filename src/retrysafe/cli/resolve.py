@@ -21,7 +21,8 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.cli.text import sized
-from retrysafe.model import Final
+from retrysafe.model import Final, Record
+from retrysafe.stores.administration import Admin, Note
 
 _ANSWER = "How it ended, and what retries get"
 
@@ -98,11 +99,15 @@ def _decide(kept: Final) -> Intervention:
         if kept.state == "completed"
         else 'The handler will not run again, unless the service chose failed="retry".'
     )
+
+    def act(admin: Admin, seen: Record, note: Note) -> bool:
+        return admin.resolve(seen, kept, note)
+
     how = "done" if kept.state == "completed" else "failed"
     return Intervention(
         consequence=f"Retries with this key will be answered {_spoken(kept)}. {again}",
         question=f"Resolve it as {how}?",
-        act=lambda admin, seen, note: admin.resolve(seen, kept, note),
+        act=act,
         done=f"resolved as {how}; retries are answered {_spoken(kept)}",
     )
 

@@ -4,7 +4,6 @@ Whatever goes wrong in a way that can be foreseen becomes a sentence on stderr a
 bug of ours.  Typer would print and end by itself, so it is asked not to (`standalone_mode=False`).
 """
 
-import os
 import sys
 
 import typer
@@ -36,8 +35,6 @@ def run() -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except PipeClosed:
-        # The interpreter flushes once more at its end, and would complain about the same pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.PIPE_CLOSED
     if ended == Exit.INTERRUPTED:  # Typer's own word for a KeyboardInterrupt
         return _interrupted()

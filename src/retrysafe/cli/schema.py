@@ -27,11 +27,11 @@ def sql(
     json: JsonOption = False,
 ) -> None:
     """Print the SQL that migrate would run on an empty database, for those who apply it themselves."""
-    text = _schema(dialect)
+    text = _schema(dialect).strip("\n") + "\n"
     if json:
         printing.dump({"dialect": dialect.value, "sql": text})
     else:
-        printing.write(text.rstrip("\n") + "\n")
+        printing.write(text)
 
 
 def _schema(dialect: Dialect) -> str:

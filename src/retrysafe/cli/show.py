@@ -3,7 +3,7 @@
 import base64
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from retrysafe.cli.exits import Failure
 from retrysafe.cli.finding import Ambiguous, the_one
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import (
+    LARGEST,
     DoorOption,
     JsonOption,
     KeyArgument,
@@ -28,10 +29,7 @@ from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.timeline import timeline
 from retrysafe.cli.times import iso
 from retrysafe.model import Door, Parts
-from retrysafe.stores.administration import Entry, Sighting
-
-if TYPE_CHECKING:
-    from retrysafe.stores.administration import Admin
+from retrysafe.stores.administration import Admin, Entry, Sighting
 
 _ENTRIES = 20
 
@@ -43,7 +41,9 @@ def show(
     scope: ScopeOption = None,
     preview: Annotated[
         int,
-        typer.Option("--preview", min=0, metavar="N", help="How much of the body to show, secrets hidden."),
+        typer.Option(
+            "--preview", min=0, max=LARGEST, metavar="N", help="How much of the body to show, secrets hidden."
+        ),
     ] = 2000,
     body: Annotated[
         bool,
@@ -65,10 +65,10 @@ def show(
     else:
         from retrysafe.cli.portrait import portrait
 
-        printing.draw(portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
+        printing.draw(*portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
 
 
-def one_or_listing(admin: "Admin", key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
+def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
     """The record that is meant; where there are several, they are listed before it fails."""
     try:
         return the_one(admin, key, door, scope)

@@ -8,7 +8,7 @@ import typer
 from retrysafe.cli import printing
 from retrysafe.cli.describing import share_document
 from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import JsonOption, StoreOption
+from retrysafe.cli.options import LARGEST, JsonOption, StoreOption
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.times import iso
 from retrysafe.stores.administration import Statistics
@@ -20,7 +20,8 @@ DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown"
 def stats(
     store: StoreOption = None,
     groups: Annotated[
-        int, typer.Option("--groups", min=0, metavar="N", help="How many routes and scopes to list.")
+        int,
+        typer.Option("--groups", min=0, max=LARGEST, metavar="N", help="How many routes and scopes to list."),
     ] = 10,
     json: JsonOption = False,
 ) -> None:

@@ -16,6 +16,8 @@ class Column(NamedTuple):
     right: bool = False
     narrowest: int = 0
     """Down to how many characters its cells may be cut; 0: they may not."""
+    fold: bool = False
+    """Whether cells go on in the next line instead of being cut."""
     rank: int = 0
     """Which columns go first when the terminal is too narrow: the highest.  Rank 0 stays."""
 
@@ -25,9 +27,9 @@ _GAP = 2
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], stream: IO[str] | None = None) -> Table:
     """A table that fits where it is going; stdout, unless said otherwise."""
-    stream = stream or sys.stdout
-    on_terminal = printing.on_terminal(stream)
-    width = printing.console(stream).width
+    where: IO[str] = sys.stdout if stream is None else stream
+    on_terminal = printing.on_terminal(where)
+    width = printing.console(where).width
     natural = [
         max([len(column.title), *(row[index].cell_len for row in rows)])
         for index, column in enumerate(columns)
@@ -47,8 +49,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], stream: IO[
             column.title,
             justify="right" if column.right else "left",
             width=wide,
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=not column.fold,
+            overflow="fold" if column.fold else "ellipsis",
         )
     for row in rows:
         drawn.add_row(*(row[index] for index in widths))

@@ -1,0 +1,101 @@
+"""`retrysafe purge`."""
+
+import json
+import signal
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from retrysafe.cli import purge
+from tests.cli.records import DAY, Shop, identity
+from tests.cli.terminal import Screen, run, shown
+
+
+def test_batches(shop: Shop) -> None:
+    """All of them, however small the batches; what has not expired stays."""
+    shop.expired(25)
+    shop.finished("completed-key-001")
+    done = run("purge", "--batch", "10", "--json", store=shop.url)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out) == {
+        "dry_run": False, "removed": 25, "left": 0, "stopped": False, "unresolved": []
+    }  # fmt: skip
+    assert run("purge", store=shop.url).out == "Removed 0 expired records; 0 left.\n"
+    assert len(json.loads(run("ls", "--json", store=shop.url).out)["records"]) == 1
+
+
+def test_dry_run_and_limit(shop: Shop) -> None:
+    """A dry run removes nothing; a limit is kept to, across batches."""
+    shop.expired(12)
+    dry = json.loads(run("purge", "--dry-run", "--limit", "7", "--json", store=shop.url).out)
+    assert dry == {"dry_run": True, "expired": 12, "would_remove": 7}
+    assert run("purge", "--dry-run", store=shop.url).out == "12 expired records; 12 would be removed.\n"
+    done = run("purge", "--limit", "7", "--batch", "3", store=shop.url)
+    assert done.out == "Removed 7 expired records; 5 left.\n"
+
+
+def test_unknown_outcomes_are_never_dropped_silently(shop: Shop) -> None:
+    """An abandoned record that nobody settled is named, in JSON as well, with its key masked."""
+    claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
+    document = run("purge", "--json", store=shop.url)
+    [gone] = json.loads(document.out)["unresolved"]
+    assert (gone["id"], gone["key"], gone["request_id"]) == (claim.id.hex(), "forg••••", "req-7f3a")
+    assert "1 abandoned record expired unsettled" in document.err
+    assert identity(claim) in document.err
+    # Said once: what the store would log is not printed beside it.
+    assert document.err.count(identity(claim)) == 1
+
+
+def test_a_reason_leaves_an_entry(shop: Shop) -> None:
+    """Routine leaves no trace in the audit trail; a purge with a reason does."""
+    shop.expired(2)
+    run("purge", "--limit", "1", store=shop.url)
+    assert json.loads(run("audit", "--json", store=shop.url).out)["entries"] == []
+    run("purge", "--reason", "before the migration", "--by", "ada", store=shop.url)
+    [entry] = json.loads(run("audit", "--json", store=shop.url).out)["entries"]
+    assert (entry["act"], entry["by"], entry["reason"], entry["id"]) == (
+        "purge", "ada", "before the migration", None
+    )  # fmt: skip
+    assert entry["outcome"].startswith("1 record")
+
+
+def test_a_bar_on_a_terminal(shop: Shop) -> None:
+    """Progress is drawn where somebody can see it, and nowhere else."""
+    shop.expired(5)
+    screen = shown("purge", "--batch", "1", store=shop.url)
+    assert "purging" in screen.text
+    assert "Removed 5 expired records; 0 left." in screen.text
+    assert "purging" not in run("purge", store=shop.url).err
+
+
+def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
+    """The batch is finished, it says how far it came and ends with 130; the rest is purged the next time."""
+    shop.expired(5)
+    run("ls", store=shop.url)  # the first one on a machine has to write down by which clock all go
+    with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+        # Somebody writes, so the first batch waits for its turn: this is when the key is pressed.
+        other.execute("BEGIN IMMEDIATE")
+        screen = Screen("purge", "--batch", "2", store=shop.url)
+        screen.expect("purging")
+        screen.interrupt()
+        other.execute("ROLLBACK")
+    assert screen.end() == 130
+    assert "interrupted between two batches" in screen.text
+    assert screen.text.lower().count("interrupted") == 1
+    # It came while the first batch waited, or just before.
+    removed = int(screen.text.partition("Removed ")[2][0])
+    assert removed in (0, 2)
+    assert run("purge", store=shop.url).out == f"Removed {5 - removed} expired records; 0 left.\n"
+
+
+def test_ctrl_c_twice_does_not_wait_for_the_batch() -> None:
+    """The first is noted, the second is an interrupt as anywhere else, and afterwards all is as before."""
+    before = signal.getsignal(signal.SIGINT)
+    with purge._stopping() as stopped:
+        assert not stopped()
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
