@@ -65,10 +65,18 @@ async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, sen
             await guard.drain_async()
         return message
 
-    try:
-        await app(scope, receive_and_see_to_it, send)
-    finally:
+    async def send_and_see_to_it(message: Message) -> None:
+        if message["type"].startswith("lifespan.shutdown"):
+            await close()  # now: a server that has heard this may end without another turn for us
+        await send(message)
+
+    async def close() -> None:
         # It may be started again, as test suites do; and others may share the guard.
         guard.resume()
         if not guard.engine.unfinished():
             await to_thread(guard.close)
+
+    try:
+        await app(scope, receive_and_see_to_it, send_and_see_to_it)
+    finally:
+        await close()  # once more, for applications that say nothing; it does no harm
