@@ -90,7 +90,7 @@ def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
 
 
 def test_trouble_in_the_middle(shop: Shop) -> None:
-    """What was gone by then is told, unknown outcomes by name, and the rest can be purged once it is mended."""
+    """What was gone by then is told, unknown outcomes by name, and the rest is purged once it is mended."""
     lost = shop.abandoned("forgotten-key-00001", ago=50 * DAY)
     shop.expired(4)
     shop.close()

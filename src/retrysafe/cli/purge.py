@@ -128,7 +128,7 @@ def _remove(
 def _accounting(removed: _Removed) -> Generator[None]:
     """Whatever happens in the middle of it, what is gone by then is told.
 
-    The store logs each unresolved record as it goes.  Normally they are named together at the end instead; but
+    The store logs each unresolved record as it goes.  Normally they are named together at the end instead;
     where it breaks off within a batch, the log is all that knows of them.
     """
     logged: list[str] = []
