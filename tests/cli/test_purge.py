@@ -89,6 +89,25 @@ def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
     assert run("purge", store=shop.url).out == f"Removed {5 - removed} expired records; 0 left.\n"
 
 
+def test_trouble_in_the_middle(shop: Shop) -> None:
+    """What was gone by then is told, unknown outcomes by name, and the rest is purged once it is mended."""
+    lost = shop.abandoned("forgotten-key-00001", ago=50 * DAY)
+    shop.expired(4)
+    shop.close()
+    with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+        other.execute(
+            "CREATE TRIGGER trouble BEFORE DELETE ON retrysafe_records WHEN OLD.key = 'expired-000003' "
+            "BEGIN SELECT RAISE(ABORT, 'the disk is on fire'); END"
+        )
+        done = run("purge", "--batch", "2", store=shop.url)
+        other.execute("DROP TRIGGER trouble")
+    assert (done.code, done.out) == (3, "")
+    assert "Removed 4 expired records in whole batches" in done.err
+    assert f"expired unresolved: {identity(lost)}" in done.err
+    assert "the disk is on fire" in done.err
+    assert run("purge", store=shop.url).out == "Removed 1 expired record; 0 left.\n"
+
+
 def test_ctrl_c_twice_does_not_wait_for_the_batch() -> None:
     """The first is noted, the second is an interrupt as anywhere else, and afterwards all is as before."""
     before = signal.getsignal(signal.SIGINT)

@@ -97,6 +97,7 @@ def test_a_locked_store(shop: Shop) -> None:
         other.execute("ROLLBACK")
     assert (done.code, done.out) == (3, "")
     assert "locked" in done.err
+    assert "retrysafe audit tells" in done.err
     assert json.loads(run("ls", "--json", store=shop.url).out)["records"][0]["standing"] == "abandoned"
 
 

@@ -2,12 +2,13 @@
 
 import base64
 import json
+import subprocess
 
 import pytest
 
 from retrysafe.model import Response
 from tests.cli.records import ACME, JSON, Shop, identity
-from tests.cli.terminal import run, shown
+from tests.cli.terminal import COMMAND, environment, run, shown
 
 KEY = "pay_2026_11_15_0001"
 SECRETIVE = Response(
@@ -150,10 +151,6 @@ def test_the_body(shop: Shop) -> None:
     shop.finished("binary-body-0001", Response(200, (), every))
     text = "grüße \x1b[31m\n" * 3
     shop.finished("text-body-000001", Response(200, (), text.encode()))
-    import subprocess
-
-    from tests.cli.terminal import COMMAND, environment
-
     command = [*COMMAND, "show", "binary-body-0001", "--body"]
     assert subprocess.run(command, capture_output=True, env=environment(shop.url)).stdout == every
     screen = shown("show", "binary-body-0001", "--body", store=shop.url)

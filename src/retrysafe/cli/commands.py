@@ -1,8 +1,10 @@
 """Commands to copy: what an operator can do to a record, spelled out."""
 
+import os
 import shlex
 
 from retrysafe.cli.describing import short_id
+from retrysafe.cli.options import ENVIRONMENT
 from retrysafe.stores.administration import Sighting
 
 
@@ -20,10 +22,6 @@ def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
 
 
 def _where(store: str | None) -> str:
-    import os
-
-    from retrysafe.cli.options import ENVIRONMENT
-
     # An address may hold a password, and what is on a screen is soon in a chat.
     if store is None or "@" in store or os.environ.get(ENVIRONMENT) == store:
         return ""

@@ -9,6 +9,7 @@ from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.show import one_or_listing
 from retrysafe.cli.times import spoken
+from retrysafe.errors import StoreUnavailable
 from retrysafe.model import Door, Parts, Record
 from retrysafe.stores.administration import Admin, Note, Query, Sighting
 
@@ -56,7 +57,11 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
         note = asking.note(manner.by, manner.reason)
         if not manner.yes:
             asking.agree(intervention.question)
-        done = intervention.act(admin, seen.record, note)
+        try:
+            done = intervention.act(admin, seen.record, note)
+        except StoreUnavailable as trouble:
+            # Its answer may have been lost on the way.
+            raise Failure(str(trouble), "retrysafe audit tells whether it was done.", Exit.STORE) from trouble
         now = _as_it_is(admin, seen.record)
     if manner.json:
         found = document(now, show_keys=manner.show_keys) if now else None

@@ -21,6 +21,14 @@ from retrysafe.stores.administration import Admin, Note
 Advance = Callable[[int], None]
 
 
+class _Removed:
+    """What is gone so far."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.unresolved: list[Record] = []
+
+
 def purge(
     store: StoreOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
@@ -59,18 +67,25 @@ def purge(
         if dry_run:
             _tell_backlog(backlog, wanted, json=json)
             return
-        with _stopping() as stopped, _progress(wanted) as advance:
-            removed, unresolved = _remove(admin, batch, limit, note, stopped, advance)
+        removed = _Removed()
+        with _accounting(removed), _stopping() as stopped, _progress(wanted) as advance:
+            _remove(admin, batch, limit, note, stopped, advance, removed)
         left = admin.expired()
     if json:
-        gone = [removed_document(record, show_keys=show_keys) for record in unresolved]
+        gone = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
         printing.dump(
-            {"dry_run": False, "removed": removed, "left": left, "stopped": stopped(), "unresolved": gone}
+            {
+                "dry_run": False,
+                "removed": removed.number,
+                "left": left,
+                "stopped": stopped(),
+                "unresolved": gone,
+            }
         )
     else:
-        printing.write(f"Removed {plural(removed, 'expired record')}; {left:,} left.\n")
-    if unresolved:
-        _name(unresolved)
+        printing.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
+    if removed.unresolved:
+        _name(removed.unresolved)
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
@@ -97,19 +112,44 @@ def _remove(
     note: Note | None,
     stopped: Callable[[], bool],
     advance: Advance,
-) -> tuple[int, list[Record]]:
-    removed, unresolved = 0, list[Record]()
-    # The store would log each unresolved record as well; they are named together, once the bar is gone.
-    logging.getLogger("retrysafe.store").setLevel(logging.ERROR)
-    while not stopped() and (limit is None or removed < limit):
-        wanted = batch if limit is None else min(batch, limit - removed)
+    removed: _Removed,
+) -> None:
+    while not stopped() and (limit is None or removed.number < limit):
+        wanted = batch if limit is None else min(batch, limit - removed.number)
         purged = admin.purge(wanted, note)
-        removed += purged.records
-        unresolved += purged.unresolved
+        removed.number += purged.records
+        removed.unresolved += purged.unresolved
         advance(purged.records)
         if purged.records < wanted:
             break
-    return removed, unresolved
+
+
+@contextmanager
+def _accounting(removed: _Removed) -> Generator[None]:
+    """Whatever happens in the middle of it, what is gone by then is told.
+
+    The store logs each unresolved record as it goes.  Normally they are named together at the end instead;
+    where it breaks off within a batch, the log is all that knows of them.
+    """
+    logged: list[str] = []
+
+    def hold(record: logging.LogRecord) -> bool:
+        logged.append(record.getMessage())
+        return False
+
+    log = logging.getLogger("retrysafe.store")
+    log.addFilter(hold)
+    try:
+        yield
+    except BaseException:
+        printing.say(
+            f"Removed {plural(removed.number, 'expired record')} in whole batches before it broke off."
+        )
+        for message in logged:
+            printing.complain(message, "")
+        raise
+    finally:
+        log.removeFilter(hold)
 
 
 @contextmanager

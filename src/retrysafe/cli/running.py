@@ -66,7 +66,7 @@ def _advice(error: StoreError) -> str:
         case UnreadableRecord():
             return "The record is left as it is. retrysafe doctor looks at the store as a whole."
         case _:
-            return "Nothing was changed. Check the address, then let retrysafe doctor look at the store."
+            return "Check the address, then let retrysafe doctor look at the store."
 
 
 def _refuse_undecodable(arguments: list[str]) -> None:
