@@ -80,9 +80,8 @@ def wsgi_bare(folder: Path) -> Wsgi:
 
 
 def _wsgi_guarded(folder: Path, store: str) -> Wsgi:
-    from retrysafe.wsgi import Middleware
-
     from retrysafe import Guard, scopes
+    from retrysafe.wsgi import Middleware
 
     return Middleware(wsgi_bare(folder), Guard(store, scope=scopes.header("X-Tenant")))
 

@@ -61,12 +61,26 @@ class AsyncHands(Protocol):
     async def run(self, attempt: Attempt) -> Outcome: ...
 
 
-async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T:
-    """Perform a flow, awaiting."""
+async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands, step: Step | None = None) -> T:
+    """Perform a flow, awaiting: from its beginning, or from a step that it has reached."""
+    result: T = await _drive(flow, engine, hands, step, None)
+    return result
+
+
+async def drive_to_run(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T | Run:
+    """Perform a flow up to where it runs the handler; or to its end, if it comes to that before."""
+    reached: T | Run = await _drive(flow, engine, hands, None, Run)
+    return reached
+
+
+async def _drive(
+    flow: Flow[Any], engine: Engine, hands: AsyncHands, step: Step | None, until: type[Step] | None
+) -> Any:  # noqa: ANN401 - the flow's result, or the step that it was to be driven to
     cancelled: asyncio.CancelledError | None = None
     try:
-        step = next(flow)
-        while True:
+        if step is None:
+            step = next(flow)
+        while type(step) is not until:
             try:
                 try:
                     answer = await _PERFORM_ASYNC[type(step)](step, engine, hands)
@@ -82,17 +96,30 @@ async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T:
     except StopIteration as end:
         if cancelled is not None:
             raise cancelled from None
-        result: T = end.value
-        return result
+        return end.value
+    return step
 
 
-async def uncancelled(work: Coroutine[Any, Any, T], engine: Engine) -> T:
-    """Await work in a task of its own: cancelling the caller ends the waiting, and not the work."""
+async def uncancelled(
+    work: Coroutine[Any, Any, T], engine: Engine, over: Callable[[], None] | None = None
+) -> T:
+    """Await work in a task of its own: cancelling the caller ends the waiting, and not the work.
+
+    `over` is called when a task that was not done at once has ended, even if it never began: an event loop
+    that is shut down cancels tasks before their first step.
+    """
     loop = asyncio.get_running_loop()
     task: asyncio.Task[T] = _start(loop, work)
     if not task.done():
         done: asyncio.Future[None] = loop.create_future()
-        engine.remember(task, done)
+
+        def ended(_: asyncio.Task[T]) -> None:
+            if over is not None:
+                over()
+            if not done.done():
+                done.set_result(None)
+
+        engine.remember(task, ended)
         try:
             await done
         except asyncio.CancelledError:

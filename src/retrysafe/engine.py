@@ -4,7 +4,8 @@ what is running.
 Nothing here decides; `protocol.py` asks and `drive.py` performs.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retrysafe import process, protocol
 from retrysafe.events import Observers
@@ -17,7 +18,9 @@ from retrysafe.verdicts import Answer
 from retrysafe.waiting import WaitingRoom
 
 if TYPE_CHECKING:
-    from asyncio import Future, Task  # importing it takes longer than all of this library
+    from asyncio import Task  # importing it takes longer than all of this library
+
+T = TypeVar("T")
 
 SLOW_BACKGROUND = 0.5
 """Seconds after the last byte of an answer that a client does not expect to wait for."""
@@ -39,7 +42,7 @@ class Engine:
         self.waiting = WaitingRoom()
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
-        self._tasks: dict[Task[object], Future[None] | None] = {}
+        self._tasks: dict[Task[Any], Callable[[Task[Any]], None] | None] = {}
 
     def begin(self, exchange: Exchange, claim: Claim) -> Flow[Answer]:
         """The flow from a claim to an answer; from now on it counts as running."""
@@ -73,15 +76,15 @@ class Engine:
     def is_draining(self) -> bool:
         return self.draining
 
-    def remember(self, task: "Task[object]", done: "Future[None] | None" = None) -> None:
-        """Hold a task until it is done, because the event loop holds it only weakly; then say so."""
-        self._tasks[task] = done
+    def remember(self, task: "Task[T]", ended: "Callable[[Task[T]], None] | None" = None) -> None:
+        """Hold a task until it has ended, because the event loop holds it only weakly; then say so."""
+        self._tasks[task] = ended
         task.add_done_callback(self._let_go)
 
-    def _let_go(self, task: "Task[object]") -> None:
-        done = self._tasks.pop(task, None)
-        if done is not None and not done.done():
-            done.set_result(None)
+    def _let_go(self, task: "Task[Any]") -> None:
+        ended = self._tasks.pop(task, None)
+        if ended is not None:
+            ended(task)
 
     def close(self) -> None:
         self.keeper.close()

@@ -49,8 +49,10 @@ class Observers:
 
     def ended(self, request: Request, claim: Claim | None, answer: Answer) -> None:
         """A request that concerned us has come to its end."""
-        if answer.verdict == "completed" and self._on_event is None:
-            return
+        if self._on_event is None and (
+            answer.verdict == "completed" or (answer.verdict == "replayed" and not _is_failure(answer))
+        ):
+            return  # nobody to tell, and nothing to say
         id = claim.id.hex()[:8] if claim else ""
         if answer.verdict != "completed":
             self._remark(request, id, answer)
@@ -107,6 +109,10 @@ class Observers:
         if said not in self._said and len(self._said) < 100:
             self._said.add(said)
             log.warning("%s %r: " + remark, method, path, *details)
+
+
+def _is_failure(answer: Answer) -> bool:
+    return isinstance(answer.reply, Record) and answer.reply.state == "failed"
 
 
 def _status(answer: Answer) -> int | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -387,3 +388,42 @@ def test_a_request_leaves_no_garbage(keys: list[bytes]) -> None:
 
     assert asyncio.run(scene()) == 0
     app.guard.close()
+
+
+def test_a_handler_that_never_began_leaves_its_key_free() -> None:
+    """An event loop that is shut down cancels tasks before their first step: nothing has happened then."""
+    app, runs = counting()
+
+    class Shutting(AsyncMemoryStore):
+        async def reserve(self, claim: Claim) -> Reservation:
+            loop, spared = asyncio.get_running_loop(), asyncio.all_tasks()
+
+            def cancel_the_handler() -> None:
+                for task in asyncio.all_tasks() - spared:
+                    task.cancel()
+
+            loop.call_soon(cancel_the_handler)
+            return await super().reserve(claim)
+
+    async def run() -> tuple[bool, int]:
+        store = MemoryStore()
+        store.aio = Shutting(store)
+        guarded = Middleware(app, a_guard(store))
+        cut = False
+        try:
+            await Client(guarded)()
+        except asyncio.CancelledError:
+            cut = True
+        assert not guarded.guard.engine.running
+        guarded.guard.engine.aio = AsyncMemoryStore(store)
+        retry = await Client(guarded)()
+        while cut and retry.status == 409:  # until the keeper has let go of it
+            await asyncio.sleep(0.01)
+            retry = await Client(guarded)()
+        guarded.guard.close()
+        return cut, retry.status
+
+    cut, status = asyncio.run(run())
+    assert status == 201
+    assert len(runs) == 1
+    assert cut == (sys.version_info < (3, 12)), "from 3.12 on a handler begins at once"

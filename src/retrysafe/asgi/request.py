@@ -1,25 +1,25 @@
 """One guarded request: the hands of its flow, and the `receive` and `send` of the application.
 
-It translates between ASGI messages and the exchange, and decides nothing about idempotency.  The flow runs in
-a task of its own.  A server that cancels the request, or a client that hangs up, ends the waiting for it and
-not the handler: its outcome is stored, and the retry replays it.
+It translates between ASGI messages and the exchange, and decides nothing about idempotency.  From the handler
+on, the flow runs in a task of its own.  A server that cancels the request, or a client that hangs up, ends
+the waiting for it and not the handler: its outcome is stored, and the retry replays it.
 """
 
 import asyncio
 from collections.abc import Awaitable
-from functools import cached_property
+from functools import cached_property, partial
 
 from retrysafe import attempt as attempts
 from retrysafe import scopes
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.attempt import Attempt
-from retrysafe.drive import drive_async, uncancelled
+from retrysafe.drive import drive_async, drive_to_run, uncancelled
 from retrysafe.events import log
 from retrysafe.exchange import Exchange
 from retrysafe.guard import Guard
 from retrysafe.model import Claim, Request, Response, Scope
 from retrysafe.policy import Rules
-from retrysafe.steps import Gone, Outcome, TooLarge
+from retrysafe.steps import Flow, Gone, Outcome, Run, TooLarge
 from retrysafe.verdicts import Answer
 
 
@@ -30,6 +30,8 @@ class GuardedRequest(Exchange):
     """Bytes of the request's body that the application has taken."""
     _read = False
     """It has taken all of them."""
+    _begun = False
+    """The task that runs the handler has taken its first step."""
     _deserted = False
     """The server has given the request up, and may be sending something else already."""
     _complete: asyncio.Event | None = None
@@ -59,11 +61,7 @@ class GuardedRequest(Exchange):
     async def answer(self) -> None:
         arrived = await drive_async(self.arrive(), self._engine, self)
         if isinstance(arrived, Claim):
-            try:
-                answer = await uncancelled(self._once(arrived), self._engine)
-            except asyncio.CancelledError:
-                self._deserted = True
-                raise
+            answer = await self._once(arrived)
         else:
             answer = arrived
             self._engine.end(self, None, answer)
@@ -78,13 +76,39 @@ class GuardedRequest(Exchange):
             await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
 
     async def _once(self, claim: Claim) -> Answer:
+        flow = self._engine.begin(self, claim)
+        try:
+            reached = await drive_to_run(flow, self._engine, self)
+        except BaseException:
+            self._end(claim, None)
+            raise
+        if not isinstance(reached, Run):
+            self._end(claim, reached)
+            return reached
+        try:
+            work = self._from_run_on(flow, reached, claim)
+            return await uncancelled(work, self._engine, partial(self._unless_begun, claim))
+        except asyncio.CancelledError:
+            self._deserted = True
+            raise
+
+    async def _from_run_on(self, flow: Flow[Answer], run: Run, claim: Claim) -> Answer:
+        self._begun = True
         answer: Answer | None = None
         try:
-            answer = await drive_async(self._engine.begin(self, claim), self._engine, self)
+            answer = await drive_async(flow, self._engine, self, run)
             return answer
         finally:
-            self._engine.end(self, claim, answer)
-            self._call = None  # it knows how we describe a problem, and so refers back to us
+            self._end(claim, answer)
+
+    def _unless_begun(self, claim: Claim) -> None:
+        if not self._begun:
+            self._engine.keeper.forget(claim)
+            self._end(claim, None)
+
+    def _end(self, claim: Claim, answer: Answer | None) -> None:
+        self._engine.end(self, claim, answer)
+        self._call = None  # it knows how we describe a problem, and so refers back to us
 
     # --- hands
 
