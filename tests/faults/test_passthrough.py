@@ -117,8 +117,12 @@ def test_a_key_that_is_missing_is_noticed_and_let_through() -> None:
 
 
 def test_the_lifespan() -> None:
-    """Its messages reach the application as they are; only the shutdown waits for running handlers."""
+    """Its messages pass as they are, both ways; only the shutdown waits, for handlers and for the store."""
     messages: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    answers: list[Message] = [
+        {"type": "lifespan.startup.complete"},
+        {"type": "lifespan.shutdown.complete"},
+    ]
     scope: Connection = {"type": "lifespan", "state": {}}
     left = list(messages)
 
@@ -126,17 +130,23 @@ def test_the_lifespan() -> None:
         return left.pop(0)
 
     got: list[Message] = []
-    seen: list[tuple[Connection, Send]] = []
+    seen: list[Connection] = []
+    heard: list[Message] = []
+
+    async def send(message: Message) -> None:
+        heard.append(message)
 
     async def application(scope: Connection, receive: Receive, send: Send) -> None:
-        seen.append((scope, send))
-        got.extend([await receive(), await receive()])
+        seen.append(scope)
+        for answer in answers:
+            got.append(await receive())
+            await send(answer)
 
     guard = Guard("memory:", scope=scopes.header("X-Tenant"))
-    asyncio.run(Middleware(application, guard)(scope, receive, _send))
-    assert seen[0][0] is scope
-    assert seen[0][1] is _send
+    asyncio.run(Middleware(application, guard)(scope, receive, send))
+    assert seen[0] is scope
     assert [found is sent for found, sent in zip(got, messages, strict=True)] == [True, True]
+    assert [found is sent for found, sent in zip(heard, answers, strict=True)] == [True, True]
 
 
 def test_an_event_stream_is_not_delayed() -> None:
