@@ -13,7 +13,8 @@ because there is nothing to show, and named in a warning of the logger `retrysaf
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from retrysafe.model import Door, Final, Parts, Purged, Record
+from retrysafe.headers import kept
+from retrysafe.model import Door, Final, Parts, Purged, Record, Response
 
 Standing = Literal["abandoned", "in_progress", "completed", "failed"]
 """How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""
@@ -101,6 +102,15 @@ class Entry(NamedTuple):
     request_id: str
 
 
+def keepable(final: Final) -> Final:
+    """An answer by hand as a handler's would be kept: without what belongs to one message or one client."""
+    status, headers, body = final.response
+    if not 200 <= status <= 599:
+        raise ValueError(f"status {status} is no final answer: expected 200 to 599. Nothing was changed")
+    headers = kept([(name.lower(), value) for name, value in headers])
+    return final._replace(response=Response(status, headers, body))
+
+
 class Finding(NamedTuple):
     """One thing that was looked at, and what to do about it."""
 
@@ -147,7 +157,7 @@ class Admin(Protocol):
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
         """Settle an abandoned record as the operator found out, under a new token: should its owner come
-        back, it is fenced.  False: it is not as it was seen.
+        back, it is fenced.  False: it is not as it was seen.  The answer is kept as `keepable` makes it.
 
         It lasts for its retention from now on.  Its client was told not to try again and comes back when
         somebody tells it to, and a held record may be past its expiry already.

@@ -18,6 +18,7 @@ from retrysafe.stores.administration import (
     Sighting,
     Standing,
     Statistics,
+    keepable,
 )
 
 _log = logging.getLogger("retrysafe.store")
@@ -133,6 +134,7 @@ class MemoryAdmin(Generic[R]):
             return True
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
+        final = keepable(final)
         with self._lock():
             now = self._clock()
             row = self._abandoned(seen, now)

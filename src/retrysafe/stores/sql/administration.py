@@ -14,7 +14,16 @@ from typing import cast, get_args
 from retrysafe import entropy
 from retrysafe.errors import UnreadableRecord
 from retrysafe.model import Final, Parts, Purged, Record
-from retrysafe.stores.administration import Entry, Note, Query, Share, Sighting, Standing, Statistics
+from retrysafe.stores.administration import (
+    Entry,
+    Note,
+    Query,
+    Share,
+    Sighting,
+    Standing,
+    Statistics,
+    keepable,
+)
 from retrysafe.stores.sql import codec, operations
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
 
@@ -68,6 +77,7 @@ def release(seen: Record, note: Note) -> Operation[bool]:
 
 
 def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
+    final = keepable(final)
     arguments: Arguments = {
         "id": seen.id,
         "token": seen.token,

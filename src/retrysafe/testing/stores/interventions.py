@@ -75,6 +75,25 @@ class Interventions(Harness):
         )
         assert [getattr(record, name) for name in kept] == [getattr(seen, name) for name in kept]
 
+    def test_an_answer_by_hand_is_kept_as_a_handlers(
+        self, half: Half, store: Store, admin: Admin, elapse: Elapse
+    ) -> None:
+        """What could not be replayed is left out, and what is no answer changes nothing."""
+        seen = the_record(store, abandoned(store, elapse))
+        headers = (
+            (b"Content-Length", b"3"),
+            (b"set-cookie", b"a=1"),
+            (b"x-a", b"1\r\n2"),
+            (b"Location", b"/7"),
+        )
+        with pytest.raises(ValueError, match="status 199"):
+            admin.resolve(seen, Final("completed", Response(199)), NOTE)
+        assert admin.audit() == []
+        assert admin.resolve(seen, Final("completed", Response(201, headers, b"abc")), NOTE) is True
+        found = half.look(seen.id)
+        assert found is not None
+        assert found.record.response == Response(201, ((b"location", b"/7"),), b"abc")
+
     def test_a_resolved_record_is_fenced(
         self, half: Half, store: Store, admin: Admin, elapse: Elapse
     ) -> None:
