@@ -281,19 +281,18 @@ def _surely(call: Call, bid: Reserve | TakeOver) -> Flow[Reservation]:
     The token makes that harmless.  If the store stays silent, the bid may still have been applied: it is
     forgotten by and by, or the key would be blocked by a request that never ran.
     """
-    reservation: Reservation
     try:
         try:
-            reservation = yield bid
+            reservation: Reservation = yield bid
         except StoreUnavailable:
             yield from ask(Pause(0.05))
-            reservation = yield bid
+            reservation = yield from ask(bid)
+        return reservation
     except GeneratorExit:
         raise
     except BaseException:
         yield from ask(Forget(call.claim))
         raise
-    return reservation
 
 
 def _replay(call: Call, record: Record) -> Flow[Answer]:
@@ -345,11 +344,10 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
     while True:
         try:
             kept: bool = yield write
+            return kept
         except StoreError as trouble:
             if not (yield from ask(Persist(call.claim, pause))):
                 return trouble
-        else:
-            return kept
         pause = min(pause * 2, 1.0)
 
 
