@@ -112,6 +112,9 @@ class Exchange:
         if not 200 <= status <= 599:
             raise ValueError(f"the application answered with the status {status}: expected 200 to 599")
         pairs = tuple([(bytes(name).lower(), bytes(value)) for name, value in sent])
+        if (name := headers.unfit(pairs)) is not None:
+            # By its name only: the value may be a secret.
+            raise ValueError(f"the application's header {name!r} has a character that no header may have")
         self.head = Response(int(status), pairs)
         announced = dict(pairs).get(b"content-length")
         if announced is not None and status not in (204, 304):

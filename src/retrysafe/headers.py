@@ -89,6 +89,15 @@ def are_fit(headers: Iterable[Header]) -> bool:
     return True
 
 
+def unfit(headers: Iterable[Header]) -> bytes | None:
+    """The name of a header that no server could send."""
+    for name, value in headers:
+        if value.translate(None, _IN_VALUES) or not is_name(name):
+            return name
+    return None
+
+
+@lru_cache(maxsize=1024)
 def is_name(name: bytes) -> bool:
     """Whether this may be the name of a header."""
     return _NAME.fullmatch(name) is not None

@@ -2,94 +2,27 @@
 
 import asyncio
 import gc
-import sys
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from retrysafe import Guard, scopes
 from retrysafe.asgi import Middleware
 from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.events import Event
 from retrysafe.model import Claim, Reservation
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
+from tests.core.asgi_calls import CREATED, Client, Message, a_guard, counting, guards
 from tests.core.values import eventually, keepers
-
-Message = MutableMapping[str, Any]
-App = Callable[..., Awaitable[None]]
-
-CREATED: list[Message] = [
-    {"type": "http.response.start", "status": 201, "headers": [(b"content-type", b"text/plain")]},
-    {"type": "http.response.body", "body": b"made"},
-]
-
-
-class Client:
-    """Sends a request to an application, and keeps what comes back."""
-
-    def __init__(self, app: App, path: str = "/pay", *, key: bytes = b"k", **scope: Any) -> None:
-        headers = [(b"host", b"shop.test"), (b"x-tenant", b"acme"), (b"idempotency-key", key)]
-        self.app = app
-        self.scope = {"type": "http", "method": "POST", "path": path, "headers": headers, **scope}
-        self.got: list[Message] = []
-        self.sent = False
-        self.answered = asyncio.Event()
-
-    async def receive(self) -> Message:
-        if self.sent:
-            await asyncio.Event().wait()
-        self.sent = True
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(self, message: Message) -> None:
-        self.got.append(message)
-        self.answered.set()
-
-    async def __call__(self) -> "Client":
-        await self.app(self.scope, self.receive, self.send)
-        return self
-
-    @property
-    def status(self) -> int:
-        return self.got[0]["status"]  # type: ignore[no-any-return]
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(message["body"] for message in self.got[1:])
-
-    @property
-    def replayed(self) -> bool:
-        return (b"idempotent-replayed", b"true") in self.got[0]["headers"]
-
-
-_guards: list[Guard] = []
-
-
-def a_guard(store: str | MemoryStore = "memory:", **options: Any) -> Guard:
-    guard = Guard(store, scope=scopes.header("X-Tenant"), **options)
-    _guards.append(guard)
-    return guard
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    while _guards:
-        _guards.pop().close()
-
-
-def counting(messages: list[Message] = CREATED) -> tuple[App, list[str]]:
-    runs: list[str] = []
-
-    async def app(scope: Message, receive: Any, send: Any) -> None:
-        runs.append(scope["path"])
-        for message in messages:
-            await send(message)
-
-    return app, runs
+    while guards:
+        guards.pop().close()
 
 
 def test_a_route_that_says_outside_never_runs_twice() -> None:
@@ -330,7 +263,7 @@ def test_a_guard_that_is_dropped_leaves_no_thread() -> None:
     asyncio.run(Client(Middleware(app, guard))())
     assert set(keepers()) - others
     kept = weakref.ref(guard.store)
-    _guards.clear()
+    guards.clear()
     del guard
     eventually(lambda: not set(threading.enumerate()) - others)
     gc.collect()
@@ -368,62 +301,3 @@ def test_no_secret_in_a_repr() -> None:
     found = store.look(claim.id)
     shown = repr([claim, request, call, found, Response(200, ((b"x", b"canary"),), b"canary")])
     assert "canary" not in shown
-
-
-@pytest.mark.parametrize("keys", [[b"one", b"two", b"three"], [b"same", b"same", b"same"]])
-def test_a_request_leaves_no_garbage(keys: list[bytes]) -> None:
-    """What it was made of goes when it is over, without waiting for a collector that stops everybody."""
-    app = Middleware(counting()[0], a_guard())
-
-    async def scene() -> int:
-        await Client(app, key=b"to warm up")()
-        gc.collect()
-        gc.disable()
-        try:
-            for key in keys:
-                await Client(app, key=key)()
-            return gc.collect()
-        finally:
-            gc.enable()
-
-    assert asyncio.run(scene()) == 0
-    app.guard.close()
-
-
-def test_a_handler_that_never_began_leaves_its_key_free() -> None:
-    """An event loop that is shut down cancels tasks before their first step: nothing has happened then."""
-    app, runs = counting()
-
-    class Shutting(AsyncMemoryStore):
-        async def reserve(self, claim: Claim) -> Reservation:
-            loop, spared = asyncio.get_running_loop(), asyncio.all_tasks()
-
-            def cancel_the_handler() -> None:
-                for task in asyncio.all_tasks() - spared:
-                    task.cancel()
-
-            loop.call_soon(cancel_the_handler)
-            return await super().reserve(claim)
-
-    async def run() -> tuple[bool, int]:
-        store = MemoryStore()
-        store.aio = Shutting(store)
-        guarded = Middleware(app, a_guard(store))
-        cut = False
-        try:
-            await Client(guarded)()
-        except asyncio.CancelledError:
-            cut = True
-        assert not guarded.guard.engine.running
-        guarded.guard.engine.aio = AsyncMemoryStore(store)
-        retry = await Client(guarded)()
-        while cut and retry.status == 409:  # until the keeper has let go of it
-            await asyncio.sleep(0.01)
-            retry = await Client(guarded)()
-        guarded.guard.close()
-        return cut, retry.status
-
-    cut, status = asyncio.run(run())
-    assert status == 201
-    assert len(runs) == 1
-    assert cut == (sys.version_info < (3, 12)), "from 3.12 on a handler begins at once"

@@ -15,7 +15,7 @@ from retrysafe.asgi import Middleware
 from retrysafe.errors import StoreUnavailable
 from retrysafe.keeper import Keeper
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
-from tests.core.test_asgi import Client, counting
+from tests.core.asgi_calls import Client, counting
 from tests.core.values import eventually, in_a_child, no_leaked_threads
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

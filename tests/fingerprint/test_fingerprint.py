@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import combinations
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -282,3 +283,17 @@ def test_fingerprints_are_for_ever() -> None:
         "multipart": "01744e848dbfb4fbdd4a16641a56179d082bec960d3d57dcf86a67c992e8ab416c",
         "none": "011491b82c628d3fee5794ae20ea6fc41afae3a093333ec03dd37a7d0e99e90159",
     }
+
+
+def test_what_is_long_is_not_remembered() -> None:
+    """Whoever sends long queries or media types does not fill the memory of the process with them."""
+    module = import_module("retrysafe.fingerprint")
+    for number in range(20):
+        query, media = b"%d&" % number + b"q" * 5000, b"text/x%d; a=" % number + b"b" * 5000
+        one = Request("POST", "/", query, [(b"content-type", media)])
+        other = Request("POST", "/", query + b"!", [(b"content-type", media)])
+        assert fingerprint("raw", one, InMemory(b"")) == fingerprint("raw", one, InMemory(b""))
+        assert fingerprint("raw", one, InMemory(b"")) != fingerprint("raw", other, InMemory(b""))
+    before = module._head.cache_info().currsize, module._media_type.cache_info().currsize
+    fingerprint("raw", Request("POST", "/", b"y" * 5000, [(b"content-type", b"z" * 5000)]), InMemory(b""))
+    assert (module._head.cache_info().currsize, module._media_type.cache_info().currsize) == before

@@ -158,7 +158,7 @@ class GuardedRequest(Exchange):
             return self.outcome(failure)
         finally:
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
-            del inner["retrysafe"]
+            inner.pop("retrysafe", None)
             for name in inner.keys() - self._scope.keys():
                 self._scope[name] = inner[name]
         return self.outcome()
@@ -176,9 +176,10 @@ class GuardedRequest(Exchange):
             raise
         finally:
             complete.cancel()
-        if task.done():
+        if task.done() and not self.is_complete:
             task.result()
         else:
+            # Whatever becomes of it now, and even if it has become of it already: the answer stands.
             self._rest = task
             task.add_done_callback(_log_failure)
 

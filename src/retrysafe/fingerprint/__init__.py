@@ -44,6 +44,9 @@ LARGEST_JSON = 1024 * 1024
 """A larger body is on disk in order not to be held in memory, and parsed it would take twenty times
 its size there, and half a second if it was made to.  Its bytes are compared."""
 
+_SHORT = 512
+"""Characters of what is worth remembering."""
+
 _Encoded = tuple[str, Iterable[bytes | memoryview]]
 """An encoding of the body: its name, and its bytes."""
 
@@ -52,7 +55,8 @@ def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
     if kind is None:
         return VERSION + sha256(framed("none", request.method, request.path)).digest()
     content_type = request.fields.get(b"content-type", b"")
-    media_type, is_multipart = _media_type(content_type)
+    parse = _media_type if len(content_type) <= _SHORT else _media_type.__wrapped__
+    media_type, is_multipart = parse(content_type)
     pieces: Iterable[bytes | memoryview]
     if kind == "raw" and not is_multipart:
         encoding, pieces = "raw", body.chunks()
@@ -60,7 +64,10 @@ def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
         encoding, pieces = _encode(kind, request, body, content_type, is_multipart=is_multipart)
     # The encoding's name comes first, so that no two encodings meet; the body comes last, so that
     # it can be hashed as it is read, without knowing its length.
-    hashed = sha256(_head(encoding, request.method, request.path, request.query, media_type))
+    # What is long is rarely asked twice, and a cache full of it would be a gift to whoever sends it.
+    is_short = len(request.path) + len(request.query) + len(content_type) <= _SHORT
+    head = _head if is_short else _head.__wrapped__
+    hashed = sha256(head(encoding, request.method, request.path, request.query, media_type))
     for piece in pieces:
         hashed.update(piece)
     return VERSION + hashed.digest()
