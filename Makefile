@@ -88,6 +88,7 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 	    echo "retrysafe needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1):" \
 	        "name another, as in  make test PYTHON=python3.12"; exit 1; }
+	@echo "Setting up $(VENV), once: about a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .

@@ -63,7 +63,7 @@ def describe(rules: Rules) -> dict[str, object]:
             "required": request.required is True,
             "format": f"1 to {wire.longest_key} printable ASCII characters, as an RFC 9651 String or bare; "
             "bare keys have no comma, quotation mark or space",
-            "public": f"Where no owner is known, at least {wire.shortest_public_key} characters.",
+            "public": f"Where keys are everybody's, at least {wire.shortest_public_key} characters.",
         },
         "scope": "A key belongs to whoever sends it: the same key of another owner is another key. "
         "It stands for one request; for another one it is refused.",

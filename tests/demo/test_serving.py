@@ -22,7 +22,7 @@ class Paster:
 
     def __init__(self, demo: Demo, environment: dict[str, str]) -> None:
         self._environment = environment
-        text = demo.read_until(lambda text: "release tea-1" in text and text.endswith("\n\n"))
+        text = demo.read_until(lambda text: "has tea" in text and text.endswith("\n\n"))
         self.blocks: dict[str, str] = {}
         heading = ""
         for line in text.splitlines():
@@ -100,7 +100,7 @@ def test_the_lines_work(start: Start, environment: dict[str, str]) -> None:
     assert "abandoned" in listed
     assert "/payments" in listed
     paster.paste("There is no tea in the ledger")
-    assert receipt(paster.paste_until("Send it again", " 201 "))
+    assert receipt(paster.paste_until("The customer tries once more", " 201 "))
     assert paster.paste("What was really taken").count("tea") == 1
 
     interrupt(demo)
@@ -112,7 +112,7 @@ def test_the_lines_work(start: Start, environment: dict[str, str]) -> None:
 def test_it_looks_the_same_on_a_terminal(start: Start) -> None:
     """Lines that are pasted are not wrapped, and Ctrl-C ends it."""
     demo = start(SERVE, columns=60)
-    demo.read_until(lambda text: "release tea-1" in text)
+    demo.read_until(lambda text: "has tea" in text)
     line = r"curl -i http://127\.0\.0\.1:\d+/payments -H 'X-Customer: ada' \\\n"
     assert re.search(line, demo.text)
     demo.type(b"\x03")

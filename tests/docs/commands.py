@@ -62,7 +62,7 @@ def _check_pip(arguments: list[str]) -> None:
     assert arguments[0] == "install"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for argument in arguments[1:]:
-        ours = re.fullmatch(r"(?:\.|retrysafe)(?:\[([\w,]+)\])?", argument)
+        ours = re.fullmatch(r"(?:\.|(?:\.\./)?retrysafe)(?:\[([\w,]+)\])?", argument)
         if ours is None:
             assert _REQUIREMENT.fullmatch(argument), argument
         elif ours[1]:
@@ -94,9 +94,15 @@ def _check_waitress(arguments: list[str]) -> None:
     Adjustments.parse_args(arguments)  # pyright: ignore[reportArgumentType]  # a list, whatever its stub says
 
 
+def _check_folder(arguments: list[str]) -> None:
+    assert re.fullmatch(r"[a-z]+", " ".join(arguments)), "one folder, here"
+
+
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {
+    "cd": _check_folder,
     "gunicorn": _check_gunicorn,
     "make": _check_make,
+    "mkdir": _check_folder,
     "pip": _check_pip,
     "python": _check_python,
     "python3": _check_python,

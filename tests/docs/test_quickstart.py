@@ -61,11 +61,7 @@ def test_the_other_applications(application: str, program: str, needs: str, tmp_
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
     serving.save(tmp_path)
-    words = (
-        serving.command("pay:app", "uvicorn") if needs == "fastapi" else serving.command(application, program)
-    )
-    words = [application if word == "pay:app" else word for word in words]
-    with serving.serve(tmp_path, words) as address:
+    with serving.serve(tmp_path, serving.command(application, program)) as address:
         first, again = (
             httpx.post(f"{address}/payments", json={"amount": 5}, headers=HEADERS) for _ in range(2)
         )

@@ -42,31 +42,34 @@ def tries(server: Server) -> Iterator[Try]:
     operate = f"--store {shlex.quote(server.store)}"
     tool = command_line(elsewhere=True)
 
-    yield Try("Pay for a coffee.", pay(coffee, "coffee-1"))
+    yield Try("Pay for a coffee.", pay(coffee, "coffee-order-1"))
     yield Try(
-        "The answer got lost? Send the same again: the same receipt, replayed.", pay(coffee, "coffee-1")
+        "The answer got lost? Send the same again: the same receipt, replayed.", pay(coffee, "coffee-order-1")
     )
-    yield Try("The same key for another amount is refused: 422.", pay("order=coffee&cents=999", "coffee-1"))
+    yield Try(
+        "The same key for another amount is refused: 422.", pay("order=coffee&cents=999", "coffee-order-1")
+    )
     yield Try("Without a key, every request is a new payment. Send it twice.", pay(coffee, None))
     yield Try("What was really taken: one coffee with a key, and each one without.", f"curl {api}/ledger")
     yield Try(
         "A payment takes five seconds, and the customer asks again after one: 409.",
-        f"{pay(cake, 'cake-1', flags='-s')} &\nsleep 1; {pay(cake, 'cake-1')}",
+        f"{pay(cake, 'cake-order-7', flags='-s')} &\nsleep 1; {pay(cake, 'cake-order-7')}",
     )
     yield Try(
         "Kill the server in the middle of a payment. It is started again at once.",
-        f"{pay(tea, 'tea-1', flags='-s')} &\nsleep 1; kill -9 $(cat {pid_file})",
+        f"{pay(tea, 'tea-order-12', flags='-s')} &\nsleep 1; kill -9 $(cat {pid_file})",
     )
     yield Try(
         f"Send it again: 409 in-flight for {LEASE:.0f} seconds, then 409 outcome-unknown.",
-        pay(tea, "tea-1"),
+        pay(tea, "tea-order-12"),
     )
     yield Try("What waits for an operator, and all about one of them.", f"{tool} ls \\\n     {operate}")
-    yield Try("", f"{tool} show tea-1 \\\n     {operate}")
+    yield Try("", f"{tool} show tea-order-12 \\\n     {operate}")
     yield Try(
         "There is no tea in the ledger, so let it go: the next retry pays.",
-        f"{tool} release tea-1 \\\n     --reason 'not in the ledger' --yes \\\n     {operate}",
+        f"{tool} release tea-order-12 \\\n     --reason 'not in the ledger' --yes \\\n     {operate}",
     )
+    yield Try("The customer tries once more, and this time has tea.", pay(tea, "tea-order-12"))
 
 
 def serve_until_stopped() -> int:

@@ -60,4 +60,4 @@ def _complain(console: Console, troubles: list[str], seed: int) -> None:
 def _point_on(console: Console) -> None:
     retrysafe = command_line()
     console.print(f"\n  The same API, with curl lines to try:\n    [cyan]{retrysafe} demo --serve[/]")
-    console.print(f"  What an operator sees:\n    [cyan]{retrysafe} ls --store sqlite:///keys.db[/]\n")
+    console.print(f"  What an operator can do:\n    [cyan]{retrysafe} --help[/]\n")
