@@ -30,20 +30,21 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback(invoke_without_command=True)(_retrysafe)
-    for name, command in (
-        ("ls", ls.ls),
-        ("show", show.show),
-        ("stats", stats.stats),
-        ("release", release.release),
-        ("resolve", resolve.resolve),
-        ("audit", audit.audit),
-        ("purge", purge.purge),
-        ("doctor", doctor.doctor),
-        ("migrate", schema.migrate),
-        ("sql", schema.sql),
-        ("demo", demo.demo),
+    # In a few words, so that the list of commands fits a terminal of 80 columns without being cut.
+    for name, words, command in (
+        ("ls", "List records, those that need somebody first.", ls.ls),
+        ("show", "Show all about one record.", show.show),
+        ("stats", "Count outcomes, duplicates, and what is unsettled.", stats.stats),
+        ("release", "Forget an abandoned record: the next retry RUNS.", release.release),
+        ("resolve", "Settle an abandoned record as you found out.", resolve.resolve),
+        ("audit", "Show what operators did, by whom and why.", audit.audit),
+        ("purge", "Remove expired records.", purge.purge),
+        ("doctor", "Look for everything that could be wrong.", doctor.doctor),
+        ("migrate", "Bring the tables to this release's version.", schema.migrate),
+        ("sql", "Print the SQL of the tables.", schema.sql),
+        ("demo", "Lose answers, kill a server, and count the money.", demo.demo),
     ):
-        app.command(name)(command)
+        app.command(name, short_help=words)(command)
     return app
 
 

@@ -28,7 +28,7 @@ from retrysafe.stores.administration import Entry, Sighting
 
 _EXPLAINED = {
     "abandoned": "Its owner died or lost the store; what it did is not known.",
-    "in_progress": "Somebody is at it.",
+    "in_progress": "Its lease is alive: its owner is at it, or has died only now.",
     "completed": "Settled; retries get its answer.",
     "failed": "Settled as a failure.",
 }
