@@ -15,10 +15,14 @@ from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
+from retrysafe.errors import StoreError
 from retrysafe.model import Record
 from retrysafe.stores.administration import Admin, Note
 
 Advance = Callable[[int], None]
+
+_UNRESOLVED = "an abandoned record expired unresolved"
+"""How the stores begin what they log of each such record."""
 
 
 class _Removed:
@@ -68,9 +72,13 @@ def purge(
             _tell_backlog(backlog, wanted, json=json)
             return
         removed = _Removed()
-        with _accounting(removed), _stopping() as stopped, _progress(wanted) as advance:
-            _remove(admin, batch, limit, note, stopped, advance, removed)
-        left = admin.expired()
+        with _accounting(removed), _stopping() as stopped:
+            with _progress(wanted) as advance:
+                _remove(admin, batch, limit, note, stopped, advance, removed)
+            # Before anything else that can fail: nothing but this process knows of them any more.
+            if removed.unresolved:
+                _name(removed.unresolved)
+        left = _left(admin, removed)
     if json:
         gone = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
         printing.dump(
@@ -84,8 +92,6 @@ def purge(
         )
     else:
         printing.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
-    if removed.unresolved:
-        _name(removed.unresolved)
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
@@ -124,6 +130,17 @@ def _remove(
             break
 
 
+def _left(admin: Admin, removed: _Removed) -> int:
+    try:
+        return admin.expired()
+    except StoreError as trouble:
+        raise Failure(
+            f"removed {plural(removed.number, 'expired record')}; how many are left is not known: {trouble}",
+            "What was removed stays removed. retrysafe doctor looks at the store.",
+            Exit.STORE,
+        ) from trouble
+
+
 @contextmanager
 def _accounting(removed: _Removed) -> Generator[None]:
     """Whatever happens in the middle of it, what is gone by then is told.
@@ -134,7 +151,10 @@ def _accounting(removed: _Removed) -> Generator[None]:
     logged: list[str] = []
 
     def hold(record: logging.LogRecord) -> bool:
-        logged.append(record.getMessage())
+        message = record.getMessage()
+        if not message.startswith(_UNRESOLVED):
+            return True
+        logged.append(message)
         return False
 
     log = logging.getLogger("retrysafe.store")
