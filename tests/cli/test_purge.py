@@ -37,6 +37,24 @@ def test_dry_run_and_limit(shop: Shop) -> None:
     assert done.out == "Removed 7 expired records; 5 left.\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--dry-run", "--reason", "x"], "so --reason would have no effect"),
+        (["--dry-run", "--by", "ada", "--batch", "5000"], "so --batch and --by would have no effect"),
+        (["--dry-run", "--json", "--show-keys"], "--show-keys has no effect with --dry-run"),
+        (["--show-keys"], "--show-keys has no effect without --json"),
+    ],
+)
+def test_options_without_effect_are_refused(shop: Shop, arguments: list[str], complaint: str) -> None:
+    """Whoever gives one expects something of it; so it is said, and nothing is done."""
+    shop.expired(1)
+    done = run("purge", *arguments, store=shop.url)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
+    assert run("purge", "--dry-run", store=shop.url).out == "1 expired record; 1 would be removed.\n"
+
+
 def test_unknown_outcomes_are_never_dropped_silently(shop: Shop) -> None:
     """An abandoned record that nobody settled is named, in JSON as well, with its key masked."""
     claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)

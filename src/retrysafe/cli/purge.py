@@ -21,6 +21,8 @@ from retrysafe.stores.administration import Admin, Note
 
 Advance = Callable[[int], None]
 
+_BATCH = 5000
+
 _UNRESOLVED = "an abandoned record expired unresolved"
 """How the stores begin what they log of each such record."""
 
@@ -37,15 +39,16 @@ def purge(
     store: StoreOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
     batch: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--batch",
             min=1,
             max=LARGEST,
             metavar="N",
             help="How many at a time; Ctrl-C ends it after the batch.",
+            show_default=str(_BATCH),
         ),
-    ] = 5000,
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Remove no more than so many."),
@@ -64,6 +67,14 @@ def purge(
     json: JsonOption = False,
 ) -> None:
     """Remove expired records. Requests never wait for this; it keeps the store small."""
+    if dry_run:
+        _refuse_without_effect(batch=batch, reason=reason, by=by)
+    if show_keys and (dry_run or not json):
+        raise Failure(
+            f"--show-keys has no effect {'with --dry-run' if dry_run else 'without --json'}: no key is shown",
+            "Leave it out. Nothing was removed.",
+            Exit.USAGE,
+        )
     note = _note(by, reason)
     with admin_of(store) as admin:
         backlog = admin.expired()
@@ -74,7 +85,7 @@ def purge(
         removed = _Removed()
         with _accounting(removed), _stopping() as stopped:
             with _progress(wanted) as advance:
-                _remove(admin, batch, limit, note, stopped, advance, removed)
+                _remove(admin, batch or _BATCH, limit, note, stopped, advance, removed)
             # Before anything else that can fail: nothing but this process knows of them any more.
             if removed.unresolved:
                 _name(removed.unresolved)
@@ -95,6 +106,16 @@ def purge(
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
+        )
+
+
+def _refuse_without_effect(**given: object) -> None:
+    useless = [f"--{name}" for name, value in given.items() if value is not None]
+    if useless:
+        raise Failure(
+            f"--dry-run removes nothing, so {' and '.join(useless)} would have no effect",
+            "Leave out one or the other. Nothing was removed.",
+            Exit.USAGE,
         )
 
 
