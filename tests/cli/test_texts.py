@@ -256,9 +256,9 @@ def test_half_a_secret_stays_hidden_in_a_long_text() -> None:
         for cut in range(0, len(secret), 3):
             # All but nothing is left of what is hidden, so all that was looked at would be shown.
             body = b"x" * cut + b" token=" + b"x" * 17_000 + b" " + secret * 3000
-            seen = "".join(bodies.preview(body, 2000).lines)
-            assert seen.startswith("x" * cut + " token=<redacted>")
-            assert "hunter" not in seen
+            line = "".join(bodies.preview(body, 2000).lines)
+            assert line.startswith("x" * cut + " token=<redacted>")
+            assert "hunter" not in line
     token = b"eyJhbGciOiJIUzI1NiJ9" + b"a" * 8000 + b".eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
     for limit in (0, 99, 100, 105, 111, 5000):
         seen = bodies.preview(b"x " * 50 + token + b" x" * 50_000, limit)

@@ -44,8 +44,8 @@ def preview(body: bytes, limit: int) -> Preview:
             kind = "text"
         else:
             return Preview(kind, tuple(clean_lines(text[:limit])), len(text) > limit)
-    shown, cut = _beginning(body.decode(), limit)
-    return Preview(kind, tuple(clean_lines(shown)), cut)
+    beginning, cut = _beginning(body.decode(), limit)
+    return Preview(kind, tuple(clean_lines(beginning)), cut)
 
 
 def _beginning(text: str, limit: int) -> tuple[str, bool]:
