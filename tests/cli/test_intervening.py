@@ -2,14 +2,17 @@
 
 import json
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from retrysafe.cli.answers import Outcome, Said, final
 from retrysafe.cli.exits import Failure
+from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
 from retrysafe.model import Final, Found, Record, Reserved, Response
-from retrysafe.stores.administration import Entry
+from retrysafe.stores.administration import Admin, Entry, Note
 from tests.cli.records import JSON, Shop, identity
 from tests.cli.terminal import Screen, run
 
@@ -159,7 +162,8 @@ def test_a_body_from_a_file_or_from_stdin(shop: Shop, tmp_path: Path) -> None:
         ("completed", Said(204, "x"), "has no body"),
         ("completed", Said(headers=("nonsense",)), "not the form of a header"),
         ("completed", Said(headers=("bad name: x",)), "not the form of a header"),
-        ("completed", Said(headers=("X: a\r\nSet-Cookie: b",)), "cannot be kept"),
+        ("completed", Said(headers=("X: a\r\nSet-Cookie: b",)), "value of the header X holds a line break"),
+        ("completed", Said(headers=("Set-Cookie: a\r\nb: c",)), "the header Set-Cookie cannot be kept"),
         ("completed", Said(headers=("Set-Cookie: a=b",)), "cannot be kept"),
         ("completed", Said(headers=("Content-Length: 7",)), "cannot be kept"),
         ("completed", Said(headers=("Original-Request-Id: 7",)), "cannot be kept"),
@@ -335,6 +339,37 @@ def test_it_changed_meanwhile_in_json(shop: Shop) -> None:
     document = json.loads(screen.piped)
     assert (document["done"], document["record"]["standing"]) == (False, "in_progress")
     assert trail(shop) == []
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("done", [True, False])
+def test_it_cannot_be_looked_at_afterwards(
+    shop: Shop, capsys: pytest.CaptureFixture[str], done: bool, as_json: bool
+) -> None:
+    """The store fails right after the intervention: what is known is said, and decides how it ends."""
+    claim = shop.abandoned(KEY)
+
+    def act(admin: Admin, record: Record, note: Note) -> bool:
+        acted = admin.release(record, note) if done else False
+        with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+            other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
+        return acted
+
+    which = Which(KEY, None, (), shop.url)
+    manner = Manner("ada", WHY, yes=True, show_keys=False, json=as_json)
+    intervention = Intervention("", "", act, "released")
+    if done:
+        intervene(which, manner, lambda _record: intervention)
+    else:
+        with pytest.raises(Failure, match="changed meanwhile: how it stands now cannot be read") as failed:
+            intervene(which, manner, lambda _record: intervention)
+        assert failed.value.exit == 1
+    told = capsys.readouterr()
+    assert ("it was done; how it stands now cannot be read" in told.err) is done
+    if as_json:
+        assert json.loads(told.out)["done"] is done
+    else:
+        assert told.out == (f"{identity(claim)}: released\n" if done else "")
 
 
 def test_questions_leave_stdout_to_the_data(shop: Shop) -> None:

@@ -3,13 +3,15 @@
 import json
 import signal
 import sqlite3
+import subprocess
 from contextlib import closing
 
 import pytest
 
 from retrysafe.cli import purge
+from retrysafe.cli.exits import Failure
 from tests.cli.records import DAY, Shop, identity
-from tests.cli.terminal import Screen, run, shown
+from tests.cli.terminal import COMMAND, Screen, environment, run, shown
 
 
 def test_batches(shop: Shop) -> None:
@@ -35,6 +37,24 @@ def test_dry_run_and_limit(shop: Shop) -> None:
     assert done.out == "Removed 7 expired records; 5 left.\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--dry-run", "--reason", "x"], "so --reason would have no effect"),
+        (["--dry-run", "--by", "ada", "--batch", "5000"], "so --batch and --by would have no effect"),
+        (["--dry-run", "--json", "--show-keys"], "--show-keys has no effect with --dry-run"),
+        (["--show-keys"], "--show-keys has no effect without --json"),
+    ],
+)
+def test_options_without_effect_are_refused(shop: Shop, arguments: list[str], complaint: str) -> None:
+    """Whoever gives one expects something of it; so it is said, and nothing is done."""
+    shop.expired(1)
+    done = run("purge", *arguments, store=shop.url)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
+    assert run("purge", "--dry-run", store=shop.url).out == "1 expired record; 1 would be removed.\n"
+
+
 def test_unknown_outcomes_are_never_dropped_silently(shop: Shop) -> None:
     """An abandoned record that nobody settled is named, in JSON as well, with its key masked."""
     claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
@@ -47,6 +67,54 @@ def test_unknown_outcomes_are_never_dropped_silently(shop: Shop) -> None:
     assert document.err.count(identity(claim)) == 1
 
 
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_they_are_named_also_if_nothing_can_be_written(shop: Shop, arguments: list[str]) -> None:
+    """The record is gone, so its name must not depend on where the rest of the output goes."""
+    claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "purge", *arguments], stdout=full, stderr=subprocess.PIPE, env=environment(shop.url)
+        )
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert said.count(identity(claim)) == 1
+    assert "the output cannot be written" in said
+
+
+def test_they_are_named_also_if_the_rest_cannot_be_counted(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store fails right after the purge: names and number are told all the same."""
+    claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
+    removed = purge._Removed()
+    admin = shop.store.open_admin()
+    try:
+        shop.at(0)
+        with purge._accounting(removed):
+            purge._remove(admin, 10, None, None, lambda: False, lambda _number: None, removed)
+            purge._name(removed.unresolved)
+        with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+            other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
+        with pytest.raises(Failure, match="removed 1 expired record; how many are left") as failed:
+            purge._left(admin, removed)
+    finally:
+        admin.close()
+    assert failed.value.exit == 3
+    assert identity(claim) in capsys.readouterr().err
+
+
+def test_what_else_the_store_logs_is_said(shop: Shop) -> None:
+    """A record that nobody could read any more is gone: that is no secret, even if all went well."""
+    damaged = shop.abandoned("damaged-key-00001", ago=40 * DAY)
+    lost = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
+    with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+        other.execute("UPDATE retrysafe_records SET scope = 'nonsense' WHERE id = ?", (damaged.id,))
+    done = run("purge", store=shop.url)
+    assert (done.code, done.out) == (0, "Removed 2 expired records; 0 left.\n")
+    assert done.err.count("an expired record was removed unread") == 1
+    assert done.err.count(identity(lost)) == 1
+
+
 def test_a_reason_leaves_an_entry(shop: Shop) -> None:
     """Routine leaves no trace in the audit trail; a purge with a reason does."""
     shop.expired(2)
@@ -57,7 +125,7 @@ def test_a_reason_leaves_an_entry(shop: Shop) -> None:
     assert (entry["act"], entry["by"], entry["reason"], entry["id"]) == (
         "purge", "ada", "before the migration", None
     )  # fmt: skip
-    assert entry["outcome"].startswith("1 record")
+    assert entry["outcome"] == "1 record removed"
 
 
 def test_a_bar_on_a_terminal(shop: Shop) -> None:

@@ -170,6 +170,24 @@ def test_a_body_that_is_not_there(shop: Shop) -> None:
         assert why in done.err
 
 
+def test_a_preview_of_the_whole_body(shop: Shop) -> None:
+    """The whole body on its own leaves nothing to preview; in JSON there is room for both."""
+    shop.finished(KEY, Response(200, (), b"line\n" * 20))
+    done = run("show", KEY, "--body", "--preview", "4", store=shop.url)
+    assert (done.code, done.out) == (2, "")
+    assert "--preview would have no effect" in done.err
+    both = json.loads(run("show", KEY, "--body", "--preview", "4", "--json", store=shop.url).out)["body"]
+    assert (both["preview"], base64.b64decode(both["base64"])) == ("line", b"line\n" * 20)
+
+
+def test_deep_json(shop: Shop) -> None:
+    """However deep a body is nested, it is shown."""
+    shop.finished(KEY, Response(200, JSON, b"[" * 800 + b"]" * 800))
+    done = run("show", KEY, "--preview", "100", store=shop.url)
+    assert (done.code, done.err) == (0, "")
+    assert "there is more" in done.out
+
+
 def test_a_long_body_is_cut(shop: Shop) -> None:
     """The preview is as long as it was asked to be, and says that there is more."""
     shop.finished(KEY, Response(200, (), b"line\n" * 5000))

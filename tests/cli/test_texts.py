@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 import typer
@@ -147,6 +148,10 @@ def test_redaction_of_json() -> None:
         ('{"password": "hunter2", "broken', '{"password": <redacted>, "broken'),
         ("/payments/7?token=abc", "/payments/7?token=<redacted>"),
         ("all is well: 7 of 7", "all is well: 7 of 7"),
+        ("see https://example.com/?token=abc&x=1", "see https://example.com/?token=<redacted>&x=1"),
+        ("<a>x<pin>123</pin></a>", "<a>x<pin><redacted></pin></a>"),
+        ("x-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln, ok", "x-<redacted>, ok"),
+        ("eyJhbGciOiJIUzI1NiJ9 has no dot.", "eyJhbGciOiJIUzI1NiJ9 has no dot."),
     ],
 )
 def test_redaction_of_text(raw: str, shown: str) -> None:
@@ -179,6 +184,42 @@ def test_previews_of_the_odd(body: bytes) -> None:
     assert all(line.isprintable() for line in bodies.whole(body))
 
 
+@pytest.mark.parametrize("depth", [300, 600, 750, 900, 990])
+def test_previews_of_the_deep(depth: int) -> None:
+    """JSON that can be read but not be set out is shown as the text that it is, secrets hidden."""
+    body = b'{"a":' * depth + b'{"password":"hunter2"}' + b"}" * depth
+    seen = bodies.preview(body, 1_000_000)
+    assert seen.kind in ("json", "text")
+    assert "hunter2" not in "".join(seen.lines)
+    assert "<redacted>" in "".join(seen.lines)
+
+
+@pytest.mark.parametrize("limit", [2000, 1_000_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "eyJaaaaaaaa-" * 80_000,
+        "a." * 500_000,
+        "eyJ" + "a" * 1_000_000,
+        "<" + "a" * 1_000_000,
+        "<aa " * 250_000,
+        "aa" + " " * 1_000_000,
+        "bearer" + " " * 1_000_000,
+        "1 " * 500_000,
+        "eyJaaaaaaaa." * 80_000,
+        "aa=" * 100_000,
+    ],
+    ids=lambda body: body[:12],
+)
+def test_previews_of_what_takes_long(body: str, limit: int) -> None:
+    """No body keeps whoever looks at it waiting, neither as text nor as a text within JSON."""
+    for data in (body.encode(), json.dumps({"x": body}).encode()):
+        # Not by the clock on the wall, which goes on while others have the processor.
+        began = time.process_time()
+        bodies.preview(data, limit)
+        assert time.process_time() - began < 2
+
+
 def test_numbers() -> None:
     """Sizes in powers of 1024, and nouns that agree with their number."""
     assert [text.sized(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
@@ -203,3 +244,24 @@ def test_half_a_secret_is_hidden_too() -> None:
     """Secrets are hidden before the preview is cut, so that no cut can make one unrecognisable."""
     body = b"card number 4242 4242 4242 4242"
     assert "4242" not in "".join(bodies.preview(body, 20).lines)
+
+
+def test_half_a_secret_stays_hidden_in_a_long_text() -> None:
+    """Only the beginning of a long text is looked at; wherever that ends, no part of a secret is shown."""
+    for secret in (
+        b"password=hunter2-hunter2-hunter2 ",
+        b"eyJ" + b"hunter2-" * 9 + b".e.e ",
+        b"token='hunter2' ",
+    ):
+        for cut in range(0, len(secret), 3):
+            # All but nothing is left of what is hidden, so all that was looked at would be shown.
+            body = b"x" * cut + b" token=" + b"x" * 17_000 + b" " + secret * 3000
+            line = "".join(bodies.preview(body, 2000).lines)
+            assert line.startswith("x" * cut + " token=<redacted>")
+            assert "hunter" not in line
+    token = b"eyJhbGciOiJIUzI1NiJ9" + b"a" * 8000 + b".eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
+    for limit in (0, 99, 100, 105, 111, 5000):
+        seen = bodies.preview(b"x " * 50 + token + b" x" * 50_000, limit)
+        assert "eyJ" not in "".join(seen.lines)
+        assert seen.cut
+    assert bodies.preview(b"x" * 1_000_000, 2000) == bodies.Preview("text", ("x" * 2000,), True)

@@ -118,10 +118,15 @@ def _header(line: str) -> Header:
         raise _wrong(f"--header {line} holds characters that no header may have", _FORM) from None
     if not colon or not headers.is_name(header[0]):
         raise _wrong(f"--header {line} has not the form of a header", _FORM)
-    if not headers.are_fit((header,)) or header[0] == headers.ORIGINAL_ID:
+    if not headers.are_fit(((header[0], b""),)) or header[0] == headers.ORIGINAL_ID:
         raise _wrong(
             f"the header {name.strip()} cannot be kept",
             "Cookies, credentials, lengths, dates and what belongs to one connection are never replayed.",
+        )
+    if not headers.are_fit((header,)):
+        raise _wrong(
+            f"the value of the header {name.strip()} holds a line break or another control character",
+            f"{_FORM} Each further header takes a --header of its own.",
         )
     return header
 

@@ -1,6 +1,7 @@
 """A stored body as it may be shown: a preview that hides secrets, or all of it for those who ask."""
 
 import json
+from itertools import takewhile
 from typing import Literal, NamedTuple, cast
 
 from retrysafe.cli.redaction import redacted, redacted_text
@@ -11,6 +12,9 @@ Kind = Literal["json", "text", "binary", "empty"]
 _ROW = 16
 _HEX_ROWS = 8
 """128 bytes are enough to recognise a format by."""
+
+_MARGIN = 16 * 1024
+"""How far beyond a preview it is looked for secrets: more characters than any server takes in a header."""
 
 _MOSTLY = 0.9
 """A share of printable characters above which text with some control characters in it is still text."""
@@ -34,12 +38,27 @@ def preview(body: bytes, limit: int) -> Preview:
         shown = body[: _ROW * _HEX_ROWS]
         return Preview(kind, tuple(hex_rows(shown)), len(shown) < len(body))
     if kind == "json":
-        text = json.dumps(redacted(value), indent=2, ensure_ascii=False)
-    else:
-        # Before it is cut: half a secret is one still, and no longer looks like it.
-        text = redacted_text(body.decode())
-    lines = clean_lines(text[:limit])
-    return Preview(kind, tuple(lines), len(text) > limit)
+        try:
+            text = json.dumps(redacted(value), indent=2, ensure_ascii=False)
+        except RecursionError:  # it could be read, but is too deep to be set out
+            kind = "text"
+        else:
+            return Preview(kind, tuple(clean_lines(text[:limit])), len(text) > limit)
+    beginning, cut = _beginning(body.decode(), limit)
+    return Preview(kind, tuple(clean_lines(beginning)), cut)
+
+
+def _beginning(text: str, limit: int) -> tuple[str, bool]:
+    """So much of a text, secrets hidden; and whether there is more."""
+    # Before it is cut: half a secret is one still, and no longer looks like it.
+    if len(text) <= limit + 2 * _MARGIN:
+        seen = redacted_text(text)
+        return seen[:limit], len(seen) > limit
+    # A long one is cut first, and may then end in half a secret, which moves up as others are hidden.  With
+    # more of the text it is a whole one: what both have in common does not depend on the cut.
+    short, longer = (redacted_text(text[: limit + margin])[:limit] for margin in (_MARGIN, 2 * _MARGIN))
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(short, longer, strict=False))
+    return "".join(char for char, _ in alike), True
 
 
 def whole(body: bytes) -> list[str]:

@@ -9,7 +9,7 @@ from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.show import one_or_listing
 from retrysafe.cli.times import spoken
-from retrysafe.errors import StoreUnavailable
+from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.model import Door, Parts, Record
 from retrysafe.stores.administration import Admin, Note, Query, Sighting
 
@@ -62,7 +62,13 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
         except StoreUnavailable as trouble:
             # Its answer may have been lost on the way.
             raise Failure(str(trouble), "retrysafe audit tells whether it was done.", Exit.STORE) from trouble
-        now = _as_it_is(admin, seen.record)
+        try:
+            now, unseen = _as_it_is(admin, seen.record), ""
+        except StoreError as trouble:
+            # What was done stays done, whether or not it can be looked at.
+            now, unseen = None, f"how it stands now cannot be read: {trouble}"
+    if done and unseen:
+        printing.complain(f"it was done; {unseen}", "retrysafe audit has its entry.")
     if manner.json:
         found = document(now, show_keys=manner.show_keys) if now else None
         printing.dump(
@@ -70,7 +76,7 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
         )
     if not done:
         raise Failure(
-            f"record {short_id(seen.record.id)} changed meanwhile: {_spoken(now)}",
+            f"record {short_id(seen.record.id)} changed meanwhile: {unseen or _spoken(now)}",
             "Nothing was changed by this command.",
         )
     if not manner.json:

@@ -15,10 +15,16 @@ from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
+from retrysafe.errors import StoreError
 from retrysafe.model import Record
 from retrysafe.stores.administration import Admin, Note
 
 Advance = Callable[[int], None]
+
+_BATCH = 5000
+
+_UNRESOLVED = "an abandoned record expired unresolved"
+"""How the stores begin what they log of each such record."""
 
 
 class _Removed:
@@ -33,15 +39,16 @@ def purge(
     store: StoreOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
     batch: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--batch",
             min=1,
             max=LARGEST,
             metavar="N",
             help="How many at a time; Ctrl-C ends it after the batch.",
+            show_default=str(_BATCH),
         ),
-    ] = 5000,
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Remove no more than so many."),
@@ -60,6 +67,14 @@ def purge(
     json: JsonOption = False,
 ) -> None:
     """Remove expired records. Requests never wait for this; it keeps the store small."""
+    if dry_run:
+        _refuse_without_effect(batch=batch, reason=reason, by=by)
+    if show_keys and (dry_run or not json):
+        raise Failure(
+            f"--show-keys has no effect {'with --dry-run' if dry_run else 'without --json'}: no key is shown",
+            "Leave it out. Nothing was removed.",
+            Exit.USAGE,
+        )
     note = _note(by, reason)
     with admin_of(store) as admin:
         backlog = admin.expired()
@@ -68,9 +83,13 @@ def purge(
             _tell_backlog(backlog, wanted, json=json)
             return
         removed = _Removed()
-        with _accounting(removed), _stopping() as stopped, _progress(wanted) as advance:
-            _remove(admin, batch, limit, note, stopped, advance, removed)
-        left = admin.expired()
+        with _accounting(removed), _stopping() as stopped:
+            with _progress(wanted) as advance:
+                _remove(admin, batch or _BATCH, limit, note, stopped, advance, removed)
+            # Before anything else that can fail: nothing but this process knows of them any more.
+            if removed.unresolved:
+                _name(removed.unresolved)
+        left = _left(admin, removed)
     if json:
         gone = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
         printing.dump(
@@ -84,11 +103,19 @@ def purge(
         )
     else:
         printing.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
-    if removed.unresolved:
-        _name(removed.unresolved)
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
+        )
+
+
+def _refuse_without_effect(**given: object) -> None:
+    useless = [f"--{name}" for name, value in given.items() if value is not None]
+    if useless:
+        raise Failure(
+            f"--dry-run removes nothing, so {' and '.join(useless)} would have no effect",
+            "Leave out one or the other. Nothing was removed.",
+            Exit.USAGE,
         )
 
 
@@ -124,6 +151,17 @@ def _remove(
             break
 
 
+def _left(admin: Admin, removed: _Removed) -> int:
+    try:
+        return admin.expired()
+    except StoreError as trouble:
+        raise Failure(
+            f"removed {plural(removed.number, 'expired record')}; how many are left is not known: {trouble}",
+            "What was removed stays removed. retrysafe doctor looks at the store.",
+            Exit.STORE,
+        ) from trouble
+
+
 @contextmanager
 def _accounting(removed: _Removed) -> Generator[None]:
     """Whatever happens in the middle of it, what is gone by then is told.
@@ -134,7 +172,10 @@ def _accounting(removed: _Removed) -> Generator[None]:
     logged: list[str] = []
 
     def hold(record: logging.LogRecord) -> bool:
-        logged.append(record.getMessage())
+        message = record.getMessage()
+        if not message.startswith(_UNRESOLVED):
+            return True
+        logged.append(message)
         return False
 
     log = logging.getLogger("retrysafe.store")

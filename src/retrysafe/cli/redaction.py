@@ -3,6 +3,9 @@
 By name first: whatever is called a password, a token or a card is hidden, however deep it sits.  Then by
 shape: card numbers, JSON web tokens and bearer credentials, whatever they are called.  It errs on the side of
 hiding; `--body` shows everything to whoever asks for it.
+
+Bodies are up to a megabyte of whatever a service was made to answer, so no pattern here may look at the same
+text again and again: each begins where a run of its characters begins, and gives nothing back (`++`).
 """
 
 import itertools
@@ -28,13 +31,14 @@ _SECRET_PAIRS = frozenset(
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _CARD = re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")
-_JWT = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
+# A run of what a JSON web token consists of, and where in it one begins.
+_RUN = re.compile(r"[\w.-]{13,}+")
+_JWT = re.compile(r"\beyJ[\w-]{8}")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 # `name=value`, `name: value`, `"name": "value"` and `<name>value</name>` in text that is no JSON.
-_ASSIGNED = re.compile(
-    r"""(?P<name>[\w.-]{2,64})(?P<is>["']?\s*[=:]\s*)(?P<value>"[^"\n]*"?|'[^'\n]*'?|[^\s,;&<>"']+)"""
-)
-_TAGGED = re.compile(r"<(?P<name>[\w.:-]{2,64})(?P<more>[^<>]*)>(?P<value>[^<>]+)<")
+_NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]{2,}+)["']?\s*+[=:]\s*+""")
+_VALUE = re.compile(r""""[^"\n]*+"?|'[^'\n]*+'?|[^\s,;&<>"']++""")
+_TAGGED = re.compile(r"<(?P<name>[\w.:-]{2,64}+)(?P<more>[^<>]*+)>[^<>]++")
 
 
 def is_secret(name: str) -> bool:
@@ -68,7 +72,7 @@ def redacted(value: object) -> object:
 
 def redacted_text(text: str) -> str:
     """Text that is no JSON, with the secrets hidden that can be told from the rest."""
-    text = _ASSIGNED.sub(_hide_assigned, text)
+    text = _without_assigned(text)
     text = _TAGGED.sub(_hide_tagged, text)
     return _by_shape(text)
 
@@ -87,16 +91,32 @@ def redacted_scope(parts: Mapping[str, str]) -> dict[str, str]:
 
 def _by_shape(text: str) -> str:
     text = _BEARER.sub(lambda found: f"{found[1]} {HIDDEN}", text)
-    text = _JWT.sub(HIDDEN, text)
+    text = _RUN.sub(_hide_jwt, text)
     return _CARD.sub(lambda found: HIDDEN if _is_card(found[0]) else found[0], text)
 
 
-def _hide_assigned(found: re.Match[str]) -> str:
-    return f"{found['name']}{found['is']}{HIDDEN}" if is_secret(found["name"]) else found[0]
+def _without_assigned(text: str) -> str:
+    shown: list[str] = []
+    start = at = 0
+    while named := _NAMED.search(text, at):
+        at = named.end()
+        # Only a secret's value is passed over: any other may be an address with `?token=…` in it.
+        if is_secret(named["name"]) and (value := _VALUE.match(text, at)):
+            shown += (text[start:at], HIDDEN)
+            start = at = value.end()
+    return "".join((*shown, text[start:]))
+
+
+def _hide_jwt(found: re.Match[str]) -> str:
+    run = found[0]
+    token = _JWT.search(run)
+    if token is None or run.find(".", token.end(), -1) < 0:
+        return run
+    return run[: token.start()] + HIDDEN
 
 
 def _hide_tagged(found: re.Match[str]) -> str:
-    return f"<{found['name']}{found['more']}>{HIDDEN}<" if is_secret(found["name"]) else found[0]
+    return f"<{found['name']}{found['more']}>{HIDDEN}" if is_secret(found["name"]) else found[0]
 
 
 def _is_card(text: str) -> bool:

@@ -10,7 +10,7 @@ import typer
 from retrysafe.cli import bodies, printing
 from retrysafe.cli.commands import possible_commands
 from retrysafe.cli.describing import document, entry_document
-from retrysafe.cli.exits import Failure
+from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.finding import Ambiguous, the_one
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import (
@@ -32,6 +32,7 @@ from retrysafe.model import Door, Parts
 from retrysafe.stores.administration import Admin, Entry, Sighting
 
 _ENTRIES = 20
+_PREVIEW = 2000
 
 
 def show(
@@ -40,11 +41,16 @@ def show(
     door: DoorOption = None,
     scope: ScopeOption = None,
     preview: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--preview", min=0, max=LARGEST, metavar="N", help="How much of the body to show, secrets hidden."
+            "--preview",
+            min=0,
+            max=LARGEST,
+            metavar="N",
+            help="How much of the body to show, secrets hidden.",
+            show_default=str(_PREVIEW),
         ),
-    ] = 2000,
+    ] = None,
     body: Annotated[
         bool,
         typer.Option(
@@ -55,17 +61,24 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show one record: its times, its answer with secrets hidden, what a retry gets, what you can do."""
+    if body and preview is not None and not json:
+        raise Failure(
+            "--body prints the whole body, so --preview would have no effect",
+            "Leave out one or the other.",
+            Exit.USAGE,
+        )
+    length = _PREVIEW if preview is None else preview
     with admin_of(store) as admin:
         sighting = one_or_listing(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
         entries = admin.audit(_ENTRIES, sighting.record.id.hex())
     if json:
-        printing.dump(_document(sighting, entries, store, preview=preview, body=body, show_keys=show_keys))
+        printing.dump(_document(sighting, entries, store, preview=length, body=body, show_keys=show_keys))
     elif body:
         _print_body(sighting)
     else:
         from retrysafe.cli.portrait import portrait
 
-        printing.draw(*portrait(sighting, entries, store, preview=preview, show_keys=show_keys))
+        printing.draw(*portrait(sighting, entries, store, preview=length, show_keys=show_keys))
 
 
 def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:

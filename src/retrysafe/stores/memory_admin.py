@@ -116,7 +116,7 @@ class MemoryAdmin(Generic[R]):
             for row in expired:
                 del self._rows[row.claim.id]
             if note is not None and expired:
-                outcome = f"{len(expired)} records removed"
+                outcome = f"{len(expired)} record{'' if len(expired) == 1 else 's'} removed"
                 self._books.audit.append(Entry(now, *note, "purge", outcome, None, None, (), "", "", ""))
         unresolved = tuple(row.record() for row in expired if row.state == "in_progress")
         for record in unresolved:

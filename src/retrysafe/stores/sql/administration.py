@@ -97,7 +97,8 @@ def purge(
     purged = yield from operations.purge(limit)
     if note is None or not purged.records:
         return purged, entry
-    outcome = f"{so_far + purged.records} records removed"
+    removed = so_far + purged.records
+    outcome = f"{removed} record{'' if removed == 1 else 's'} removed"
     if entry is None:
         [(number,)] = yield "enter", {**_about(None), **_said(note, "purge", outcome)}
         return purged, cast(int, number)
