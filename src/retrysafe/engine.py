@@ -54,6 +54,7 @@ class Engine:
         if claim is not None:
             self.running.discard(claim.token)
             self.keeper.drop(claim)
+            exchange.drop_call()
         waited = exchange.rules.request.background == "before"
         if waited and exchange.body.on_disk:
             exchange.body.close()  # else the application may still be reading it

@@ -74,6 +74,11 @@ class Exchange:
         self._call = Call(claim, rules.policy, rules.request, self.describe, draining, secret)
         return self._call
 
+    def drop_call(self) -> None:
+        """It knows how we describe a problem and so refers back to us: a cycle that a collector would have
+        to find."""
+        self._call = None
+
     def let_flow(self, attempt: Attempt) -> Flow[None]:
         """Ask whether what cannot be held may leave, and how it begins."""
         assert self.head is not None and self._call is not None  # noqa: PT018 - a response that is running

@@ -1,5 +1,6 @@
 """How long things last over WSGI: iterables are closed, workers are ended, clients hang up."""
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -7,7 +8,7 @@ import pytest
 
 from retrysafe import Guard, current
 from retrysafe.errors import NotGuarded
-from tests.core.wsgi_calls import TEXT, Closing, Served, Site, a_guard, an_environ
+from tests.core.wsgi_calls import TEXT, Closing, Served, Site, a_guard, an_environ, created
 
 __all__ = ["a_guard"]
 
@@ -202,3 +203,18 @@ def test_background_after_a_failure(a_guard: MakeGuard) -> None:
     site = Site(respond, a_guard(background="after"), validated=False)
     assert str(site().error) == "first"
     assert log == ["closed"]
+
+
+def test_a_request_leaves_no_garbage(a_guard: MakeGuard) -> None:
+    """What it was made of goes when it is over, without waiting for a collector that stops everybody."""
+    site = Site(created, a_guard(), validated=False)
+    site(key="to warm up, with a key")
+    gc.collect()
+    gc.disable()
+    try:
+        for key in ("one", "two", "two"):
+            site(key=key)
+        site.environs.clear()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

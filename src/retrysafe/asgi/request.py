@@ -80,10 +80,10 @@ class GuardedRequest(Exchange):
         try:
             reached = await drive_to_run(flow, self._engine, self)
         except BaseException:
-            self._end(claim, None)
+            self._engine.end(self, claim, None)
             raise
         if not isinstance(reached, Run):
-            self._end(claim, reached)
+            self._engine.end(self, claim, reached)
             return reached
         try:
             work = self._from_run_on(flow, reached, claim)
@@ -99,16 +99,12 @@ class GuardedRequest(Exchange):
             answer = await drive_async(flow, self._engine, self, run)
             return answer
         finally:
-            self._end(claim, answer)
+            self._engine.end(self, claim, answer)
 
     def _unless_begun(self, claim: Claim) -> None:
         if not self._begun:
             self._engine.keeper.forget(claim)
-            self._end(claim, None)
-
-    def _end(self, claim: Claim, answer: Answer | None) -> None:
-        self._engine.end(self, claim, answer)
-        self._call = None  # it knows how we describe a problem, and so refers back to us
+            self._engine.end(self, claim, None)
 
     # --- hands
 
