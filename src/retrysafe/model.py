@@ -113,6 +113,9 @@ class Claim(NamedTuple):
     request_id: str
     correlation_id: str | None = None
     mode: Mode = "lease"
+    """How its effects are kept from happening twice: by the lease, or by a transaction that carries them."""
+    announced: bool = False
+    """Whether somebody may be waiting to hear of its end."""
 
     def __repr__(self) -> str:
         return f"<Claim of {self.id.hex()[:8]} by {self.token.hex()[:8]}>"  # the key is a secret

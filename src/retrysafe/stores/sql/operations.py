@@ -33,8 +33,10 @@ a database needs in which the loser of two inserts is told nothing; three times 
 
 def reserve(claim: Claim) -> Operation[Reservation]:
     for _ in range(_ROUNDS):
-        if (yield "reserve", codec.bid(claim)):
-            return Reserved(1)
+        # A row is the new attempt's number; or none, and then the record that stands in the way, where a
+        # dialect can say both with one statement.
+        for attempt, *record in (yield "reserve", codec.bid(claim)):
+            return _recognised(claim, _found(record)) if attempt is None else Reserved(cast(int, attempt))
         if (found := (yield from _recognise(claim))) is not None:
             return found
     raise StoreUnavailable("a record that stood in the way of a claim vanished again and again")
@@ -49,10 +51,14 @@ def glance(claim: Claim) -> Operation[Reservation | None]:
 
 def _recognise(claim: Claim) -> Operation[Reservation | None]:
     found = yield from look(claim.id)
-    if found is not None:
-        record = found.record
-        if record.token == claim.token and record.state == "in_progress":
-            return Reserved(record.attempt)
+    return found and _recognised(claim, found)
+
+
+def _recognised(claim: Claim, found: Found) -> Reservation:
+    """What was found may be the claim's own earlier success, whose acknowledgement was lost."""
+    record = found.record
+    if record.token == claim.token and record.state == "in_progress":
+        return Reserved(record.attempt)
     return found
 
 
@@ -65,9 +71,11 @@ def take_over(claim: Claim, previous: bytes, state: Unsettled) -> Operation[Rese
 
 def look(id: bytes) -> Operation[Found | None]:
     rows = yield "look", {"id": id}
-    if not rows:
-        return None
-    *columns, now = rows[0]
+    return _found(rows[0]) if rows else None
+
+
+def _found(row: Row) -> Found:
+    *columns, now = row
     return Found(codec.decode(columns), cast(float, now))
 
 
@@ -80,6 +88,25 @@ def finish(claim: Claim, final: Final) -> Operation[bool]:
     # said before and the acknowledgement was lost.
     arguments = {**codec.fence(claim), **codec.outcome(final), "retention": claim.retention}
     for statement in ("finish", "finish_late", "finished"):
+        if (yield statement, arguments):
+            return True
+    return False
+
+
+def conclude(claim: Claim, final: Final) -> Operation[bool]:
+    """As `finish`, inside a transaction of the caller's own, which is about to be committed with it.
+
+    What an earlier one of the same token may have done is another transaction's affair: False is to be
+    followed by a rollback.
+    """
+    arguments = {
+        **codec.fence(claim),
+        **codec.outcome(final),
+        "retention": claim.retention,
+        "lease": claim.lease,
+        "announced": int(claim.announced),
+    }
+    for statement in ("conclude", "finish_late"):
         if (yield statement, arguments):
             return True
     return False

