@@ -1,7 +1,7 @@
 """The running attempt, as the code below a handler sees it: `current()`.
 
 What is said here (a derived key was given out, nothing has begun) is all the flow learns from inside the
-handler, and it is what `protocol.settle` believes or does not believe.
+handler, and it is what `decisions.settle` believes or does not believe.
 """
 
 import hmac
