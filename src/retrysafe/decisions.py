@@ -89,6 +89,8 @@ _NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
 
 def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
     """What is known about the effect, and so what becomes of the key."""
+    if call.claim.mode == "tx":
+        return _settle_undoable(outcome, attempt, call)
     # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
     believable = not (attempt.derived or attempt.checkpointed)
     if isinstance(outcome, Answered):
@@ -111,6 +113,29 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
             # Never to be replayed as the success that its status promised.
             failure = call.describe(Problem("handler-failed", "The answer broke off."))
             return Keep(Final("failed", trimmed(failure)), None, error)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    """The same for effects that can be rolled back: what did not succeed has not happened.
+
+    Even if a derived key was given out: the other side, asked again with it, does nothing again.
+    """
+    match outcome:
+        case Answered(response):
+            if attempt.said_not_started or response.status >= 500 or _not_begun(response):
+                return LetGo(response)
+            return Keep(_final(response, call.rules, omitted=outcome.omitted), response)
+        case Raised(NotDone() as notice):
+            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
+        case Raised(error) if isinstance(error, call.rules.retry_on):
+            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
+        case Raised(error, page):
+            problem = Problem("handler-failed", "The request failed, and was undone.", undone=True)
+            return LetGo(page or call.describe(problem), error)
+        case Streamed():
+            raise AssertionError("nothing leaves before it is committed")
         case unreachable:
             assert_never(unreachable)
 

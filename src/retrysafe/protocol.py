@@ -1,7 +1,7 @@
 """What happens next: the only file that decides it.
 
-Here live the flows, which put the decisions of `decisions.py` (`admit`, `judge`, `settle`) in order.  A flow is
-a generator: it yields steps (`steps.py`), is sent their answers, and returns an `Answer`.  It performs
+Here live the flows, which put the decisions of `decisions.py` (`admit`, `judge`, `settle`) in order.  A flow
+is a generator: it yields steps (`steps.py`), is sent their answers, and returns an `Answer`.  It performs
 nothing itself, so a test can step it without threads, crash it between any two steps, and enumerate every
 interleaving of several.  That is the point: the danger in this protocol is not the decisions but their
 order, and what happens when a step fails.
@@ -9,8 +9,8 @@ order, and what happens when a step fails.
 What must not live here: sockets, clocks, threads, SQL, header names, and any knowledge of a framework.
 
     arrive ──► once ──► acquire ──► Run ──► conclude ──► keep
-                           │                    │
-                         judge               settle
+                           │           └──► commit
+                         judge              settle
 
 The first rule of this file: between a reservation and its end, every way out, exceptional ones included,
 either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
@@ -20,14 +20,16 @@ from retrysafe import headers, keys
 from retrysafe.attempt import Attempt
 from retrysafe.call import Call
 from retrysafe.decisions import UNKNOWN, admit, judge, settle, trimmed
-from retrysafe.errors import StoreError, StoreUnavailable, UnreadableRecord
+from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
 from retrysafe.model import Claim, Found, Record, Request, Reservation, Reserved, Response, Scope
 from retrysafe.policy import Rules
 from retrysafe.problems import Problem
 from retrysafe.steps import (
     IDENTIFY,
     READ_BODY,
+    CallBack,
     Checkpoint,
+    Commit,
     Finish,
     Flow,
     Forget,
@@ -39,6 +41,7 @@ from retrysafe.steps import (
     Reauthorise,
     Release,
     Reserve,
+    RollBack,
     Run,
     TakeOver,
     TooLarge,
@@ -72,6 +75,7 @@ def arrive(
     if isinstance(fingerprint, Gone):
         return Answer("gone", None)
     policy = rules.policy
+    in_transaction = policy.effects == "database"
     return Claim(
         keys.digest("request", scope.parts, key),
         token,
@@ -86,6 +90,8 @@ def arrive(
         request.path,
         request_id,
         correlation_id,
+        "tx" if in_transaction else "lease",
+        policy.in_flight == "wait",
     )
 
 
@@ -102,10 +108,16 @@ def once(call: Call) -> Flow[Answer]:
     if isinstance(held, Answer):
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
-    # An exception here is no outcome of the handler's but a cancellation or the end of the process: nobody
-    # knows how far it came, so the lease is left to lapse.
-    outcome: Outcome = yield Run(attempt)
-    return (yield from conclude(call, attempt, outcome))
+    if call.claim.mode == "tx":
+        answer = yield from commit(call, attempt)
+    else:
+        # An exception here is no outcome of the handler's but a cancellation or the end of the process:
+        # nobody knows how far it came, so the lease is left to lapse.
+        outcome: Outcome = yield Run(attempt)
+        answer = yield from conclude(call, attempt, outcome)
+    if attempt.callbacks and answer.verdict == "completed":
+        yield from ask(CallBack(attempt))
+    return answer
 
 
 def acquire(call: Call) -> Flow[Reserved | Answer]:
@@ -201,6 +213,66 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
     return (yield from _overtaken(call, error))
 
 
+def commit(call: Call, attempt: Attempt) -> Flow[Answer]:
+    """Run the handler in a transaction, and commit what it wrote together with what it answered.
+
+    Whatever goes wrong before that has undone everything, so the key is free again.
+    """
+    try:
+        outcome: Outcome = yield Run(attempt)
+        settlement = settle(outcome, attempt, call)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # A cancellation or the end of the process; but whatever the handler did is not committed.
+        yield from ask(RollBack(attempt))
+        yield from ask(Forget(call.claim))
+        raise
+    if isinstance(settlement, LetGo):
+        yield from ask(RollBack(attempt))
+        yield from _release(call)
+        return Answer("released", settlement.reply, error=settlement.error, attempt=attempt.number)
+    try:
+        committed = yield from ask(Commit(attempt, call.claim, settlement.final))
+    except CommitRefused as refusal:
+        yield from _release(call)
+        return _refused(call, refusal, attempt.number)
+    except StoreError as trouble:
+        return (yield from _find_out(call, settlement, attempt, trouble))
+    if committed:
+        return Answer(settlement.final.state, settlement.reply, attempt=attempt.number)
+    return (yield from _overtaken(call, None))
+
+
+def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Answer:
+    if refusal.passing:
+        problem = Problem("not-done", "Another request was in the way; everything was undone.")
+    else:
+        problem = Problem(
+            "handler-failed", "The request could not be committed, and was undone.", undone=True
+        )
+    return Answer("released", call.describe(problem), error=refusal, attempt=attempt)
+
+
+def _find_out(call: Call, kept: Keep, attempt: Attempt, trouble: StoreError) -> Flow[Answer]:
+    """A commit was asked for, and its result was lost.  The record, which was part of it, knows.
+
+    A fenced release waits for whoever still holds the row.  Either it removes a record that was not
+    completed, and then nothing was committed and nothing will be; or the record is completed.
+    """
+    try:
+        yield from ask(RollBack(attempt))
+        yield from ask(Release(call.claim))
+        found = yield from ask(Look(call.claim.id))
+    except StoreError:
+        yield from ask(Forget(call.claim))
+        return _unavailable("It is not known whether the request was committed.", trouble)
+    record = found and found.record
+    if record is not None and record.token == call.claim.token and record.state != "in_progress":
+        return Answer(kept.final.state, kept.reply, attempt=attempt.number)
+    return _unavailable("The request could not be committed.", trouble)
+
+
 def _release(call: Call) -> Flow[None]:
     try:
         yield from ask(Release(call.claim))
@@ -244,6 +316,8 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
         found: Found | None = yield from ask(Look(call.claim.id))
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
+    if call.claim.mode == "tx" and (found is None or found.record.token == call.claim.token):
+        return (yield from _not_found(call))
     match judge(found, call.claim, call.policy) if found else UNKNOWN:
         case Replay(record):
             return _replayed(record)._replace(error=error)
@@ -251,16 +325,29 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
             problem = Problem("in-flight", "Another attempt is processing this request.", retry_after)
         case Problem() as refusal:
             problem = refusal
+        case Overtake() if call.claim.mode == "tx":
+            problem = Problem("in-flight", "Another attempt was processing this request.")
         case _:
             problem = UNKNOWN
     return Answer(problem.code, problem, error=error)
+
+
+def _not_found(call: Call) -> Flow[Answer]:
+    """A transaction was rolled back because it did not find its record, and nobody else has it."""
+    yield from _release(call)
+    refusal = CommitRefused(
+        "the transaction of a guarded call found no record of its own: it ran in another database than the "
+        "guard's, or for longer than the record was kept. Everything was rolled back"
+    )
+    return _refused(call, refusal, 1)
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
     """The store is down and the route chose to run all the same: marked, and nothing is kept."""
     attempt = Attempt(call.claim, 1, call.secret, leased=False)
     outcome = yield from ask(Run(attempt))
-    settlement = settle(outcome, attempt, call)
+    # There is no transaction to roll back either: sessions that would have joined one are ordinary.
+    settlement = settle(outcome, attempt, call._replace(claim=call.claim._replace(mode="lease")))
     error = settlement.error if isinstance(settlement, Keep) else None
     return Answer("unprotected", settlement.reply, False, error, 1, trouble)
 

@@ -44,6 +44,7 @@ class LetGo(NamedTuple):
     """Nothing happened: free the key, then answer."""
 
     reply: Response
+    error: Exception | None = None
 
 
 Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
