@@ -27,8 +27,8 @@ _OURS = {
 }
 
 
-@overload  # pyright: ignore[reportOverlappingOverload]  # as SQLAlchemy's own
-def sessionmaker(guard: Guard, *, class_: type[S], **options: Any) -> orm.sessionmaker[S]: ...
+@overload
+def sessionmaker(guard: Guard, *, class_: type[S], **options: Any) -> orm.sessionmaker[S]: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def sessionmaker(guard: Guard, **options: Any) -> orm.sessionmaker[orm.Session]: ...
 def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: Any) -> orm.sessionmaker[Any]:
@@ -43,8 +43,8 @@ def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: An
     return orm.sessionmaker(engine, class_=class_, join_transaction_mode="create_savepoint", **options)
 
 
-@overload  # pyright: ignore[reportOverlappingOverload]  # as SQLAlchemy's own
-def async_sessionmaker(guard: Guard, *, class_: type[A], **options: Any) -> asyncio.async_sessionmaker[A]: ...
+@overload
+def async_sessionmaker(guard: Guard, *, class_: type[A], **options: Any) -> asyncio.async_sessionmaker[A]: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def async_sessionmaker(guard: Guard, **options: Any) -> asyncio.async_sessionmaker[asyncio.AsyncSession]: ...
 def async_sessionmaker(
