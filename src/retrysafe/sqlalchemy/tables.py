@@ -36,7 +36,8 @@ def tables(metadata: sa.MetaData) -> Tables:
     if all(name in metadata.tables for name in names):
         return Tables(*(metadata.tables[name] for name in names))
     made = Tables(_records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata))
-    event.listen(made.meta, "after_create", _seed())
+    for dialect, version in (("postgresql", f"'{VERSION}'"), ("sqlite", str(VERSION))):
+        event.listen(made.meta, "after_create", _seed(version).execute_if(dialect=dialect))
     return made
 
 
@@ -65,11 +66,12 @@ def _records(metadata: sa.MetaData) -> sa.Table:
         sa.Column("completed_at", _time()),
         _required("expires_at", _time()),
         _required("held_until", _time()),
-        sa.Column("status", _small()),
+        sa.Column("status", sa.Integer),
         sa.Column("headers", sa.Text),
         sa.Column("body", sa.LargeBinary),
         _required("omitted", _small()),
         schema=BLANK_SCHEMA,
+        postgresql_with={"fillfactor": "67"},  # see schema.sql
     )
     sa.Index("retrysafe_records_expires_at", table.c.expires_at)
     return table
@@ -81,7 +83,7 @@ def _meta(metadata: sa.MetaData) -> sa.Table:
         metadata,
         sa.Column("name", sa.Text, primary_key=True),
         # A column of bytes keeps whatever it is given, in SQLite, as one without a type does.
-        _required("value", sa.Integer().with_variant(sa.LargeBinary, "sqlite")),
+        _required("value", sa.Text().with_variant(sa.LargeBinary, "sqlite")),
         schema=BLANK_SCHEMA,
     )
 
@@ -132,7 +134,7 @@ def _time() -> sa.types.TypeEngine[Any]:
     return sa.DateTime(timezone=True).with_variant(sa.REAL, "sqlite")
 
 
-def _seed() -> sa.DDL:
+def _seed(version: str) -> sa.DDL:
     return sa.DDL(
-        f"INSERT INTO retrysafe_meta (name, value) VALUES ('schema', {VERSION}) ON CONFLICT (name) DO NOTHING"
+        f"INSERT INTO retrysafe_meta (name, value) VALUES ('schema', {version}) ON CONFLICT (name) DO NOTHING"
     )
