@@ -40,8 +40,8 @@ def _checked(url: str | None) -> str:
     if not url:
         raise Failure(
             "no store is named",
-            f"Give --store sqlite:///keys.db or --store postgresql://user@host/database, or set {ENVIRONMENT} to "
-            "such an address.",
+            "Give --store sqlite:///keys.db or --store postgresql://user@host/database, or set "
+            f"{ENVIRONMENT} to such an address.",
             Exit.USAGE,
         )
     if url.startswith("memory:"):

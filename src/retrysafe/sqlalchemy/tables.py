@@ -4,12 +4,13 @@
     retrysafe.sqlalchemy.tables(target_metadata)        # in Alembic's env.py
 
 The `.sql` files are the source and this is a description of them: tests hold the two against each other, on
-PostgreSQL and on SQLite.  Without a call of `tables` autogenerate would take ours for leftovers, and drop them.
+PostgreSQL and on SQLite.  Without a call of `tables` autogenerate would take ours for leftovers, and drop
+them.
 
 The tables stand where the store looks for them, in the connection's default schema, whatever schema the
-metadata has for others.  Which version they are of stands in a row of `retrysafe_meta`: `create_all` writes it
-too, and where the tables were made by a migration of Alembic's, which has no rows, the store does when it first
-finds them empty.
+metadata has for others.  Which version they are of stands in a row of `retrysafe_meta`: `create_all` writes
+it too, and where the tables were made by a migration of Alembic's, which has no rows, the store does when it
+first finds them empty.
 """
 
 from typing import Any, NamedTuple
@@ -134,7 +135,9 @@ def _time() -> sa.types.TypeEngine[Any]:
     return sa.DateTime(timezone=True).with_variant(sa.REAL, "sqlite")
 
 
-def _seed(version: str) -> sa.DDL:
-    return sa.DDL(
-        f"INSERT INTO retrysafe_meta (name, value) VALUES ('schema', {version}) ON CONFLICT (name) DO NOTHING"
+def _seed(version: str) -> sa.ExecutableDDLElement:
+    seed: sa.ExecutableDDLElement = sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy's
+        f"INSERT INTO retrysafe_meta (name, value) VALUES ('schema', {version}) "  # noqa: S608 - a constant
+        "ON CONFLICT (name) DO NOTHING"
     )
+    return seed

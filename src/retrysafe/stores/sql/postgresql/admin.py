@@ -1,7 +1,7 @@
 """The operator's end of PostgreSQL: a session of its own, which reads in snapshots and writes in turns.
 
-It looks before it uses: tables of another version, or none, are answered with `SchemaMismatch`, and nothing is
-made, `migrate` aside.
+It looks before it uses: tables of another version, or none, are answered with `SchemaMismatch`, and nothing
+is made, `migrate` aside.
 """
 
 import logging

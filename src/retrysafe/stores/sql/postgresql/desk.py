@@ -17,14 +17,15 @@ from retrysafe.stores.sql.operations import Operation, Row
 T = TypeVar("T")
 
 WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-"""Said in full: a server may have other defaults, and a change that waited for a row must then see it as it is."""
+"""Said in full: a server may have other defaults, and a change that waited for a row must then see it as it
+is."""
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """All statements see the same moment, nobody waits for it, and a replica gives it too."""
 
 WALK: Final = 60.0
-"""Seconds for one walk through the table.  That is some ten million records.  An operator waits no longer, and a
-vacuum should not either: it cannot clean up behind an older snapshot."""
+"""Seconds for one walk through the table.  That is some ten million records.  An operator waits no longer,
+and a vacuum should not either: it cannot clean up behind an older snapshot."""
 
 _GRACE = 1.0
 """Seconds by which a server that has something to say is quicker than the cut."""
@@ -36,6 +37,12 @@ class TookTooLong(StoreUnavailable):
 
 class Session(Protocol):
     """One connection, on which every statement commits by itself unless a BEGIN came before it."""
+
+    @property
+    def process(self) -> int | None:
+        """The server's process, as the connection was told when it began; `None` where the driver keeps no
+        note of it."""
+        ...
 
     def execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
         """Run SQL with `:named` arguments, and give all rows; none, where the statement has none.

@@ -1,7 +1,8 @@
 """Our tables in PostgreSQL: whether they are there and of our version, and how they come to be.
 
-Made in one transaction under a lock that belongs to it, so that any number of processes may try at once, behind
-a pooler too: the first makes them, the others find them.  Whoever finds all of it needs no right to make any.
+Made in one transaction under a lock that belongs to it, so that any number of processes may try at once,
+behind a pooler too: the first makes them, the others find them.  Whoever finds all of it needs no right to
+make any.
 """
 
 import re
@@ -50,9 +51,7 @@ def check(desk: Desk) -> None:
             "another database, or a role that looks for tables in another schema"
         )
     if absent:
-        raise SchemaMismatch(
-            f"{' and '.join(absent)} is missing: `retrysafe migrate` makes what is missing"
-        )
+        raise SchemaMismatch(f"{' and '.join(absent)} is missing: `retrysafe migrate` makes what is missing")
 
 
 def missing(transaction: Transaction) -> list[str]:
@@ -63,8 +62,8 @@ def missing(transaction: Transaction) -> list[str]:
         vital = sorted(_VITAL - there)
         if vital:
             raise SchemaMismatch(
-                f"{' and '.join(vital)} is missing while other tables of retrysafe are there: restore it from a "
-                "backup, or drop all of these tables and with them every record"
+                f"{' and '.join(vital)} is missing while other tables of retrysafe are there: restore it "
+                "from a backup, or drop all of these tables and with them every record"
             )
         if not _is_marked(transaction):
             absent.append(_MARK)
@@ -79,10 +78,10 @@ def _is_marked(transaction: Transaction) -> bool:
         return False
     if found != str(SCHEMA):
         newer = found.isdigit() and int(found) > SCHEMA
+        version = found if found.isdigit() else repr(found)
         raise SchemaMismatch(
-            f"the tables have schema version {found if found.isdigit() else repr(found)} and this release works with {SCHEMA}: "
-            + ("upgrade retrysafe to the release that made them" if newer else "use the release that made them")
-            + ", or another database"
+            f"the tables have schema version {version} and this release works with {SCHEMA}: "
+            f"{'upgrade retrysafe to' if newer else 'use'} the release that made them, or another database"
         )
     return True
 
