@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.operations import Operation, Row
 
 T = TypeVar("T")
@@ -44,11 +43,15 @@ class Session(Protocol):
         note of it."""
         ...
 
-    def execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
-        """Run SQL with `:named` arguments, and give all rows; none, where the statement has none.
+    def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        """Run a statement of ours by its name, and give all rows.
 
         What goes wrong is a `StoreError`.  After `within` seconds without an answer the connection is cut.
         """
+        ...
+
+    def command(self, sql: str, within: float) -> None:
+        """Run SQL that has neither arguments nor rows."""
         ...
 
     def close(self) -> None: ...
@@ -61,14 +64,14 @@ class Transaction:
         self._session = session
         self._seconds = seconds
         self._patience = patience
-        self._statements = statements.load("postgresql")
 
     def query(self, name: str, arguments: Mapping[str, object] | None = None) -> Sequence[Row]:
         """Run a statement by its name."""
-        return self.execute(self._statements[name], {"patience": self._patience, **(arguments or {})})
+        told = {"patience": self._patience, **(arguments or {})}
+        return self._session.query(name, told, self._seconds + _GRACE)
 
-    def execute(self, sql: str, arguments: Mapping[str, object] | None = None) -> Sequence[Row]:
-        return self._session.execute(sql, arguments or {}, self._seconds + _GRACE)
+    def command(self, sql: str) -> None:
+        self._session.command(sql, self._seconds + _GRACE)
 
     def perform(self, operation: Operation[T]) -> T:
         try:
@@ -97,10 +100,10 @@ class Desk:
                 self._session = self._connect()
             transaction = Transaction(self._session, seconds, self.deadline)
             try:
-                transaction.execute(begin)
+                transaction.command(begin)
                 transaction.query("bounds", {"seconds": seconds})
                 yield transaction
-                transaction.execute("COMMIT")
+                transaction.command("COMMIT")
             except BaseException:
                 # Closed and not rolled back: on a connection in trouble a ROLLBACK might be the next thing to
                 # wait for.  The server undoes what a session leaves unfinished.

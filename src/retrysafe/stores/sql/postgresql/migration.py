@@ -35,9 +35,8 @@ def migrate(desk: Desk) -> list[str]:
         transaction.query("migration_lock")
         made = missing(transaction)  # for others may have been quicker
         if made:
-            for statement in load("postgresql")["schema"].split(";"):
-                if statement.strip():
-                    transaction.execute(statement)
+            for statement in filter(str.strip, load("postgresql")["schema"].split(";")):
+                transaction.command(statement)
         return made
 
 

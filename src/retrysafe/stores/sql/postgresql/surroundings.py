@@ -11,7 +11,6 @@ from typing import NamedTuple, cast
 
 from retrysafe.stores.administration import Finding
 from retrysafe.stores.sql.postgresql.desk import Session, Transaction
-from retrysafe.stores.sql.statements import load
 
 _APART = 5.0
 """Seconds between the clocks that are worth a remark: a disciplined clock stays far below it."""
@@ -154,10 +153,9 @@ def pooler(connect: Callable[[], Session], within: float) -> Iterator[Finding]:
     every transaction another process shows it when a second session, in a transaction, has the process that
     the first one has just had.
     """
-    query = load("postgresql")["backend"]
 
     def process(session: Session) -> int:
-        [(number,)] = session.execute(query, {}, within)
+        [(number,)] = session.query("backend", {}, within)
         return cast(int, number)
 
     first = connect()
@@ -165,9 +163,9 @@ def pooler(connect: Callable[[], Session], within: float) -> Iterator[Finding]:
         second = connect()
         try:
             before = process(first)
-            second.execute("BEGIN READ ONLY", {}, within)
+            second.command("BEGIN READ ONLY", within)
             other, after = process(second), process(first)
-            second.execute("COMMIT", {}, within)
+            second.command("COMMIT", within)
             shared = other == before or after != before
             between = shared or (first.process is not None and first.process != before)
         finally:

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
+from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.postgresql.desk import TookTooLong
 
@@ -38,30 +39,33 @@ class PsycopgSession:
     def process(self) -> int | None:
         return self._connection.info.backend_pid
 
-    def execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
-        try:
-            with self._watched(within):
-                cursor = self._connection.execute(_translated(sql), arguments)
-                return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
-            raise _trouble(error) from error
+    def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        with self._bounded(within):
+            return self._connection.execute(_translated(name), arguments).fetchall()
+
+    def command(self, sql: str, within: float) -> None:
+        with self._bounded(within):
+            self._connection.execute(sql.encode())
 
     def close(self) -> None:
         self._connection.close()
 
     @contextlib.contextmanager
-    def _watched(self, within: float) -> Generator[None]:
+    def _bounded(self, within: float) -> Generator[None]:
         timer = threading.Timer(within, _shut, (self._connection.fileno(),))
         timer.daemon = True
         timer.start()
         try:
             yield
+        except psycopg.Error as error:
+            raise _trouble(error) from error
         finally:
             timer.cancel()
 
 
 @cache
-def _translated(sql: str) -> bytes:
+def _translated(name: str) -> bytes:
+    sql = statements.load("postgresql")[name]
     return _ARGUMENT.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
 
 
