@@ -13,7 +13,7 @@ from retrysafe.model import Final, Purged, Record
 from retrysafe.stores.administration import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.sql import administration
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql import migration
+from retrysafe.stores.sql.postgresql import layout, migration
 from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, WALK, WRITE, Desk, Session
 from retrysafe.stores.sql.statements import source
 
@@ -90,7 +90,7 @@ class PostgresAdmin:
         self._known = True
         if made:
             return f"made {', '.join(made)}"
-        return f"nothing to do: the tables have version {migration.SCHEMA}"
+        return f"nothing to do: the tables have version {layout.SCHEMA}"
 
     def schema(self) -> str:
         return source("postgresql", "schema")

@@ -11,7 +11,7 @@ from typing import cast
 from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.administration import Finding
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql import migration, surroundings
+from retrysafe.stores.sql.postgresql import layout, surroundings
 from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk, Session, TookTooLong, Transaction
 
 Check = Callable[[Transaction], Iterator[Finding]]
@@ -95,11 +95,11 @@ class _Examination:
 
     def _schema(self, transaction: Transaction) -> Iterator[Finding]:
         try:
-            missing = migration.missing(transaction)
+            missing = layout.missing(transaction.query)
         except SchemaMismatch as mismatch:
             yield Finding("schema", "problem", str(mismatch))
             return
-        if set(migration.TABLES) <= set(missing):
+        if set(layout.TABLES) <= set(missing):
             yield Finding(
                 "schema",
                 "problem",
@@ -108,9 +108,9 @@ class _Examination:
                 "search_path",
             )
             return
-        slow = [name for name in migration.INDEXES if name in missing]
+        slow = [name for name in layout.INDEXES if name in missing]
         broken = [str(name) for (name,) in transaction.query("indexes")]
-        absent = [name for name in missing if name not in slow] + migration.absent_columns(transaction)
+        absent = [name for name in missing if name not in slow] + layout.absent_columns(transaction.query)
         if absent:
             yield Finding(
                 "schema",
@@ -128,7 +128,7 @@ class _Examination:
                 "`retrysafe migrate` makes it" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
             )
         else:
-            yield Finding("schema", "ok", f"version {migration.SCHEMA}, all tables are there")
+            yield Finding("schema", "ok", f"version {layout.SCHEMA}, all tables are there")
         yield from _kept(transaction)
 
     def _rights(self, transaction: Transaction) -> Iterator[Finding]:

@@ -177,9 +177,10 @@ def pooler(connect: Callable[[], Session], within: float) -> Iterator[Finding]:
             "pooler",
             "ok",
             "a pooler that gives every transaction another session stands between us and the server",
-            "the store works behind it: it relies on no session and prepares no statements there.  But "
-            "nobody can LISTEN through it, so requests that wait for the first one (waiting mode) ask "
-            "again and again; give the store an address that goes past the pooler to have them told",
+            "the store works behind it: it relies on no session, and notices that it cannot prepare "
+            "statements there.  But nobody can LISTEN through it, so requests that wait for the first one "
+            "(waiting mode) ask again and again; give the store an address that goes past the pooler to "
+            "have them told",
         )
     elif between:
         yield Finding(
