@@ -10,10 +10,12 @@ what they always were.
 
     sessions.py      the session makers
     core.py          connections without a session
-    transaction.py   the transaction that they join
+    transaction.py   the transaction that they join; sqlite.py what it needs there
+    tables.py        our tables, for Alembic
 """
 
 from retrysafe.sqlalchemy.core import begin, begin_async
 from retrysafe.sqlalchemy.sessions import async_sessionmaker, sessionmaker
+from retrysafe.sqlalchemy.tables import tables
 
-__all__ = ["async_sessionmaker", "begin", "begin_async", "sessionmaker"]
+__all__ = ["async_sessionmaker", "begin", "begin_async", "sessionmaker", "tables"]
