@@ -226,5 +226,7 @@ class LoopPool:
     def _expire(self, future: "asyncio.Future[Seat]") -> None:
         if not future.done():
             future.set_exception(
-                StoreUnavailable("PostgreSQL could not be reached within the deadline: no connection was free")
+                StoreUnavailable(
+                    "PostgreSQL could not be reached within the deadline: no connection was free"
+                )
             )

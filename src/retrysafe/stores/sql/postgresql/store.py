@@ -43,7 +43,9 @@ class PostgresStore:
         if not deadline > 0:
             raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
         if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
-            raise ConfigurationError("a PostgreSQL store takes an address, or pool=, or connect=: one of them")
+            raise ConfigurationError(
+                "a PostgreSQL store takes an address, or pool=, or connect=: one of them"
+            )
         lender: Lender | None = None
         if pool is not None:
             # Here and not above: psycopg_pool is another package, for those who use it.
