@@ -11,7 +11,7 @@ from retrysafe import stores
 from retrysafe.stores.administration import Query
 from retrysafe.testing.adapters.client import Answer, settled, until
 from retrysafe.testing.adapters.crash import BROKEN_OFF, crash
-from retrysafe.testing.adapters.server import Server
+from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
 
@@ -133,7 +133,7 @@ class Abandoned(Suite):
         api = serve.alone(lease=1)
         crash(api, key, label)
         abandoned = Query(standings=frozenset({"abandoned"}))
-        with closing(stores.open(api.store)) as store, closing(store.open_admin()) as admin:
+        with closing(stores.open(address(api.store))) as store, closing(store.open_admin()) as admin:
             until(lambda: key in [sighting.record.key for sighting in admin.list(abandoned)])
         assert api.post("/crash", key=key, label=label).code == "outcome-unknown"
         assert api.effects(label) == 1

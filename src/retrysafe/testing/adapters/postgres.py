@@ -1,4 +1,4 @@
-"""PostgreSQL behind the reference application: a server of one's own, with a database for each application."""
+"""PostgreSQL behind the reference application: a server of one's own, a database for each application."""
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -7,7 +7,7 @@ from typing import Literal
 
 import psycopg
 
-from retrysafe.testing.adapters.server import Server
+from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.postgres import PostgresServer
 
 Kind = Literal["locked", "stopped"]
@@ -73,7 +73,7 @@ class Postgres:
 
     @contextmanager
     def _locked(self, url: str) -> Generator[None]:
-        with psycopg.connect(url.replace(self._scheme, "postgresql", 1)) as other:
+        with psycopg.connect(address(url)) as other:
             other.execute("LOCK TABLE retrysafe_records IN EXCLUSIVE MODE")
             yield
             other.rollback()

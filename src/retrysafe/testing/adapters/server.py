@@ -60,6 +60,12 @@ class Backing(Protocol):
         ...
 
 
+def address(url: str) -> str:
+    """Where a store is, whichever driver the application uses."""
+    scheme, colon, rest = url.partition(":")
+    return scheme.partition("+")[0] + colon + rest
+
+
 class Sqlite:
     """`driver` is one of SQLAlchemy's, where the application is to have an engine."""
 
@@ -78,7 +84,7 @@ class Sqlite:
     @contextmanager
     def outage(self, url: str) -> Generator[None]:
         """Another program holds the write lock, as a stuck migration would."""
-        path = url.removeprefix(f"{self._scheme}:///")
+        path = address(url).removeprefix("sqlite:///")
         with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as other:
             other.execute("BEGIN IMMEDIATE")
             yield

@@ -123,7 +123,10 @@ def _contradiction(given: argparse.Namespace) -> str | None:
 def main() -> None:
     arguments = parser()
     given = arguments.parse_args()
-    complaint = _contradiction(given)
+    try:
+        complaint = _contradiction(given)
+    except ConfigurationError as error:
+        complaint = str(error)
     if complaint is not None:
         arguments.error(complaint)
     said = {name: value for name, value in vars(given).items() if name in Options.__annotations__}

@@ -56,9 +56,12 @@ def is_asynchronous(url: str) -> bool:
     """Whether everything that uses it needs an event loop."""
     if "+" not in url.partition(":")[0]:
         return False
-    from sqlalchemy import make_url
+    from sqlalchemy import exc, make_url
 
-    return bool(make_url(url).get_dialect().is_async)
+    try:
+        return bool(make_url(url).get_dialect().is_async)
+    except (exc.ArgumentError, ImportError) as error:
+        raise ConfigurationError(f"SQLAlchemy has no driver for this address: {error}") from error
 
 
 def database_of(url: str, guard: Guard) -> Database:
@@ -159,7 +162,7 @@ class Alchemy:
 
 
 class AsyncAlchemy:
-    """The routes are blocking functions in threads: what they want is done in the event loop, and they wait."""
+    """The routes are blocking functions in threads: the event loop does what they want, and they wait."""
 
     def __init__(self, guard: Guard) -> None:
         from retrysafe.sqlalchemy import async_sessionmaker
