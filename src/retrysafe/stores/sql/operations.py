@@ -139,10 +139,10 @@ def renew(claim: Claim) -> Operation[bool]:
 
 def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
     """As `renew`, of many with one statement, where a dialect has one; and one more if some are not running."""
-    kept = {cast(int, number) for number, *_ in (yield "renew", {"claims": codec.batch(claims)})}
-    if len(kept) < len(claims):
-        kept |= {cast(int, number) for number, *_ in (yield "settled", {"claims": codec.batch(claims)})}
-    return [number in kept for number in range(1, len(claims) + 1)]
+    kept = {(id, token) for id, token in (yield "renew", {"claims": codec.batch(claims)})}
+    if any((claim.id, claim.token) not in kept for claim in claims):
+        kept |= {(id, token) for id, token in (yield "settled", {"claims": codec.batch(claims)})}
+    return [(claim.id, claim.token) in kept for claim in claims]
 
 
 def tally(verdicts: Mapping[str, int]) -> Operation[None]:

@@ -18,6 +18,7 @@ from retrysafe.stores.sql.postgresql.connecting import Source
 from retrysafe.stores.sql.postgresql.executor import Executor, opened
 from retrysafe.stores.sql.postgresql.listening import Listener, Wake
 from retrysafe.stores.sql.postgresql.looping import LoopPool
+from retrysafe.stores.sql.postgresql.operator import OperatorSession
 from retrysafe.stores.sql.postgresql.pooling import Pool
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
@@ -101,6 +102,10 @@ class Database:
     def executor(self) -> Executor:
         """A blocking connection beside the pools."""
         return Executor(self._source, self._deadline)
+
+    def operator(self) -> OperatorSession:
+        """An operator's connection, which any server gives that answers."""
+        return OperatorSession(self._source)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
         return self._own.listener.subscribe(id, wake)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
-from retrysafe.stores.administration import Admin
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.postgresql import chores
+from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.connecting import Address, Connection, Source
 from retrysafe.stores.sql.postgresql.database import Database, Lender
 from retrysafe.stores.sql.postgresql.listening import Wake
@@ -53,6 +53,7 @@ class PostgresStore:
             lender = borrowing.Lender(pool, source, deadline)
         else:
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
+        self._deadline = deadline
         self._database = Database(source, deadline, lender)
         self.aio = AsyncPostgresStore(self._database)
 
@@ -88,8 +89,8 @@ class PostgresStore:
     def open_keeper(self) -> PostgresRenewer:
         return PostgresRenewer(self._database.executor())
 
-    def open_admin(self) -> Admin:
-        raise NotImplementedError
+    def open_admin(self) -> PostgresAdmin:
+        return PostgresAdmin(self._database.operator, self._deadline)
 
     def close(self) -> None:
         self._database.close()
