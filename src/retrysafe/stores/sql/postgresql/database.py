@@ -1,7 +1,7 @@
 """What one process has of the database: connections for threads, and for each event loop some of its own.
 
-Operations run here.  What may pass is tried again, see `trouble.py`; what was not answered in time is given up,
-and its connection with it.
+Operations run here.  What may pass is tried again, see `trouble.py`; what was not answered in time is given
+up, and its connection with it.
 """
 
 import asyncio
