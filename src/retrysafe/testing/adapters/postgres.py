@@ -1,14 +1,16 @@
 """PostgreSQL behind the reference application: a server of one's own, a database for each application."""
 
+import os
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal
 
 import psycopg
+import pytest
 
 from retrysafe.testing.adapters.server import Server, address
-from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.postgres import PostgresServer, is_available
 
 Kind = Literal["locked", "stopped"]
 
@@ -33,11 +35,16 @@ class Postgres:
 
     def __init__(self, driver: str | None = None, outage: Kind = "locked") -> None:
         self._scheme = f"postgresql+{driver}" if driver else "postgresql"
+        self.title = f"PostgreSQL, SQLAlchemy with {driver}" if driver else "PostgreSQL"
         self._kind: Kind = outage
         self._whose = self if outage == "stopped" else Postgres
 
     @contextmanager
     def standing(self) -> Generator[None]:
+        if not is_available():
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(
+                "PostgreSQL is not installed: pip install 'retrysafe[testing]'"
+            )
         server, users = self._servers.get(self._whose) or (PostgresServer(max_connections=CONNECTIONS), 0)
         self._servers[self._whose] = server, users + 1
         try:

@@ -34,6 +34,11 @@ class Backing(Protocol):
     """A kind of store, as far as the suite has to know it."""
 
     @property
+    def title(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
     def shared(self) -> bool:
         """Whether processes can share it, and it outlives them."""
         ...
@@ -74,6 +79,7 @@ class Sqlite:
 
     def __init__(self, driver: str | None = None) -> None:
         self._scheme = f"sqlite+{driver}" if driver else "sqlite"
+        self.title = f"SQLite, SQLAlchemy with {driver}" if driver else "SQLite"
 
     def standing(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -108,6 +114,7 @@ class Sqlite:
 
 
 class Memory:
+    title = "memory"
     shared = False
     one_writer = False
 
