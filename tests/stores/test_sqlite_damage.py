@@ -263,7 +263,7 @@ def test_surrogates_are_kept_readable(store: SQLiteStore) -> None:
     found = store.look(claim.id)
     assert found is not None
     assert found.record.target == "/caf\\udce9"
-    assert found.record.scope == claim.scope
+    assert found.record.scope == (("user", "\\udce9"),)
 
 
 class TestSchema:

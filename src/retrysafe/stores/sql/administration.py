@@ -144,8 +144,8 @@ def _filters(query: Query) -> Arguments:
     return {
         "standings": codec.json(sorted(query.standings)) if query.standings else None,
         "door": query.door,
-        "scope": codec.storable(codec.json(query.scope)) if query.scope else None,
-        "part": codec.storable(codec.json(query.scope[0])) if query.scope else None,
+        "scope": codec.scope_text(query.scope) if query.scope else None,
+        "part": codec.scope_text(query.scope[:1])[1:-1] if query.scope else None,
         "target": None if is_prefix else target,
         "prefix": target[:-1] if target is not None and is_prefix else None,
         "older": query.older,

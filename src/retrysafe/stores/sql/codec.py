@@ -78,7 +78,7 @@ def bid(claim: Claim) -> dict[str, object]:
         "retention": claim.retention,
         "hold": claim.hold,
         "door": claim.door,
-        "scope": _scope_text(claim.scope),
+        "scope": scope_text(claim.scope),
         "key": claim.key and storable(claim.key),
         "action": storable(claim.action),
         "target": storable(claim.target),
@@ -92,6 +92,11 @@ def fence(claim: Claim) -> dict[str, object]:
     return {"id": claim.id, "token": claim.token}
 
 
+def batch(claims: Sequence[Claim]) -> str:
+    """Many claims as one JSON text, which every driver can send; bytes in hexadecimal."""
+    return json([(c.id.hex(), c.token.hex(), c.lease, int(c.announced)) for c in claims])
+
+
 def head(response: Response) -> dict[str, object]:
     return {"status": response.status, "headers": _headers_text(response.headers)}
 
@@ -102,8 +107,9 @@ def _headers_text(headers: Headers) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _scope_text(parts: Parts) -> str:
-    return storable(json(parts))
+def scope_text(parts: Parts) -> str:
+    """Made storable before it is JSON: its escapes are text then, which PostgreSQL's functions can read too."""
+    return json([(storable(name), storable(value)) for name, value in parts])
 
 
 def outcome(final: Final) -> dict[str, object]:
@@ -236,8 +242,11 @@ def scope(text: object) -> Parts:
 
 
 def storable(text: str) -> str:
-    """Text that UTF-8 can carry: a lone surrogate, as WSGI may hand in, becomes its escape.
+    """Text that every database can carry: a lone surrogate, as WSGI may hand in, becomes its escape, and so
+    does NUL, which PostgreSQL refuses.
 
     These columns are for people and identity is a digest, so nothing is confused by it.
     """
+    if "\0" in text:
+        text = text.replace("\0", "\\x00")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

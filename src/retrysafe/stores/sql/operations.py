@@ -5,12 +5,14 @@ returns the answer.  It is written once; the executors of every driver run it, i
 bring the atomicity: all steps of an operation happen in one transaction.
 
 Two rules keep executors simple.  An operation changes the database with **one** statement at most, so one
-that fails has changed nothing and needs no savepoint.  And the time is the executor's: it adds `now`, the
-store's clock, to the arguments, or its statements ask the server.
+that fails has changed nothing and needs no savepoint.  And time is the executor's: it adds `now`, the store's
+clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a statement may
+wait for somebody else's lock, where the server has to be told.  Arguments that a dialect's statement does not
+name are not sent.
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TypeVar, cast
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
@@ -86,7 +88,12 @@ def checkpoint(claim: Claim, head: Response) -> Operation[bool]:
 def finish(claim: Claim, final: Final) -> Operation[bool]:
     # In time; else late, which moves the expiry and its index too; else not at all, unless this is what we
     # said before and the acknowledgement was lost.
-    arguments = {**codec.fence(claim), **codec.outcome(final), "retention": claim.retention}
+    arguments = {
+        **codec.fence(claim),
+        **codec.outcome(final),
+        "retention": claim.retention,
+        "announced": int(claim.announced),
+    }
     for statement in ("finish", "finish_late", "finished"):
         if (yield statement, arguments):
             return True
@@ -104,6 +111,7 @@ def conclude(claim: Claim, final: Final) -> Operation[bool]:
         **codec.outcome(final),
         "retention": claim.retention,
         "lease": claim.lease,
+        "patience": claim.lease,
         "announced": int(claim.announced),
     }
     for statement in ("conclude", "finish_late"):
@@ -113,7 +121,12 @@ def conclude(claim: Claim, final: Final) -> Operation[bool]:
 
 
 def release(claim: Claim) -> Operation[None]:
-    yield "release", codec.fence(claim)
+    yield "release", {**codec.fence(claim), "announced": int(claim.announced)}
+
+
+def release_all(claims: Sequence[Claim]) -> Operation[None]:
+    """As `release`, of many with one statement, where a dialect has one."""
+    yield "release_all", {"claims": codec.batch(claims)}
 
 
 def renew(claim: Claim) -> Operation[bool]:
@@ -122,6 +135,19 @@ def renew(claim: Claim) -> Operation[bool]:
         if (yield statement, arguments):
             return True
     return False
+
+
+def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
+    """As `renew`, of many with one statement, where a dialect has one; and one more if some are not running."""
+    kept = {cast(int, number) for number, *_ in (yield "renew", {"claims": codec.batch(claims)})}
+    if len(kept) < len(claims):
+        kept |= {cast(int, number) for number, *_ in (yield "settled", {"claims": codec.batch(claims)})}
+    return [number in kept for number in range(1, len(claims) + 1)]
+
+
+def tally(verdicts: Mapping[str, int]) -> Operation[None]:
+    """Add to the numbers of how requests ended, all with one statement."""
+    yield "tally", {"verdicts": codec.json(dict(verdicts))}
 
 
 def purge(limit: int) -> Operation[Purged]:

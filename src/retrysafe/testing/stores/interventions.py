@@ -258,7 +258,8 @@ class Interventions(Harness):
         assert (earliest.scope, earliest.action, earliest.target) == (first.scope, "POST", "/orders")
         assert earliest.request_id == "first-request"
         assert (latest.act, latest.outcome, latest.id) == ("resolve", "failed 500", second.id)
-        assert latest.reason == "no \0 trace\nof it"
+        # A database that cannot hold NUL in a text has its escape.
+        assert latest.reason in ("no \0 trace\nof it", "no \\x00 trace\nof it")
         assert latest.by.startswith("ünal")
         assert abs(latest.at - earliest.at - 10.0) < 1.0
         assert admin.audit(limit=1) == [latest]

@@ -1,0 +1,20 @@
+-- Keep the outcome of a running record whose expiry has passed, and let it be seen for its retention.
+-- Arguments: id, token, state, status, headers, body, omitted, retention, announced, patience
+-- Columns: 1, then nothing of interest; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records AS record SET
+    state = CAST(:state AS text),
+    completed_at = {now},
+    updated_at = {now},
+    expires_at = {now} + CAST(:retention AS float8) * interval '1 second',
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    body = CAST(:body AS bytea),
+    omitted = CAST(:omitted AS smallint)
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+    AND record.expires_at <= {now}
+    AND {patient}
+RETURNING 1, {announced}

@@ -1,0 +1,14 @@
+-- Forget running records.
+-- Arguments: claims, patience
+-- Columns: the number of each claim that was released, from 1, then nothing of interest
+--
+-- Atomic and fenced: each row is removed on its own condition, all in one statement and one commit.
+DELETE FROM retrysafe_records AS record
+USING ({claims}) AS claim
+WHERE record.id = claim.id
+    AND record.token = claim.token
+    AND record.state = 'in_progress'
+    AND {patient}
+RETURNING
+    claim.number,
+    CASE WHEN claim.announced = 1 THEN CAST(pg_notify('retrysafe', encode(record.id, 'hex')) AS text) END
