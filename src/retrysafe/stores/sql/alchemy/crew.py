@@ -8,15 +8,18 @@ it ends.
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from retrysafe import process
-from retrysafe.errors import StoreError, StoreUnavailable
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.alchemy.line import Line
+from retrysafe.stores.sql.alchemy.terms import LATE, NOT_LET_IN, patience
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob, Job, deliver
-from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.operations import Operation, Row
+from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 
 T = TypeVar("T")
 
@@ -24,6 +27,7 @@ _MOST_LOST = 64
 """Threads that wait for a server which does not answer, before no more are started.  At a few in every
 deadline this is half a minute of silence; each of them costs little but its stack."""
 
+Open = Callable[[], Line]
 Queue = SimpleQueue[Job[object] | None]
 
 _NAME = "retrysafe-postgresql"
@@ -32,7 +36,7 @@ _NAME = "retrysafe-postgresql"
 class Crew:
     """Performs operations with at most `size` connections."""
 
-    def __init__(self, open: Callable[[], Line], size: int, deadline: float) -> None:
+    def __init__(self, open: Open, size: int, deadline: float) -> None:
         self._open = open
         self._size = size
         self._deadline = deadline
@@ -70,12 +74,13 @@ class Crew:
 class Roster:
     """Who works, and what is to be done."""
 
-    def __init__(self, open: Callable[[], Line], size: int, deadline: float) -> None:
+    def __init__(self, open: Open, size: int, deadline: float) -> None:
         self._open = open
         self._size = size
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._queue: Queue = SimpleQueue()
+        self._queue: Open = Callable[[], Line]
+Queue = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._hands: list[Hand] = []
         self._lost: list[Hand] = []
@@ -114,7 +119,7 @@ class Roster:
                     f"{_MOST_LOST} threads are waiting for a server that does not answer; nothing was done"
                 )
             return
-        hand = Hand(self._queue, self._idle, self._open)
+        hand = Hand(self._queue, self._idle, self._open, self._deadline)
         try:
             hand.thread.start()
         except RuntimeError as error:
@@ -125,13 +130,15 @@ class Roster:
 class Hand:
     """One thread and its connection."""
 
-    def __init__(self, queue: Queue, idle: threading.Semaphore, open: Callable[[], Line]) -> None:
+    def __init__(self, queue: Queue, idle: threading.Semaphore, open: Open, deadline: float) -> None:
         self.since: float | None = None
         """When it began with what it is doing."""
         self.thread = threading.Thread(target=self._work, name=_NAME, daemon=True)
         self._queue = queue
         self._idle = idle
         self._open = open
+        self._deadline = deadline
+        self._statements = statements.load("postgresql")
         self._line: Line | None = None
         self._abandoned = False
 
@@ -166,21 +173,47 @@ class Hand:
 
     def _serve(self, job: Job[object]) -> None:
         try:
-            if self._line is not None and not self._line.usable:
-                self._discard()
-            if self._line is None:
-                self._line = self._open()
-            if self._abandoned:
-                raise StoreUnavailable("the server let us in too late; nothing was done")
-            job.perform(self._line)
-        except StoreError as error:
-            job.fail(error)
-        except BaseException as error:
-            job.fail(StoreUnavailable(f"the connection failed with {type(error).__name__}"))
-            if not isinstance(error, Exception):
-                raise
+            job.perform(self)
+        except BaseException:
+            job.fail(StoreUnavailable("the thread that did it was ended; it is not known whether it was done"))
+            raise
         finally:
             deliver([job])
+
+    def perform(self, operation: Operation[T]) -> T:
+        trials = Trials(time.monotonic() + self._deadline)
+        try:
+            name, arguments = next(operation)
+            while True:
+                name, arguments = operation.send(self._run(self._statements[name], arguments, trials))
+        except StopIteration as answer:
+            result: T = answer.value
+            return result
+
+    def _run(self, sql: str, arguments: Mapping[str, object], trials: Trials) -> Sequence[Row]:
+        """A statement may be repeated, and on another connection too: nothing but its answer is kept."""
+        while True:
+            seasoned = False
+            try:
+                line = self._ready_line()
+                seasoned = line.seasoned
+                return line.execute(sql, {"patience": patience(trials.until), **arguments})
+            except Trouble as trouble:
+                if self._abandoned:
+                    raise StoreUnavailable(LATE) from None
+                pause = trials.after(trouble, seasoned=seasoned)
+                if trouble.ends_session:
+                    self._discard()
+            time.sleep(pause)
+
+    def _ready_line(self) -> Line:
+        if self._line is not None and not self._line.usable:
+            self._discard()
+        if self._line is None:
+            self._line = self._open()
+        if self._abandoned:
+            raise StoreUnavailable(NOT_LET_IN)
+        return self._line
 
     def _discard(self) -> None:
         if self._line is not None:

@@ -8,24 +8,29 @@ question.  One that takes longer than the deadline has its connection cut.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.alchemy.line import AsyncLine
-from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.alchemy.terms import LATE, NOT_LET_IN, NO_LINE_FREE, patience
+from retrysafe.stores.sql.operations import Operation, Row
+from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 
 T = TypeVar("T")
+
+Open = Callable[[], Awaitable[AsyncLine]]
 
 
 class LoopLines:
     """The connections of the running event loop, at most so many."""
 
-    def __init__(self, engine: AsyncEngine, size: int, deadline: float) -> None:
+    def __init__(self, open: Open, size: int, deadline: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self._engine = engine
+        self._open = open
         self._deadline = deadline
         self._turn = asyncio.Semaphore(size)
         self._free: list[AsyncLine] = []
@@ -50,24 +55,18 @@ class LoopLines:
         return task.result()
 
     async def _perform(self, operation: Operation[T]) -> T:
-        until = self.loop.time() + self._deadline
+        until = time.monotonic() + self._deadline
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout(self._deadline):
                 await self._turn.acquire()
         except TimeoutError:
-            raise StoreUnavailable(
-                f"no connection was free within {self._deadline:g} s; nothing was done"
-            ) from None
+            raise StoreUnavailable(NO_LINE_FREE) from None
+        errand = Errand(self._take, until)
         try:
-            line = await self._take(until)
-            timer = self.loop.call_at(until, line.cut)
-            try:
-                return await line.perform(operation, until)
-            finally:
-                timer.cancel()
-                await self._give_back(line)
+            return await errand.perform(operation)
         finally:
             self._turn.release()
+            await self._give_back(errand.line)
 
     async def _take(self, until: float) -> AsyncLine:
         while self._free:
@@ -75,21 +74,31 @@ class LoopLines:
             if line.usable:
                 return line
             line.cut()
+        opening = self.loop.create_task(_ensure(self._open()))
+        self._tasks.add(opening)
+        opening.add_done_callback(self._tasks.discard)
         try:
-            async with asyncio.timeout_at(until):
-                return await AsyncLine.open(self._engine)
-        except TimeoutError:
-            raise StoreUnavailable(
-                f"the server did not let us in within {self._deadline:g} s; nothing was done"
-            ) from None
+            await asyncio.wait([opening], timeout=until - time.monotonic())
+        finally:
+            if not opening.done():
+                # Not waited for: drivers take their time even to be cancelled, if the server says nothing.
+                opening.cancel()
+                opening.add_done_callback(_unwanted)
+        if not opening.done():
+            raise StoreUnavailable(NOT_LET_IN)
+        return opening.result()
 
-    async def _give_back(self, line: AsyncLine) -> None:
+    async def _give_back(self, line: AsyncLine | None) -> None:
+        if line is None:
+            return
         if not line.usable:
             line.cut()
         elif self._closed:
             await line.close(self._deadline)
         else:
             self._free.append(line)
+
+    # --- their end
 
     async def watch(self) -> None:
         """Have the loop close the connections when it ends."""
@@ -107,8 +116,76 @@ class LoopLines:
         while self._free:
             await self._free.pop().close(self._deadline)
 
+    def dismiss(self) -> None:
+        """Have the connections closed, from whichever thread; and wait for it, unless this is the loop's."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if not self.loop.is_running():
+            self.cut()
+        elif here is self.loop:
+            self._tasks.add(self.loop.create_task(self.close()))
+        else:
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self.close(), self.loop).result(self._deadline)
+
     def cut(self) -> None:
         """Close the connections that nobody uses, without a word to the server."""
         self._closed = True
         while self._free:
             self._free.pop().cut()
+
+
+async def _ensure(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _unwanted(opening: asyncio.Task[AsyncLine]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().cut()
+
+
+class Errand:
+    """One operation, and the connection that it has at the moment."""
+
+    def __init__(self, take: Callable[[float], Awaitable[AsyncLine]], until: float) -> None:
+        self.line: AsyncLine | None = None
+        self._take = take
+        self._until = until
+        self._trials = Trials(until)
+        self._statements = statements.load("postgresql")
+
+    async def perform(self, operation: Operation[T]) -> T:
+        try:
+            name, arguments = next(operation)
+            while True:
+                name, arguments = operation.send(await self._run(self._statements[name], arguments))
+        except StopIteration as answer:
+            result: T = answer.value
+            return result
+
+    async def _run(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+        """A statement may be repeated, and on another connection too: nothing but its answer is kept."""
+        while True:
+            seasoned = False
+            try:
+                if self.line is None:
+                    self.line = await self._take(self._until)
+                seasoned = self.line.seasoned
+                return await self._within(self.line, sql, arguments)
+            except Trouble as trouble:
+                if time.monotonic() >= self._until:
+                    raise StoreUnavailable(LATE) from None
+                pause = self._trials.after(trouble, seasoned=seasoned)
+            if trouble.ends_session and self.line is not None:
+                self.line.cut()
+                self.line = None
+            await asyncio.sleep(pause)
+
+    async def _within(self, line: AsyncLine, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+        timer = asyncio.get_running_loop().call_later(self._until - time.monotonic(), line.cut)
+        try:
+            return await line.execute(sql, {"patience": patience(self._until), **arguments})
+        finally:
+            timer.cancel()

@@ -1,0 +1,18 @@
+"""What is said and reckoned in the same way for both kinds of drivers."""
+
+import time
+from typing import Final
+
+LATE: Final = "PostgreSQL did not answer within the deadline"
+NOT_LET_IN: Final = "PostgreSQL did not let us in within the deadline; nothing was done"
+NO_LINE_FREE: Final = "no connection to PostgreSQL was free within the deadline; nothing was done"
+
+_SHARE = 0.8
+"""Of the time that is left, for the server to wait for a lock: it must say so before we give up."""
+
+_LEAST = 0.001
+
+
+def patience(until: float) -> float:
+    """Seconds for which the server may wait for a lock."""
+    return max((until - time.monotonic()) * _SHARE, _LEAST)
