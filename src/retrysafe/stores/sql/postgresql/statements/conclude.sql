@@ -43,4 +43,5 @@ WHERE record.id = CAST(:id AS bytea)
         ) AS text),
         true
     ) IS NOT NULL
+    AND {durable}
 RETURNING 1, {announced}

@@ -16,4 +16,5 @@ WHERE record.id = CAST(:id AS bytea)
     AND record.state = 'in_progress'
     AND record.expires_at > {now}
     AND {patient}
+    AND {durable}
 RETURNING 1, {announced}

@@ -8,4 +8,5 @@ WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'
     AND {patient}
+    AND {durable}
 RETURNING 1, {announced}

@@ -9,6 +9,7 @@ WHERE record.id = claim.id
     AND record.token = claim.token
     AND record.state = 'in_progress'
     AND {patient}
+    AND {durable}
 RETURNING
     claim.number,
     CASE WHEN claim.announced = 1 THEN CAST(pg_notify('retrysafe', encode(record.id, 'hex')) AS text) END

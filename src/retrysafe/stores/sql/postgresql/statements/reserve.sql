@@ -28,7 +28,7 @@ claimed AS (
         {now} + CAST(:retention AS float8) * interval '1 second',
         {now} + CAST(:hold AS float8) * interval '1 second',
         NULL, NULL, NULL, 0
-    WHERE NOT EXISTS (SELECT FROM found) AND {patient}
+    WHERE NOT EXISTS (SELECT FROM found) AND {patient} AND {durable}
     ON CONFLICT (id) DO UPDATE SET
         version = excluded.version,
         token = excluded.token,

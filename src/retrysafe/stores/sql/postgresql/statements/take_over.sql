@@ -34,4 +34,5 @@ WHERE record.id = CAST(:id AS bytea)
     )
     AND ({expired}) IS NOT TRUE
     AND {patient}
+    AND {durable}
 RETURNING record.attempt
