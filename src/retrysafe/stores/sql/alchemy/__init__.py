@@ -26,7 +26,7 @@ def from_engine(engine: AnyEngine, deadline: float) -> Store:
     if not isinstance(engine, Engine | AsyncEngine):
         raise ConfigurationError(
             f"expected an Engine or an AsyncEngine of SQLAlchemy, and found {type(engine).__name__}: "
-            "give what create_engine() or create_async_engine() has made; for an address there is stores.open()"
+            "give what create_engine() or create_async_engine() has made; an address is for stores.open()"
         )
     if not deadline > 0:
         raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")

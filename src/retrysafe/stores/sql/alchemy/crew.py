@@ -79,8 +79,7 @@ class Roster:
         self._size = size
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._queue: Open = Callable[[], Line]
-Queue = SimpleQueue()
+        self._queue: Queue = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._hands: list[Hand] = []
         self._lost: list[Hand] = []
@@ -175,29 +174,32 @@ class Hand:
         try:
             job.perform(self)
         except BaseException:
-            job.fail(StoreUnavailable("the thread that did it was ended; it is not known whether it was done"))
+            job.fail(StoreUnavailable("its thread was ended; it is not known whether it was done"))
             raise
         finally:
             deliver([job])
 
     def perform(self, operation: Operation[T]) -> T:
-        trials = Trials(time.monotonic() + self._deadline)
+        until = time.monotonic() + self._deadline
+        trials = Trials(until)
         try:
             name, arguments = next(operation)
             while True:
-                name, arguments = operation.send(self._run(self._statements[name], arguments, trials))
+                name, arguments = operation.send(self._run(self._statements[name], arguments, trials, until))
         except StopIteration as answer:
             result: T = answer.value
             return result
 
-    def _run(self, sql: str, arguments: Mapping[str, object], trials: Trials) -> Sequence[Row]:
+    def _run(self, sql: str, arguments: Mapping[str, object], trials: Trials, until: float) -> Sequence[Row]:
         """A statement may be repeated, and on another connection too: nothing but its answer is kept."""
         while True:
             seasoned = False
             try:
                 line = self._ready_line()
                 seasoned = line.seasoned
-                return line.execute(sql, {"patience": patience(trials.until), **arguments})
+                rows = line.execute(sql, {"patience": patience(until), **arguments})
+                line.seasoned = True
+                return rows
             except Trouble as trouble:
                 if self._abandoned:
                     raise StoreUnavailable(LATE) from None

@@ -1,12 +1,8 @@
 """A store on SQLAlchemy's own connections, for engines of PostgreSQL with any driver but psycopg."""
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from retrysafe.errors import StoreError
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.alchemy.awaiting import Loops
 from retrysafe.stores.sql.alchemy.crew import Crew

@@ -15,7 +15,7 @@ AnyEngine: TypeAlias = Engine | AsyncEngine
 
 
 def blocking_part(engine: AnyEngine) -> Engine:
-    """What both kinds are made of; that of an asynchronous one works inside of SQLAlchemy's own calls only."""
+    """What both kinds are made of.  That of an asynchronous one works inside of SQLAlchemy's calls only."""
     return engine.sync_engine if isinstance(engine, AsyncEngine) else engine
 
 

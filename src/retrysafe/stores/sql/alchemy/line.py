@@ -1,8 +1,8 @@
 """A connection of SQLAlchemy's that runs statements: once blocking, once for coroutines.
 
-Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A line that
-was cut, whose server is gone, or which was interrupted in the middle of something is not usable any more, and
-is never given to anybody else.
+Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A line
+that was cut, whose server is gone, or which was interrupted in the middle of something is not usable any more,
+and is never given to anybody else.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class _Terminable(Protocol):
 
     def is_closed(self) -> bool: ...
     def terminate(self) -> None: ...
-    async def close(self, *, timeout: float) -> None: ...
+    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 - asyncpg's signature
 
 
 class _Closable(Protocol):
@@ -41,7 +41,7 @@ class AsyncLine:
 
     def __init__(self, connection: AsyncConnection, driver: _Terminable) -> None:
         self.seasoned = False
-        """Whether a statement has succeeded on it since it was opened."""
+        """Whether it has done something for somebody since it was opened."""
         self._connection = connection
         self._driver = driver
         self._sound = True
@@ -75,7 +75,6 @@ class AsyncLine:
         except Exception as error:
             raise trouble(error) from error
         self._sound = sound
-        self.seasoned = True
         return rows
 
     def cut(self) -> None:
@@ -144,7 +143,6 @@ class Line:
             if not isinstance(error, Exception):
                 raise
             raise trouble(error) from error
-        self.seasoned = True
         self._used = time.monotonic()
         return rows
 
@@ -175,7 +173,7 @@ def _plain(row: Sequence[object]) -> Row:
 
 def _socket_of(driver: object) -> socket.socket | None:
     """Another handle of the driver's socket, so that it can be looked at, and shut down by another thread."""
-    for holder in (driver, getattr(driver, "_usock", None)):  # psycopg2 tells it; pg8000 has to be looked into
+    for holder in (driver, getattr(driver, "_usock", None)):  # psycopg2's, and inside of pg8000's
         if callable(fileno := getattr(holder, "fileno", None)):
             with contextlib.suppress(Exception):  # then there is none that could be used
                 return socket.socket(fileno=socket.dup(fileno()))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.alchemy.line import AsyncLine
-from retrysafe.stores.sql.alchemy.terms import LATE, NOT_LET_IN, NO_LINE_FREE, patience
+from retrysafe.stores.sql.alchemy.terms import LATE, NO_LINE_FREE, NOT_LET_IN, patience
 from retrysafe.stores.sql.operations import Operation, Row
 from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 
@@ -173,14 +173,16 @@ class Errand:
                 if self.line is None:
                     self.line = await self._take(self._until)
                 seasoned = self.line.seasoned
-                return await self._within(self.line, sql, arguments)
+                rows = await self._within(self.line, sql, arguments)
+                self.line.seasoned = True
+                return rows
             except Trouble as trouble:
                 if time.monotonic() >= self._until:
                     raise StoreUnavailable(LATE) from None
                 pause = self._trials.after(trouble, seasoned=seasoned)
-            if trouble.ends_session and self.line is not None:
-                self.line.cut()
-                self.line = None
+                if trouble.ends_session and self.line is not None:
+                    self.line.cut()
+                    self.line = None
             await asyncio.sleep(pause)
 
     async def _within(self, line: AsyncLine, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:

@@ -7,7 +7,6 @@ driver is of one kind.  The other half of the contract, the lease keeper and the
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from retrysafe.errors import ConfigurationError
 from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
 from retrysafe.stores.administration import Admin
 from retrysafe.stores.sql import operations
