@@ -23,6 +23,7 @@ def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
 
 def _where(store: str | None) -> str:
     # An address may hold a password, and what is on a screen is soon in a chat.
-    if store is None or "@" in store or os.environ.get(ENVIRONMENT) == store:
+    secret = store is not None and ("@" in store or "password" in store.lower())
+    if store is None or secret or os.environ.get(ENVIRONMENT) == store:
         return ""
     return f" --store {shlex.quote(store)}"

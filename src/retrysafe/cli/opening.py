@@ -40,13 +40,15 @@ def _checked(url: str | None) -> str:
     if not url:
         raise Failure(
             "no store is named",
-            f"Give --store sqlite:///keys.db, or set {ENVIRONMENT}=sqlite:///keys.db.",
+            "Give --store sqlite:///keys.db or --store postgresql://user@host/database, or set "
+            f"{ENVIRONMENT} to such an address.",
             Exit.USAGE,
         )
     if url.startswith("memory:"):
         raise Failure(
             "memory: is inside of the process that uses it, and cannot be looked at from here",
-            "A store that several processes share has a file, such as sqlite:///keys.db.",
+            "A store that several processes share has a file or a server: sqlite:///keys.db, "
+            "postgresql://user@host/database.",
             Exit.USAGE,
         )
     return url

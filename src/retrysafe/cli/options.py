@@ -50,6 +50,7 @@ class Door(StrEnum):
 
 class Dialect(StrEnum):
     SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
 
 
 StoreOption = Annotated[
@@ -58,7 +59,8 @@ StoreOption = Annotated[
         "--store",
         metavar="URL",
         envvar=ENVIRONMENT,
-        help="Where the records are: sqlite:///relative.db or sqlite:////absolute.db.",
+        help="Where the records are: sqlite:///relative.db, sqlite:////absolute.db or "
+        "postgresql://user@host/database.",
     ),
 ]
 JsonOption = Annotated[

@@ -4,12 +4,9 @@ from typing import Annotated
 
 import typer
 
-from retrysafe import stores
 from retrysafe.cli import printing
 from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import Dialect, JsonOption, StoreOption
-
-_ADDRESSES = {Dialect.SQLITE: "sqlite:///schema.db"}
 
 
 def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
@@ -27,19 +24,11 @@ def sql(
     json: JsonOption = False,
 ) -> None:
     """Print the SQL that migrate would run on an empty database, for those who apply it themselves."""
-    text = _schema(dialect).strip("\n") + "\n"
+    from retrysafe.stores.sql.statements import source  # slow to load, and only needed here
+
+    # From the file, and not from a store: this needs neither a database nor its driver.
+    text = source(dialect.value, "schema").strip("\n") + "\n"
     if json:
         printing.dump({"dialect": dialect.value, "sql": text})
     else:
         printing.write(text)
-
-
-def _schema(dialect: Dialect) -> str:
-    # Opening touches no disk, and neither does asking for the schema.
-    store = stores.open(_ADDRESSES[dialect])
-    admin = store.open_admin()
-    try:
-        return admin.schema()
-    finally:
-        admin.close()
-        store.close()

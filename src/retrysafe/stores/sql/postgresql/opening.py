@@ -13,18 +13,11 @@ from typing import cast
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.sql.postgresql import layout
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.stores.sql.postgresql.trouble import Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait
 from retrysafe.stores.sql.statements import load
-
-SCHEMA = "1"
-
-TABLES = ("retrysafe_records", "retrysafe_meta", "retrysafe_audit", "retrysafe_verdicts")
-INDEXES = ("retrysafe_records_expires_at",)
-
-_VITAL = {"retrysafe_records", "retrysafe_meta"}
-"""Without the one there are no records, without the other nobody knows what they mean."""
 
 _OLDEST = 120000
 """PostgreSQL 12 is the first that can be told to look up a record once and use it twice (`AS MATERIALIZED`),
@@ -32,8 +25,6 @@ which is what makes a claim one statement."""
 
 _ENCODINGS = ("UTF8", "SQL_ASCII")
 """Others cannot hold every path that a client may ask for."""
-
-_LOCK = 0x7265747279  # "retry": a number that nobody else is likely to have chosen
 
 _FORBIDDEN = ("42501", "25006")
 
@@ -48,7 +39,9 @@ def inspect(session: Session, until: float) -> None:
             "hosts with target_session_attrs=read-write"
         )
     if cast(int, version) < _OLDEST:
-        raise StoreUnavailable(f"this PostgreSQL server has version {version}, and the store needs 12 or later")
+        raise StoreUnavailable(
+            f"this PostgreSQL server has version {version}, and the store needs 12 or later"
+        )
     if encoding not in _ENCODINGS:
         raise StoreUnavailable(
             f"the database has the encoding {encoding}, which cannot hold every text: "
@@ -58,8 +51,15 @@ def inspect(session: Session, until: float) -> None:
 
 def prepare(session: Session, until: float) -> None:
     """See to it that the tables are there."""
-    if read_meta(session, until):
-        return
+
+    def run(name: str) -> Sequence[Row]:
+        return ask(session, until, name)
+
+    absent = layout.missing(run)
+    if not layout.is_new(absent):
+        layout.refuse(absent)
+    if set(absent) <= set(layout.INDEXES):
+        return  # an index is for the operator to make: it would lock the table
     try:
         make(session, until)
     except Trouble as trouble:
@@ -76,11 +76,8 @@ def make(session: Session, until: float) -> list[str]:
     """Make what is missing, in one transaction.  Gives its names."""
     wait(session.command("BEGIN"), session.socket, until)
     try:
-        wait(session.command(f"SELECT pg_advisory_xact_lock({_LOCK})"), session.socket, until)
-        before = present(session, until)
-        if before:
-            _read_known(session, until, before)
-        made = [name for name in (*TABLES, *INDEXES) if name not in before]
+        ask(session, until, "migration_lock")
+        made = layout.missing(lambda name: ask(session, until, name))  # for others may have been quicker
         if made:
             wait(session.command(load("postgresql")["schema"]), session.socket, until)
         wait(session.command("COMMIT"), session.socket, until)
@@ -88,39 +85,6 @@ def make(session: Session, until: float) -> list[str]:
     except (Trouble, SchemaMismatch):
         wait(session.command("ROLLBACK"), session.socket, until)
         raise
-
-
-def present(session: Session, until: float) -> set[str]:
-    """Which of our tables and indexes are there."""
-    return {str(name) for (name,) in ask(session, until, "tables")}
-
-
-def read_meta(session: Session, until: float) -> bool:
-    """Whether the tables are there, and are ones that this release can use."""
-    there = present(session, until)
-    if not there:
-        return False
-    _read_known(session, until, there)
-    missing = [table for table in TABLES if table not in there]
-    if missing:
-        raise SchemaMismatch(f"{' and '.join(missing)} is missing: `retrysafe migrate` makes what is missing")
-    return True
-
-
-def _read_known(session: Session, until: float, there: set[str]) -> None:
-    missing = sorted(_VITAL - there)
-    if missing:
-        raise SchemaMismatch(
-            f"{' and '.join(missing)} is missing while other tables of retrysafe are there: restore the "
-            "database from a backup, or remove all of these tables and with them every record"
-        )
-    meta = {str(name): value for name, value in ask(session, until, "meta")}
-    found = meta.get("schema")
-    if found != SCHEMA:
-        raise SchemaMismatch(
-            f"the tables have schema version {found} and this release works with {SCHEMA}: "
-            "use the release of retrysafe that made them, or another database"
-        )
 
 
 def ask(session: Session, until: float, name: str, **arguments: object) -> Sequence[Row]:

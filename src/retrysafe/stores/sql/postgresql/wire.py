@@ -42,7 +42,9 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise UnreadableRecord("a text in the database is not UTF-8, so somebody else has written it") from None
+        raise UnreadableRecord(
+            "a text in the database is not UTF-8, so somebody else has written it"
+        ) from None
 
 
 _double = Struct("!d").unpack

@@ -48,7 +48,7 @@ INSERT INTO retrysafe_meta (name, value) VALUES ('schema', '1') ON CONFLICT (nam
 -- What operators did, by whom and why.  Never purged, because it is small, and it is what is asked for years
 -- later.
 CREATE TABLE IF NOT EXISTS retrysafe_audit (
-    entry      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- the order in which things were done
+    entry      bigserial PRIMARY KEY,        -- the order in which things were done
     at         timestamptz NOT NULL,
     by         text NOT NULL,
     reason     text NOT NULL,

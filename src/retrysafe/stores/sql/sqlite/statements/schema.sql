@@ -45,7 +45,7 @@ INSERT INTO retrysafe_meta (name, value) VALUES ('schema', 1) ON CONFLICT (name)
 
 -- What operators did, by whom and why.  Never purged: it is small, and it is what is asked for years later.
 CREATE TABLE IF NOT EXISTS retrysafe_audit (
-    entry      INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order in which things were done
+    entry      INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,  -- the order in which things were done
     at         REAL NOT NULL,
     by         TEXT NOT NULL,
     reason     TEXT NOT NULL,

@@ -1,0 +1,143 @@
+"""Our tables as SQLAlchemy knows tables, so that Alembic's autogenerate creates them and leaves them alone.
+
+    target_metadata = Base.metadata
+    retrysafe.sqlalchemy.tables(target_metadata)        # in Alembic's env.py
+
+The `.sql` files are the source and this is a description of them: tests hold the two against each other, on
+PostgreSQL and on SQLite.  Without a call of `tables` autogenerate would take ours for leftovers, and drop
+them.
+
+The tables stand where the store looks for them, in the connection's default schema, whatever schema the
+metadata has for others.  Which version they are of stands in a row of `retrysafe_meta`: `create_all` writes
+it too, and where the tables were made by a migration of Alembic's, which has no rows, the store does when it
+first finds them empty.
+"""
+
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.schema import BLANK_SCHEMA
+
+from retrysafe.stores.sql.codec import VERSION
+
+
+class Tables(NamedTuple):
+    """What `tables` has added to the metadata."""
+
+    records: sa.Table
+    meta: sa.Table
+    audit: sa.Table
+    verdicts: sa.Table
+
+
+def tables(metadata: sa.MetaData) -> Tables:
+    """Add the tables of the store to this metadata.  Again: those that are there already."""
+    names = [f"retrysafe_{part}" for part in Tables._fields]
+    if all(name in metadata.tables for name in names):
+        return Tables(*(metadata.tables[name] for name in names))
+    made = Tables(_records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata))
+    for dialect, version in (("postgresql", f"'{VERSION}'"), ("sqlite", str(VERSION))):
+        event.listen(made.meta, "after_create", _seed(version).execute_if(dialect=dialect))
+    return made
+
+
+def _records(metadata: sa.MetaData) -> sa.Table:
+    table = sa.Table(
+        "retrysafe_records",
+        metadata,
+        sa.Column("id", sa.LargeBinary, primary_key=True),
+        _required("version", _small()),
+        _required("token", sa.LargeBinary()),
+        _required("fingerprint", sa.LargeBinary()),
+        _required("state", sa.Text()),
+        _required("mode", sa.Text()),
+        _required("attempt", sa.Integer()),
+        sa.Column("lease_until", _time()),
+        _required("checkpointed", _small()),
+        _required("door", sa.Text()),
+        _required("scope", sa.Text()),
+        sa.Column("key", sa.Text),
+        _required("action", sa.Text()),
+        _required("target", sa.Text()),
+        _required("request_id", sa.Text()),
+        sa.Column("correlation_id", sa.Text),
+        _required("created_at", _time()),
+        _required("updated_at", _time()),
+        sa.Column("completed_at", _time()),
+        _required("expires_at", _time()),
+        _required("held_until", _time()),
+        sa.Column("status", sa.Integer),
+        sa.Column("headers", sa.Text),
+        sa.Column("body", sa.LargeBinary),
+        _required("omitted", _small()),
+        schema=BLANK_SCHEMA,
+        postgresql_with={"fillfactor": "67"},  # see schema.sql
+    )
+    sa.Index("retrysafe_records_expires_at", table.c.expires_at)
+    return table
+
+
+def _meta(metadata: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "retrysafe_meta",
+        metadata,
+        sa.Column("name", sa.Text, primary_key=True),
+        # A column of bytes keeps whatever it is given, in SQLite, as one without a type does.
+        _required("value", sa.Text().with_variant(sa.LargeBinary, "sqlite")),
+        schema=BLANK_SCHEMA,
+    )
+
+
+def _audit(metadata: sa.MetaData) -> sa.Table:
+    number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+    return sa.Table(
+        "retrysafe_audit",
+        metadata,
+        sa.Column("entry", number, primary_key=True),
+        _required("at", _time()),
+        _required("by", sa.Text()),
+        _required("reason", sa.Text()),
+        _required("act", sa.Text()),
+        _required("outcome", sa.Text()),
+        sa.Column("id", sa.LargeBinary),
+        sa.Column("key", sa.Text),
+        _required("scope", sa.Text()),
+        _required("action", sa.Text()),
+        _required("target", sa.Text()),
+        _required("request_id", sa.Text()),
+        schema=BLANK_SCHEMA,
+        sqlite_autoincrement=True,
+    )
+
+
+def _verdicts(metadata: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "retrysafe_verdicts",
+        metadata,
+        sa.Column("verdict", sa.Text, primary_key=True),
+        _required("count", sa.BigInteger().with_variant(sa.Integer, "sqlite")),
+        _required("since", _time()),
+        schema=BLANK_SCHEMA,
+    )
+
+
+def _required(name: str, kind: sa.types.TypeEngine[Any]) -> sa.Column[Any]:
+    return sa.Column(name, kind, nullable=False)
+
+
+def _small() -> sa.types.TypeEngine[int]:
+    return sa.SmallInteger().with_variant(sa.Integer, "sqlite")
+
+
+def _time() -> sa.types.TypeEngine[Any]:
+    """A moment; seconds since the epoch where the database has no type for it."""
+    return sa.DateTime(timezone=True).with_variant(sa.REAL, "sqlite")
+
+
+def _seed(version: str) -> sa.ExecutableDDLElement:
+    seed: sa.ExecutableDDLElement = sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy's
+        f"INSERT INTO retrysafe_meta (name, value) VALUES ('schema', {version}) "  # noqa: S608 - a constant
+        "ON CONFLICT (name) DO NOTHING"
+    )
+    return seed

@@ -1,0 +1,3 @@
+-- Which of the server's processes answers.
+-- Columns: its number
+SELECT pg_backend_pid()

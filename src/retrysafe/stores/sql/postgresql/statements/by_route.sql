@@ -1,0 +1,11 @@
+-- Actions and targets with the most records, the expired ones aside.
+-- Arguments: groups
+-- Columns: action, target, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+--
+-- It walks through the table once and loads no body.
+SELECT action, target, {shares}
+FROM ({standings}) AS every
+WHERE standing BETWEEN 1 AND 4
+GROUP BY action, target
+ORDER BY count(*) DESC, action, target
+LIMIT CAST(:groups AS bigint)

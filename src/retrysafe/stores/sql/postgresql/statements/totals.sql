@@ -1,0 +1,17 @@
+-- What there is.
+-- Columns: records abandoned, in_progress, completed, failed, and bytes of their bodies; records expired, and
+--          in a state that nobody knows; when the oldest in progress and the oldest abandoned were made; now
+--
+-- It walks through the table once and loads no body.
+SELECT
+    count(*) FILTER (WHERE standing = 1),
+    count(*) FILTER (WHERE standing = 2),
+    count(*) FILTER (WHERE standing = 3),
+    count(*) FILTER (WHERE standing = 4),
+    CAST(coalesce(sum(size) FILTER (WHERE standing BETWEEN 1 AND 4), 0) AS bigint),
+    count(*) FILTER (WHERE standing = 5),
+    count(*) FILTER (WHERE standing = 0),
+    date_part('epoch', min(created_at) FILTER (WHERE standing = 2)),
+    date_part('epoch', min(created_at) FILTER (WHERE standing = 1)),
+    date_part('epoch', {now})
+FROM ({standings}) AS every
