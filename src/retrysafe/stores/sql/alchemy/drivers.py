@@ -1,90 +1,92 @@
 """A store on SQLAlchemy's own connections, for engines of PostgreSQL with any driver but psycopg."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.alchemy.awaiting import Loops
 from retrysafe.stores.sql.alchemy.crew import Crew
 from retrysafe.stores.sql.alchemy.engines import AnyEngine, async_twin, twin
-from retrysafe.stores.sql.alchemy.line import AsyncLine, Line
+from retrysafe.stores.sql.alchemy.line import AsyncLine, Execute, Line
+from retrysafe.stores.sql.alchemy.sessions import LoopSession, ThreadSession
 from retrysafe.stores.sql.alchemy.store import EngineStore
-from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.alchemy.terms import each
+from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.postgresql import checks
-from retrysafe.stores.sql.postgresql.trouble import Trouble
+from retrysafe.stores.sql.statements import load
 
-CONNECTIONS = 4
-"""So many for each event loop, or in all for a driver that blocks.  Each does some thousand operations in a
-second, so more of them would only wait for the same disk."""
+FOR_THREADS = 4
+FOR_A_LOOP = 8
+"""Connections at most, as many as the store by psycopg has: for all threads of a process if the driver blocks;
+for each event loop, one in the store's own thread included, if it does not."""
 
 
 def from_driver(engine: AnyEngine, deadline: float) -> EngineStore:
     if isinstance(engine, AsyncEngine):
-        opener = AsyncOpener(engine)
-        return EngineStore(engine, lambda size: Loops(opener, size, deadline), CONNECTIONS)
-    blocking = Opener(engine)
-    return EngineStore(engine, lambda size: Crew(blocking, size, deadline), CONNECTIONS)
+        own = async_twin(engine)
+        return EngineStore(
+            engine,
+            partial(Loops, AsyncOpener(own), deadline=deadline),
+            lambda: LoopSession(own, deadline),
+            FOR_A_LOOP,
+            deadline,
+        )
+    own_blocking = twin(engine)
+    return EngineStore(
+        engine,
+        partial(Crew, Opener(own_blocking), deadline=deadline),
+        lambda: ThreadSession(own_blocking, deadline),
+        FOR_THREADS,
+        deadline,
+    )
 
 
 class Opener:
     """Opens connections that may be used: their server was looked at, and has our tables."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = twin(engine)
-        self._prepared = False
+        self._engine = engine
+        self._is_prepared = False
 
     def __call__(self) -> Line:
         line = Line.open(self._engine)
         try:
-            self._ask(line, checks.inspect())
-            if not self._prepared:
-                self._ask(line, checks.prepare())
-                self._prepared = True
-        except Trouble as trouble:
-            line.close()
-            raise checks.refused(trouble) from None
+            _make_sure(line.execute, prepared=self._is_prepared)
         except BaseException:
             line.close()
             raise
+        self._is_prepared = True
         return line
-
-    def _ask(self, line: Line, operation: Operation[None]) -> None:
-        known = statements.load("postgresql")
-        try:
-            name, arguments = next(operation)
-            while True:
-                name, arguments = operation.send(line.execute(known[name], arguments))
-        except StopIteration:
-            return
 
 
 class AsyncOpener:
     """The same for drivers that know coroutines only."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = async_twin(engine)
-        self._prepared = False
+        self._engine = engine
+        self._is_prepared = False
 
     async def __call__(self) -> AsyncLine:
         line = await AsyncLine.open(self._engine)
         try:
-            await self._ask(line, checks.inspect())
-            if not self._prepared:
-                await self._ask(line, checks.prepare())
-                self._prepared = True
-        except Trouble as trouble:
-            line.cut()
-            raise checks.refused(trouble) from None
+            await line.talk(partial(_make_sure, prepared=self._is_prepared))
         except BaseException:
             line.cut()
             raise
+        self._is_prepared = True
         return line
 
-    async def _ask(self, line: AsyncLine, operation: Operation[None]) -> None:
-        known = statements.load("postgresql")
-        try:
-            name, arguments = next(operation)
-            while True:
-                name, arguments = operation.send(await line.execute(known[name], arguments))
-        except StopIteration:
-            return
+
+def _make_sure(execute: Execute, *, prepared: bool) -> None:
+    def ask(name: str) -> Sequence[Row]:
+        return execute(load("postgresql")[name], {})
+
+    def command(sql: str) -> None:
+        for statement in each(sql):
+            execute(statement, {})
+
+    checks.inspect(ask)
+    if not prepared:
+        checks.prepare(ask, command)

@@ -9,16 +9,22 @@ import contextlib
 import selectors
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, TextClause, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.sql.alchemy.reports import trouble
 from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.sql.postgresql.trouble import Trouble
+
+T = TypeVar("T")
+
+Execute = Callable[[str, Mapping[str, object]], Sequence[Row]]
+"""Runs SQL with `:named` arguments and gives all rows; none, where the statement has none."""
 
 _QUIET = 1.0
 """Seconds after which a connection whose socket cannot be looked at is asked whether it is still there."""
@@ -64,18 +70,25 @@ class AsyncLine:
         # The event loop has noticed by now if the server went away while nobody was using it.
         return self._sound and not self._driver.is_closed()
 
+    @property
+    def process(self) -> int | None:
+        return _number(self._driver, "get_server_pid")
+
     async def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+        return await self.talk(lambda execute: execute(sql, arguments))
+
+    async def talk(self, about: Callable[[Execute], T]) -> T:
+        """Run several statements, each with what came of the one before it."""
         sound, self._sound = self._sound, False
         try:
-            result = await self._connection.execute(_clause(sql), arguments)
-            rows: Sequence[Row] = result.all() if result.returns_rows else ()
-        except DBAPIError as error:
-            self._sound = sound and not error.connection_invalidated
-            raise trouble(error) from error
-        except Exception as error:
-            raise trouble(error) from error
+            answer = await self._connection.run_sync(
+                lambda connection: about(lambda sql, arguments: _execute(connection, sql, arguments))
+            )
+        except Trouble as trouble:
+            self._sound = sound and not trouble.ends_session
+            raise
         self._sound = sound
-        return rows
+        return answer
 
     def cut(self) -> None:
         """End it at once: an answer that is being waited for does not come any more."""
@@ -90,26 +103,25 @@ class AsyncLine:
 
 
 class Line:
-    """For the thread that opened it; others may cut it."""
+    """For one thread at a time; others may cut it."""
 
     def __init__(self, connection: Connection) -> None:
         self.seasoned = False
-        self._connection = connection
         raw = connection.connection
+        self._connection = connection
         self._dbapi = raw.dbapi_connection
         self._driver = cast(_Closable, raw.driver_connection)
         self._socket = _socket_of(self._driver)
-        # No pool looks after it, so it can be left behind in a forked process without a word.
-        raw.detach()
         self._sound = True
         self._used = time.monotonic()
+        # No pool looks after it, so it can be left behind in a forked process without a word.
+        raw.detach()
 
     @classmethod
     def open(cls, engine: Engine) -> "Line":
         try:
-            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            return cls(connection)
-        except Exception as error:
+            return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+        except Exception as error:  # drivers differ in what they raise
             raise trouble(error) from error
 
     @property
@@ -130,19 +142,17 @@ class Line:
         except Exception:  # noqa: BLE001 - drivers differ in how they say no
             return False
 
+    @property
+    def process(self) -> int | None:
+        return _number(self._driver, "get_backend_pid")
+
     def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
         try:
-            result = self._connection.execute(_clause(sql), arguments)
-            rows = [_plain(row) for row in result] if result.returns_rows else []
-        except DBAPIError as error:
-            if error.connection_invalidated:
-                self._sound = False
-            raise trouble(error) from error
+            rows = _execute(self._connection, sql, arguments)
         except BaseException as error:
-            self._sound = False
-            if not isinstance(error, Exception):
-                raise
-            raise trouble(error) from error
+            if not isinstance(error, Trouble) or error.ends_session:
+                self._sound = False
+            raise
         self._used = time.monotonic()
         return rows
 
@@ -161,6 +171,19 @@ class Line:
             self._socket.close()
 
 
+def _execute(connection: Connection, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+    try:
+        result = connection.execute(_clause(sql), arguments)
+        return [_plain(row) for row in result] if result.returns_rows else ()
+    except UnicodeDecodeError:
+        # Its message quotes the text, so it goes no further.
+        raise UnreadableRecord(
+            "a text in the database is not UTF-8, so somebody else has written it"
+        ) from None
+    except Exception as error:  # drivers differ in what they raise
+        raise trouble(error) from error
+
+
 @cache
 def _clause(sql: str) -> TextClause:
     return text(sql)
@@ -169,6 +192,11 @@ def _clause(sql: str) -> TextClause:
 def _plain(row: Sequence[object]) -> Row:
     # psycopg2 gives bytes as views of its own memory.
     return [bytes(value) if isinstance(value, memoryview) else value for value in row]
+
+
+def _number(driver: object, method: str) -> int | None:
+    answer = ask() if callable(ask := getattr(driver, method, None)) else None
+    return answer if isinstance(answer, int) else None
 
 
 def _socket_of(driver: object) -> socket.socket | None:

@@ -13,6 +13,7 @@ from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.alchemy.engines import AnyEngine
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.postgresql.desk import Session
 
 T = TypeVar("T")
 
@@ -35,13 +36,15 @@ class EngineStore:
         self,
         engine: AnyEngine,
         executor: Callable[[int], Executor],
-        admin: Callable[[], Admin],
+        operator: Callable[[], Session],
         connections: int,
+        deadline: float,
     ) -> None:
         self.engine = engine
         self.joint = Joint("postgresql")
-        self._one = lambda: executor(1)
-        self._admin = admin
+        self._make_executor = executor
+        self._make_session = operator
+        self._deadline = deadline
         self._executor = executor(connections)
         self.aio = AsyncEngineStore(self._executor)
 
@@ -75,7 +78,7 @@ class EngineStore:
         return Purged(removed, tuple(unresolved))
 
     def open_keeper(self) -> "EngineRenewer":
-        return EngineRenewer(self._one())
+        return EngineRenewer(self._make_executor(1))
 
     def open_admin(self) -> Admin:
         return self._admin()
