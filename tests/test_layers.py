@@ -16,7 +16,7 @@ ROOT = "retrysafe"
 
 # Pure: they compute, and touch no clock, socket, file or thread of control.
 CORE = frozenset(
-    "attempt call errors exchange fingerprint framing headers keys model policy problems protocol "
+    "attempt call decisions errors exchange fingerprint framing headers keys model policy problems protocol "
     "scopes steps verdicts".split()
 )
 

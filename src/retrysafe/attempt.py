@@ -1,10 +1,11 @@
 """The running attempt, as the code below a handler sees it: `current()`.
 
 What is said here (a derived key was given out, nothing has begun) is all the flow learns from inside the
-handler, and it is what `protocol.settle` believes or does not believe.
+handler, and it is what `decisions.settle` believes or does not believe.
 """
 
 import hmac
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 from retrysafe.errors import NotGuarded
@@ -25,6 +26,10 @@ class Attempt:
     derived = False
     checkpointed = False
     said_not_started = False
+    callbacks: Sequence[Callable[[], object]] = ()
+    """What is to be called after the commit, in this order."""
+    junction: object = None
+    """Where sessions and connections join the call's transaction, if it has one: see `joining.py`."""
 
     def __init__(
         self, claim: Claim, number: int, secret: bytes = DEFAULT_SECRET, *, leased: bool = True
@@ -57,6 +62,17 @@ class Attempt:
         self.derived = True
         return hmac.digest(self._secret, self.claim.id + name.encode(), "sha256").hex()
 
+    def on_commit(self, callback: Callable[[], object]) -> None:
+        """Have something called once the outcome is kept, and not at all if it is not.
+
+        In transactional mode that is after the commit, and before the client is answered.  A coroutine
+        function is awaited where the call is asynchronous.  What it raises is logged, and changes nothing.
+        If the process dies in between it is not called: what must not be lost belongs into the transaction.
+        """
+        if not callable(callback):
+            raise TypeError(f"on_commit({callback!r}): expected a function without arguments")
+        self.callbacks = (*self.callbacks, callback)
+
     def not_started(self) -> None:
         """Say that nothing has begun: the answer is sent but not kept, and the key stays free.
 
@@ -78,6 +94,10 @@ def current() -> Attempt:
     if attempt is None:
         raise NotGuarded
     return attempt
+
+
+running = _running.get
+"""The same, or `None`."""
 
 
 enter = _running.set

@@ -13,16 +13,21 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
 from retrysafe.drive_blocking import Hands as Hands
 from retrysafe.drive_blocking import drive as drive
 from retrysafe.engine import Engine
+from retrysafe.errors import StoreUnavailable
 from retrysafe.events import log
+from retrysafe.joining import AsyncTransaction, Junction
 from retrysafe.model import Scope
 from retrysafe.steps import (
+    CallBack,
     Checkpoint,
+    Commit,
     Finish,
     Flow,
     Forget,
@@ -36,6 +41,7 @@ from retrysafe.steps import (
     Reauthorise,
     Release,
     Reserve,
+    RollBack,
     Run,
     Step,
     TakeOver,
@@ -85,7 +91,7 @@ async def _drive(
                 try:
                     answer = await _PERFORM_ASYNC[type(step)](step, engine, hands)
                 except asyncio.CancelledError as error:
-                    if not isinstance(step, Finish | Release | Checkpoint):
+                    if not isinstance(step, Finish | Release | Checkpoint | Commit | RollBack):
                         raise
                     cancelled = error
                     answer = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, engine, hands))
@@ -149,9 +155,68 @@ async def _to_its_end(make: Callable[[], Awaitable[T]]) -> T:
 
 
 def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcome]:
-    if step.attempt.leased:
-        engine.keeper.hold(step.attempt)
-    return hands.run(step.attempt)
+    attempt = step.attempt
+    if attempt.leased:
+        engine.keeper.hold(attempt)
+        if attempt.claim.mode == "tx":
+            attempt.junction = Junction(engine.store, awaited=True)
+    return hands.run(attempt)
+
+
+async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool:
+    junction = _junction(step.attempt)
+    match junction.close():
+        case None:
+            engine.nothing_joined(step.claim)
+            return await engine.aio.finish(step.claim, step.final)
+        case AsyncTransaction() as transaction:
+            return await _only_once(junction, Commit, transaction.commit_async(step.claim, step.final))
+        case transaction:
+            work = asyncio.to_thread(transaction.commit, step.claim, step.final)
+            return await _only_once(junction, Commit, work)
+
+
+async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) -> None:
+    junction = _junction(step.attempt)
+    match junction.close():
+        case None:
+            pass
+        case AsyncTransaction() as transaction:
+            await _only_once(junction, RollBack, transaction.roll_back_async())
+        case transaction:
+            await _only_once(junction, RollBack, asyncio.to_thread(transaction.roll_back))
+
+
+def _junction(attempt: Attempt) -> Junction:
+    assert isinstance(attempt.junction, Junction)
+    return attempt.junction
+
+
+async def _only_once(junction: Junction, kind: type[Step], work: Coroutine[Any, Any, T]) -> T:
+    """Await something that cannot be made a second time; whoever was cancelled comes back for its result."""
+    task: asyncio.Task[T] | None = junction.tasks.get(kind)
+    if task is None:
+        task = junction.tasks[kind] = asyncio.ensure_future(work)
+    else:
+        work.close()
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():  # by the end of the event loop
+            raise StoreUnavailable("the end of a transaction was cut off") from None
+        raise
+
+
+async def _call_back_async(step: CallBack, engine: Engine, hands: AsyncHands) -> None:
+    for callback in step.attempt.callbacks:
+        try:
+            # In a thread: nobody said that it would not block.
+            if iscoroutinefunction(callback):
+                await callback()
+            else:
+                await asyncio.to_thread(callback)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stands
+            log.error("a function that was left to be called after the commit failed", exc_info=error)
 
 
 async def _persist_async(step: Persist, engine: Engine, hands: AsyncHands) -> bool:
@@ -186,6 +251,9 @@ _PERFORM_ASYNC: dict[type[Step], Callable[[Any, Engine, AsyncHands], Awaitable[o
     Run: _run_async,
     Checkpoint: lambda step, engine, hands: engine.aio.checkpoint(step.claim, step.head),
     Finish: lambda step, engine, hands: engine.aio.finish(step.claim, step.final),
+    Commit: _commit_async,
+    RollBack: _roll_back_async,
+    CallBack: _call_back_async,
     Release: lambda step, engine, hands: engine.aio.release(step.claim),
     Forget: _forget_async,
     Persist: _persist_async,

@@ -3,14 +3,18 @@
 # ruff: noqa: ARG001, ARG005 - every performer takes the same three, whichever it needs
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
 from retrysafe.engine import Engine
+from retrysafe.events import log
+from retrysafe.joining import Junction, Transaction
 from retrysafe.model import Scope
 from retrysafe.steps import (
+    CallBack,
     Checkpoint,
+    Commit,
     Finish,
     Flow,
     Forget,
@@ -24,6 +28,7 @@ from retrysafe.steps import (
     Reauthorise,
     Release,
     Reserve,
+    RollBack,
     Run,
     Step,
     TakeOver,
@@ -60,9 +65,43 @@ def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
 
 
 def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
-    if step.attempt.leased:
-        engine.keeper.hold(step.attempt)
-    return hands.run(step.attempt)
+    attempt = step.attempt
+    if attempt.leased:
+        engine.keeper.hold(attempt)
+        if attempt.claim.mode == "tx":
+            attempt.junction = Junction(engine.store, awaited=False)
+    return hands.run(attempt)
+
+
+def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
+    transaction = _close(step.attempt)
+    if transaction is None:
+        engine.nothing_joined(step.claim)
+        return engine.store.finish(step.claim, step.final)
+    return transaction.commit(step.claim, step.final)
+
+
+def _roll_back(step: RollBack, engine: Engine, hands: Hands) -> None:
+    transaction = _close(step.attempt)
+    if transaction is not None:
+        transaction.roll_back()
+
+
+def _close(attempt: Attempt) -> Transaction | None:
+    assert isinstance(attempt.junction, Junction)
+    transaction = attempt.junction.close()
+    assert transaction is None or isinstance(transaction, Transaction), "refused when it wanted to join"
+    return transaction
+
+
+def _call_back(step: CallBack, engine: Engine, hands: Hands) -> None:
+    for callback in step.attempt.callbacks:
+        try:
+            if isinstance(answer := callback(), Coroutine):
+                answer.close()  # it will never be awaited
+                raise TypeError("on_commit was given a coroutine function, and here is no event loop")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stands
+            log.error("a function that was left to be called after the commit failed", exc_info=error)
 
 
 def _persist(step: Persist, engine: Engine, hands: Hands) -> bool:
@@ -93,6 +132,9 @@ _PERFORM: dict[type[Step], Callable[[Any, Engine, Hands], object]] = {
     Run: _run,
     Checkpoint: lambda step, engine, hands: engine.store.checkpoint(step.claim, step.head),
     Finish: lambda step, engine, hands: engine.store.finish(step.claim, step.final),
+    Commit: _commit,
+    RollBack: _roll_back,
+    CallBack: _call_back,
     Release: lambda step, engine, hands: engine.store.release(step.claim),
     Forget: lambda step, engine, hands: engine.keeper.forget(step.claim),
     Persist: _persist,

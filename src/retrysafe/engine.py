@@ -70,6 +70,15 @@ class Engine:
             self.keeper.note(answer.verdict)
             self.observers.ended(exchange.request, claim, answer)
 
+    def nothing_joined(self, claim: Claim) -> None:
+        """A call said that its effects are in our database, and used no session or connection of ours."""
+        self.observers.once(
+            claim.action,
+            claim.target,
+            'effects="database", but the handler used no session or connection of the guard\'s: what it '
+            "wrote by other means was not committed with its answer, and a crash in between runs it again",
+        )
+
     def unfinished(self) -> int:
         """How much is still running: calls, and what applications do after their answers."""
         return max(len(self.running), len(self._tasks))

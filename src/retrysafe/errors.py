@@ -6,6 +6,8 @@
     │   ├── StoreUnavailable    did not answer, refused or timed out: may be tried again
     │   ├── UnreadableRecord    a record that makes no sense: kept, reported, never taken for absent
     │   └── SchemaMismatch      tables of another version
+    ├── NotJoined               a session or connection that cannot be part of the running call's transaction
+    ├── CommitRefused           the database refused a commit: for certain nothing of it happened
     └── NotGuarded              `current()` outside a guarded call
     NotDone                     said by a handler: "nothing has happened, let the client try again"
 
@@ -36,6 +38,19 @@ class UnreadableRecord(StoreError):
 
 class SchemaMismatch(StoreError):
     """The tables were made by another version of this library."""
+
+
+class NotJoined(RetrysafeError, RuntimeError):
+    """A session or connection cannot be part of the transaction that carries the running call's effects."""
+
+
+class CommitRefused(RetrysafeError):
+    """The database refused to commit what a guarded call wrote.  Everything was rolled back."""
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
+        """Whether the same request may well succeed the next time: a serialization failure, a deadlock."""
 
 
 class NotGuarded(RetrysafeError, LookupError):

@@ -6,7 +6,7 @@ It decides nothing.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Literal
 
@@ -51,6 +51,9 @@ class Exchange:
     _expected: int | None = None
     is_complete = False
     _complete_at = 0.0
+    _waiting: Spool | None = None
+    """A body that may not leave before its effects are committed, and is too large to be held in memory."""
+    _answered: Response | None = None
 
     def __init__(self, request: Request, rules: Rules) -> None:
         self.request = request
@@ -120,6 +123,11 @@ class Exchange:
         if (name := headers.unfit(pairs)) is not None:
             # By its name only: the value may be a secret.
             raise ValueError(f"the application's header {name!r} has a character that no header may have")
+        if self._is_undoable() and headers.is_event_stream(pairs):
+            raise ValueError(
+                "the application answered with an event stream, which would have to leave before its effects "
+                'are committed: give this route effects="outside", or answer first and stream by another one'
+            )
         self.head = Response(int(status), pairs)
         announced = dict(pairs).get(b"content-length")
         if announced is not None and status not in (204, 304):
@@ -134,7 +142,11 @@ class Exchange:
         if self.head is None:
             raise RuntimeError("the application sent a body before it started a response")
         self._size += len(chunk)
-        self._held.append(bytes(chunk))  # a copy, if it is a buffer that will be used again
+        piece = bytes(chunk)  # a copy, if it is a buffer that will be used again
+        if self._waiting is not None:
+            self._waiting.add(piece)
+        else:
+            self._held.append(piece)
         if last:
             self.is_complete = True
             self._complete_at = monotonic()
@@ -145,9 +157,30 @@ class Exchange:
         return last or (self.stage == "held" and self._may_be_held())
 
     def _may_be_held(self) -> bool:
+        if self._is_undoable():
+            if self._size > self.rules.request.max_response:
+                self._set_aside()
+            return True
         return self._size <= self.rules.request.max_response and not (
             self.head is not None and headers.is_event_stream(self.head.headers)
         )
+
+    def _is_undoable(self) -> bool:
+        return self.rules.policy.effects == "database"
+
+    def _set_aside(self) -> None:
+        """Move what is held to where there is room for more."""
+        if self._waiting is None:
+            self._waiting = Spool()
+            for piece in self._held:
+                self._waiting.add(piece)
+            self._held.clear()
+
+    def waiting(self, answer: Answer) -> Iterable[bytes] | None:
+        """The body of this answer, if it was too large to be held with its head."""
+        if self._waiting is not None and answer.reply is self._answered:
+            return self._waiting.chunks()
+        return None
 
     def pour(self) -> bytes:
         """All that is held, which is then held no longer."""
@@ -167,10 +200,10 @@ class Exchange:
             return Streamed(self.head, error)
         if self.head is None:
             return Raised(error or IncompleteResponse("the application sent no response"))
-        response = Response(self.head.status, self.head.headers, self.pour())
+        response = self._answered = Response(self.head.status, self.head.headers, self.pour())
         if error is not None:
             return Raised(error, response if self.is_complete and response.status >= 500 else None)
-        return Answered(response)
+        return Answered(response, self._waiting is not None)
 
     # --- what the client is told
 

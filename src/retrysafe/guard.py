@@ -48,12 +48,12 @@ class Guard:
         _check(store, grace, on_event)
         self._options = options
         self.wire = wire or Wire()
-        self.rules = self.compile({})
         self.engine = Engine(
             stores.open(store) if isinstance(store, str) else store,
             Observers(on_event),
             _as_bytes(secret),
         )
+        self.rules = self.compile({})
         self.grace = grace
 
     @property
@@ -62,7 +62,13 @@ class Guard:
 
     def compile(self, options: Options) -> Rules:
         """The rules of a route that says `options`, and for the rest what the guard says."""
-        return compile_rules(layered(self._options, options), self.wire)
+        rules = compile_rules(layered(self._options, options), self.wire)
+        if rules.policy.effects == "database" and not hasattr(self.store, "joint"):
+            raise ConfigurationError(
+                f'effects="database" means the database of the records, and {self.store!r} is in none: '
+                "use a store in the application's own, such as stores.from_engine(engine)"
+            )
+        return rules
 
     def door(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Door:
         """Which requests concern this guard, for an adapter."""

@@ -6,7 +6,7 @@ default argues for itself; all of them are for money.  `compile_rules` checks wh
 the values; nothing downstream has to check again.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
@@ -35,7 +35,8 @@ class Policy(NamedTuple):
     """How the engine treats a key, through whichever door it came."""
 
     effects: Effects = "outside"
-    """Where the effects are. "outside": nobody can take them back or knows whether they happened."""
+    """Where the effects are. "outside": nobody can take them back or knows whether they happened.
+    "database": in the database of the records, so that both are committed together."""
     failed: Failed = "replay"
     """A failure says nothing about its effect; running it again could be the second charge."""
     abandoned: Abandoned = "hold"
@@ -153,6 +154,8 @@ class Options(TypedDict, total=False):
 _IMPLIED: dict[Effects, Options] = {
     "outside": {"failed": "replay", "abandoned": "hold"},
     "repeatable": {"failed": "retry", "abandoned": "retry"},
+    # What failed or died was rolled back, so there is nothing to choose.
+    "database": {"failed": "retry", "abandoned": "retry"},
 }
 
 _CHOICES: dict[str, tuple[object, ...]] = {
@@ -186,12 +189,28 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
             f"no such option: {', '.join(sorted(unknown))}; there are "
             f"{', '.join(sorted(Options.__annotations__))}"
         )
+    if said["effects"] == "database":
+        _check_transactional(said)
     return Rules(
         Policy(**{name: said[name] for name in Policy._fields if name in said}),
         RequestRules(**{name: said[name] for name in RequestRules._fields if name in said}),
         wire,
         _names(wire),
     )
+
+
+def _check_transactional(said: Mapping[str, object]) -> None:
+    for name in ("failed", "abandoned"):
+        if said[name] != "retry":
+            raise ConfigurationError(
+                f'{name}={said[name]!r} means nothing with effects="database": what failed or died there was '
+                "rolled back, and the retry runs. Leave it out"
+            )
+    if said.get("background") == "after":
+        raise ConfigurationError(
+            'background="after" cannot go with effects="database": sessions are committed by what the '
+            "application does after its last byte, and the answer must not leave before that"
+        )
 
 
 def layered(*layers: Options) -> Options:
@@ -245,11 +264,6 @@ def _check(options: Options) -> None:
             raise ConfigurationError(f"{name}={value!r} is not a choice: it is one of {allowed}")
         if name in _POSITIVE and not _is_positive(value):
             raise ConfigurationError(f"{name}={value!r} must be a number greater than zero")
-    if options.get("effects") == "database":
-        raise ConfigurationError(
-            'effects="database" (the caller\'s own transaction) is not part of this release: use '
-            '"outside", which never runs twice, or "repeatable" where running twice does no harm'
-        )
     if not callable(options.get("scope")):
         raise ConfigurationError(
             f"scope={options.get('scope')!r} is no scope: expected a function of the request, such as "

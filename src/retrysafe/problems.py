@@ -66,7 +66,11 @@ CATALOGUE: dict[Code, Kind] = {
         "Use a new key for a new request. The first one's answer is still there for its own retries.",
     ),
     "handler-failed": Kind(
-        500, "Request failed", False, "The failure is recorded, and it is not known what was done."
+        500,
+        "Request failed",
+        False,
+        "The failure is recorded, and it is not known what was done; unless the answer itself says to retry: "
+        "then everything was undone.",
     ),
     "not-done": Kind(503, "Nothing was done", True, "Retry with the same key."),
     "store-unavailable": Kind(
@@ -85,6 +89,8 @@ class Problem(NamedTuple):
     """Seconds; sent only where the catalogue says that a retry makes sense."""
     previous_status: int | None = None
     """For `previously-failed`: how it failed."""
+    undone: bool = False
+    """Whatever it had done was rolled back, so the same request may be sent again after all."""
 
 
 def render(problem: Problem, specification: str) -> Response:
@@ -106,7 +112,7 @@ def render(problem: Problem, specification: str) -> Response:
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
-        *retry_hints(kind.retry, problem.retry_after),
+        *retry_hints(problem.undone or kind.retry, problem.retry_after),
     )
     return Response(kind.status, headers, body)
 

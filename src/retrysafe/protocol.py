@@ -1,7 +1,7 @@
 """What happens next: the only file that decides it.
 
-Here live the pure decisions (`admit`, `judge`, `settle`) and the flows that put them in order.  A flow is a
-generator: it yields steps (`steps.py`), is sent their answers, and returns an `Answer`.  It performs
+Here live the flows, which put the decisions of `decisions.py` (`admit`, `judge`, `settle`) in order.  A flow
+is a generator: it yields steps (`steps.py`), is sent their answers, and returns an `Answer`.  It performs
 nothing itself, so a test can step it without threads, crash it between any two steps, and enumerate every
 interleaving of several.  That is the point: the danger in this protocol is not the decisions but their
 order, and what happens when a step fails.
@@ -9,28 +9,27 @@ order, and what happens when a step fails.
 What must not live here: sockets, clocks, threads, SQL, header names, and any knowledge of a framework.
 
     arrive ──► once ──► acquire ──► Run ──► conclude ──► keep
-                           │                    │
-                         judge               settle
+                           │           └──► commit
+                         judge              settle
 
 The first rule of this file: between a reservation and its end, every way out, exceptional ones included,
 either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
 """
 
-from typing import Literal, assert_never
-
 from retrysafe import headers, keys
 from retrysafe.attempt import Attempt
 from retrysafe.call import Call
-from retrysafe.errors import NotDone, StoreError, StoreUnavailable, UnreadableRecord
-from retrysafe.fingerprint import same
-from retrysafe.model import Claim, Final, Found, Record, Request, Reservation, Reserved, Response, Scope
-from retrysafe.policy import Policy, RequestRules, Rules
+from retrysafe.decisions import UNKNOWN, admit, judge, settle, trimmed
+from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
+from retrysafe.model import Claim, Found, Record, Request, Reservation, Reserved, Response, Scope
+from retrysafe.policy import Rules
 from retrysafe.problems import Problem
 from retrysafe.steps import (
     IDENTIFY,
     READ_BODY,
-    Answered,
+    CallBack,
     Checkpoint,
+    Commit,
     Finish,
     Flow,
     Forget,
@@ -39,141 +38,19 @@ from retrysafe.steps import (
     Outcome,
     Pause,
     Persist,
-    Raised,
     Reauthorise,
     Release,
     Reserve,
+    RollBack,
     Run,
-    Streamed,
     TakeOver,
     TooLarge,
     Wait,
     ask,
 )
-from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Overtake, Replay
+from retrysafe.verdicts import Answer, Busy, Keep, LetGo, Overtake, Replay
 
 _DRAINING = Problem("draining", "This server is shutting down.")
-_UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke off; what it did is not known.")
-
-
-# --- Decisions -------------------------------------------------------------------------------------------
-
-
-def admit(request: Request, rules: Rules) -> str | Problem:
-    """The key, if the request has one that is well formed."""
-    wire = rules.wire
-    values = request.every(rules.names.key)
-    if not values:
-        return Problem("key-missing", f"This request needs the header {wire.key_header}.")
-    key = keys.parse_key(values, longest=wire.longest_key)
-    if isinstance(key, keys.BadKey):
-        return Problem("key-invalid", f"The header {wire.key_header} is not a key: {key.reason}")
-    return key
-
-
-def judge(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
-    """What a bid for a key means, given what the store says about it."""
-    if isinstance(reservation, Reserved):
-        return reservation
-    record, now = reservation
-    if record.token == claim.token:
-        # Our own bid: it was applied, and only its acknowledgement was lost.
-        return Reserved(record.attempt)
-    if not same(record.fingerprint, claim.fingerprint):
-        return Problem("key-reused", "This key was used for a different request.")
-    match record.state:
-        case "completed":
-            return Replay(record)
-        case "failed":
-            return _judge_failed(record, policy)
-        case "in_progress":
-            return _judge_unfinished(record, now, policy)
-        case unreachable:
-            assert_never(unreachable)
-
-
-def _judge_failed(record: Record, policy: Policy) -> Judgement:
-    match policy.failed:
-        case "replay":
-            return Replay(record)
-        case "retry":
-            return Overtake(record.token, "failed")
-        case "conflict":
-            status = record.response.status if record.response else None
-            return Problem("previously-failed", "The first request with this key failed.", 1.0, status)
-        case unreachable:
-            assert_never(unreachable)
-
-
-def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
-    if record.lease_until is None:
-        # Lost or damaged: never an orphan.  Taking it for one would run a request beside its owner.
-        return Busy(1.0)
-    if record.lease_until > now:
-        # A request that took long already will take a while longer; but its lease is an upper bound.
-        running = now - record.created_at
-        return Busy(min(max(running, 0.2), record.lease_until - now))
-    if record.mode == "tx":
-        # Its effects were rolled back with it.
-        return Overtake(record.token, "in_progress")
-    if record.checkpointed or policy.abandoned == "hold":
-        return _UNKNOWN
-    return Overtake(record.token, "in_progress")
-
-
-# Statuses by which a server says that it did not even begin: RFC 9110 sections 15.5.2, 15.5.4, 15.5.9 and
-# 15.5.14, RFC 8470 section 5.2, RFC 6585 section 4.
-_NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
-
-
-def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
-    """What is known about the effect, and so what becomes of the key."""
-    # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
-    believable = not (attempt.derived or attempt.checkpointed)
-    if isinstance(outcome, Answered):
-        response = outcome.response
-        if believable and (attempt.said_not_started or _not_begun(response)):
-            return LetGo(response)
-        return Keep(_final(response, call.rules), response)
-    match outcome:
-        case Raised(NotDone() as notice) if believable:
-            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
-        case Raised(error) if isinstance(error, call.rules.retry_on) and believable:
-            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
-        case Raised(error, page):
-            failure = page or call.describe(Problem("handler-failed", "The request failed."))
-            final = _final(page, call.rules) if page else Final("failed", _kept(failure))
-            return Keep(final, failure, error)
-        case Streamed(head, None):
-            return Keep(_final(head, call.rules, omitted=True), None)
-        case Streamed(_, error):
-            # Never to be replayed as the success that its status promised.
-            failure = call.describe(Problem("handler-failed", "The answer broke off."))
-            return Keep(Final("failed", _kept(failure)), None, error)
-        case unreachable:
-            assert_never(unreachable)
-
-
-def _not_begun(response: Response) -> bool:
-    if response.status == 503:
-        # Only a server that says when to come back says that it did nothing.
-        return headers.find(response.headers, b"retry-after") is not None
-    return response.status in _NOT_BEGUN
-
-
-def _kept(response: Response) -> Response:
-    return Response(response.status, headers.kept(response.headers), response.body)
-
-
-def _final(response: Response, rules: RequestRules, *, omitted: bool = False) -> Final:
-    status, fields, body = response
-    if omitted or rules.no_store or len(body) > rules.max_response or headers.is_event_stream(fields):
-        omitted, body = True, b""
-    state: Literal["completed", "failed"] = "failed" if status >= 500 else "completed"
-    return Final(state, Response(status, headers.kept(fields), body), omitted)
-
-
-# --- Flows -----------------------------------------------------------------------------------------------
 
 
 def arrive(
@@ -198,6 +75,7 @@ def arrive(
     if isinstance(fingerprint, Gone):
         return Answer("gone", None)
     policy = rules.policy
+    in_transaction = policy.effects == "database"
     return Claim(
         keys.digest("request", scope.parts, key),
         token,
@@ -212,6 +90,8 @@ def arrive(
         request.path,
         request_id,
         correlation_id,
+        "tx" if in_transaction else "lease",
+        policy.in_flight == "wait",
     )
 
 
@@ -228,10 +108,16 @@ def once(call: Call) -> Flow[Answer]:
     if isinstance(held, Answer):
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
-    # An exception here is no outcome of the handler's but a cancellation or the end of the process: nobody
-    # knows how far it came, so the lease is left to lapse.
-    outcome: Outcome = yield Run(attempt)
-    return (yield from conclude(call, attempt, outcome))
+    if call.claim.mode == "tx":
+        answer = yield from commit(call, attempt)
+    else:
+        # An exception here is no outcome of the handler's but a cancellation or the end of the process:
+        # nobody knows how far it came, so the lease is left to lapse.
+        outcome: Outcome = yield Run(attempt)
+        answer = yield from conclude(call, attempt, outcome)
+    if attempt.callbacks and answer.verdict == "completed":
+        yield from ask(CallBack(attempt))
+    return answer
 
 
 def acquire(call: Call) -> Flow[Reserved | Answer]:
@@ -327,6 +213,66 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
     return (yield from _overtaken(call, error))
 
 
+def commit(call: Call, attempt: Attempt) -> Flow[Answer]:
+    """Run the handler in a transaction, and commit what it wrote together with what it answered.
+
+    Whatever goes wrong before that has undone everything, so the key is free again.
+    """
+    try:
+        outcome: Outcome = yield Run(attempt)
+        settlement = settle(outcome, attempt, call)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # A cancellation or the end of the process; but whatever the handler did is not committed.
+        yield from ask(RollBack(attempt))
+        yield from ask(Forget(call.claim))
+        raise
+    if isinstance(settlement, LetGo):
+        yield from ask(RollBack(attempt))
+        yield from _release(call)
+        return Answer("released", settlement.reply, error=settlement.error, attempt=attempt.number)
+    try:
+        committed = yield from ask(Commit(attempt, call.claim, settlement.final))
+    except CommitRefused as refusal:
+        yield from _release(call)
+        return _refused(call, refusal, attempt.number)
+    except StoreError as trouble:
+        return (yield from _find_out(call, settlement, attempt, trouble))
+    if committed:
+        return Answer(settlement.final.state, settlement.reply, attempt=attempt.number)
+    return (yield from _overtaken(call, None))
+
+
+def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Answer:
+    if refusal.passing:
+        problem = Problem("not-done", "Another request was in the way; everything was undone.")
+    else:
+        problem = Problem(
+            "handler-failed", "The request could not be committed, and was undone.", undone=True
+        )
+    return Answer("released", call.describe(problem), error=refusal, attempt=attempt)
+
+
+def _find_out(call: Call, kept: Keep, attempt: Attempt, trouble: StoreError) -> Flow[Answer]:
+    """A commit was asked for, and its result was lost.  The record, which was part of it, knows.
+
+    A fenced release waits for whoever still holds the row.  Either it removes a record that was not
+    completed, and then nothing was committed and nothing will be; or the record is completed.
+    """
+    try:
+        yield from ask(RollBack(attempt))
+        yield from ask(Release(call.claim))
+        found = yield from ask(Look(call.claim.id))
+    except StoreError:
+        yield from ask(Forget(call.claim))
+        return _unavailable("It is not known whether the request was committed.", trouble)
+    record = found and found.record
+    if record is not None and record.token == call.claim.token and record.state != "in_progress":
+        return Answer(kept.final.state, kept.reply, attempt=attempt.number)
+    return _unavailable("The request could not be committed.", trouble)
+
+
 def _release(call: Call) -> Flow[None]:
     try:
         yield from ask(Release(call.claim))
@@ -357,7 +303,7 @@ def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None
         attempt.checkpointed = True
         return Answer("unprotected", head, stored=False, attempt=attempt.number)
     claim = call.claim._replace(hold=call.policy.unknown_retention)  # from now on, it is never run again
-    kept = yield from keep(call, Checkpoint(claim, _kept(head)))
+    kept = yield from keep(call, Checkpoint(claim, trimmed(head)))
     if kept is False:
         return None
     attempt.checkpointed = True
@@ -370,23 +316,38 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
         found: Found | None = yield from ask(Look(call.claim.id))
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
-    match judge(found, call.claim, call.policy) if found else _UNKNOWN:
+    if call.claim.mode == "tx" and (found is None or found.record.token == call.claim.token):
+        return (yield from _not_found(call))
+    match judge(found, call.claim, call.policy) if found else UNKNOWN:
         case Replay(record):
             return _replayed(record)._replace(error=error)
         case Busy(retry_after):
             problem = Problem("in-flight", "Another attempt is processing this request.", retry_after)
         case Problem() as refusal:
             problem = refusal
+        case Overtake() if call.claim.mode == "tx":
+            problem = Problem("in-flight", "Another attempt was processing this request.")
         case _:
-            problem = _UNKNOWN
+            problem = UNKNOWN
     return Answer(problem.code, problem, error=error)
+
+
+def _not_found(call: Call) -> Flow[Answer]:
+    """A transaction was rolled back because it did not find its record, and nobody else has it."""
+    yield from _release(call)
+    refusal = CommitRefused(
+        "the transaction of a guarded call found no record of its own: it ran in another database than the "
+        "guard's, or for longer than the record was kept. Everything was rolled back"
+    )
+    return _refused(call, refusal, 1)
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
     """The store is down and the route chose to run all the same: marked, and nothing is kept."""
     attempt = Attempt(call.claim, 1, call.secret, leased=False)
     outcome = yield from ask(Run(attempt))
-    settlement = settle(outcome, attempt, call)
+    # There is no transaction to roll back either: sessions that would have joined one are ordinary.
+    settlement = settle(outcome, attempt, call._replace(claim=call.claim._replace(mode="lease")))
     error = settlement.error if isinstance(settlement, Keep) else None
     return Answer("unprotected", settlement.reply, False, error, 1, trouble)
 

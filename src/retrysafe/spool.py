@@ -1,7 +1,8 @@
-"""A request body on its way in: in memory while it is small, on disk when it is not.
+"""A body on its way: in memory while it is small, on disk when it is not.
 
-It must be read to its end before a key may be claimed, so a slow or huge upload costs disk and never
-memory.  As a `BodyView` it can be read any number of times: by the fingerprint, and then by the handler.
+A request's must be read to its end before a key may be claimed, so a slow or huge upload costs disk and never
+memory; an answer's must be complete before its effects are committed.  As a `BodyView` it can be read any
+number of times: by the fingerprint, and then by the handler.
 """
 
 from collections.abc import Iterable
@@ -99,4 +100,4 @@ class _File:
 
 
 def _full(error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"a large request cannot be kept on disk: {error}")
+    return StoreUnavailable(f"a large body cannot be kept on disk: {error}")

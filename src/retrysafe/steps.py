@@ -66,6 +66,30 @@ class Finish(NamedTuple):
     final: Final
 
 
+class Commit(NamedTuple):
+    """Keep the outcome together with what the handler wrote, in its own transaction; then it is real.
+
+    Answers False if somebody else holds the key: then everything was rolled back.  Raises `CommitRefused` if
+    the database would not have it, and a `StoreError` if it is not known whether it was committed.
+    """
+
+    attempt: Attempt
+    claim: Claim
+    final: Final
+
+
+class RollBack(NamedTuple):
+    """Undo what the handler wrote in its transaction."""
+
+    attempt: Attempt
+
+
+class CallBack(NamedTuple):
+    """Call what the handler left to be called after the commit."""
+
+    attempt: Attempt
+
+
 class Release(NamedTuple):
     """Forget the record: nothing happened."""
 
@@ -119,6 +143,8 @@ class Answered(NamedTuple):
     """The handler gave a complete answer."""
 
     response: Response
+    omitted: bool = False
+    """Its body was too large to hold, and waits on disk to be sent."""
 
 
 class Raised(NamedTuple):
@@ -148,6 +174,9 @@ Step = (
     | Run
     | Checkpoint
     | Finish
+    | Commit
+    | RollBack
+    | CallBack
     | Release
     | Forget
     | Persist
@@ -170,11 +199,11 @@ def ask(step: Look) -> Flow[Found | None]: ...
 @overload
 def ask(step: Run) -> Flow[Outcome]: ...
 @overload
-def ask(step: Checkpoint | Finish | Persist | Reauthorise) -> Flow[bool]: ...
+def ask(step: Checkpoint | Finish | Commit | Persist | Reauthorise) -> Flow[bool]: ...
 @overload
 def ask(step: Wait) -> Flow[float | None]: ...
 @overload
-def ask(step: Release | Forget | Pause) -> Flow[None]: ...
+def ask(step: Release | RollBack | CallBack | Forget | Pause) -> Flow[None]: ...
 def ask(step: Step) -> Flow[object]:
     """Yield one step and return its answer."""
     return (yield step)

@@ -1,6 +1,6 @@
 """What the protocol concludes, as values: about a bid, about an outcome, and for the client.
 
-`protocol.py` makes them; drivers, adapters and observers read them.
+`decisions.py` and `protocol.py` make them; drivers, adapters and observers read them.
 """
 
 from typing import Literal, NamedTuple
@@ -44,6 +44,7 @@ class LetGo(NamedTuple):
     """Nothing happened: free the key, then answer."""
 
     reply: Response
+    error: Exception | None = None
 
 
 Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]

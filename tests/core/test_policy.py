@@ -7,7 +7,7 @@ import pytest
 
 from retrysafe import Guard, scopes
 from retrysafe.errors import ConfigurationError
-from retrysafe.policy import MIB, Options, Policy, RequestRules, Rules, Wire, compile_rules
+from retrysafe.policy import MIB, Options, Policy, RequestRules, Rules, Wire, compile_rules, layered
 from tests.core.values import the_rules
 
 CHOICES: dict[str, list[Any]] = {
@@ -53,12 +53,7 @@ def test_a_choice_must_be_one_of_them(name: str, bad: object) -> None:
 
 @pytest.mark.parametrize(
     ("name", "choice"),
-    [
-        (name, choice)
-        for name, choices in CHOICES.items()
-        for choice in choices
-        if (name, choice) != ("effects", "database")
-    ],
+    [(name, choice) for name, choices in CHOICES.items() for choice in choices],
 )
 def test_a_choice_is_taken(name: str, choice: object) -> None:
     """Each choice that there is can be made."""
@@ -119,11 +114,23 @@ def test_an_unknown_option_is_refused() -> None:
     assert "retention" in message
 
 
-def test_the_database_mode_is_not_there_yet() -> None:
-    """The message says which of the others to take, and what each means."""
-    message = refused(effects="database")
-    assert '"outside"' in message
-    assert '"repeatable"' in message
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [("failed", "replay"), ("failed", "conflict"), ("abandoned", "hold"), ("background", "after")],
+)
+def test_what_means_nothing_in_a_transaction_is_refused(name: str, choice: str) -> None:
+    """What failed there was rolled back; and nothing may leave before it is committed."""
+    message = refused(effects="database", **{name: choice})
+    assert f"{name}=" in message
+    assert 'effects="database"' in message
+
+
+def test_a_route_in_a_transaction_need_not_mind_what_the_guard_says() -> None:
+    """What the guard chose for effects elsewhere does not concern it."""
+    rules = compile_rules(
+        layered({"scope": scopes.public(), "failed": "conflict"}, {"effects": "database"}), Wire()
+    )
+    assert (rules.policy.failed, rules.policy.abandoned) == ("retry", "retry")
 
 
 def test_the_defaults_are_for_money() -> None:

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from retrysafe.attempt import Attempt
+from retrysafe.decisions import settle
 from retrysafe.exchange import Exchange
 from retrysafe.model import Header, Headers, Record, Response
 from retrysafe.policy import Rules, Wire
 from retrysafe.problems import Problem
-from retrysafe.protocol import settle
 from retrysafe.steps import Answered
 from retrysafe.stores.memory import _Row
 from retrysafe.verdicts import Answer, Keep

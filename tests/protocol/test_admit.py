@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from retrysafe import keys, scopes
+from retrysafe.decisions import admit
 from retrysafe.model import Claim, Header, Request, Scope
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe.problems import Problem
-from retrysafe.protocol import admit, arrive
+from retrysafe.protocol import arrive
 from retrysafe.steps import Gone, Identify, ReadBody, TooLarge
 from retrysafe.verdicts import Answer
 from tests.protocol.values import Stepper

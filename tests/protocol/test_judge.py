@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
+from retrysafe.decisions import judge
 from retrysafe.model import Found, Reserved, State
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.problems import Problem
-from retrysafe.protocol import judge
 from retrysafe.verdicts import Busy, Judgement, Overtake, Replay
 from tests.protocol.values import BROKE, CLAIM, CREATED, NOW, a_record
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from retrysafe import protocol
+from retrysafe import decisions, protocol
 from retrysafe.call import Call
 from retrysafe.model import Claim, Final, Found, Record, Reservation, Reserved, Unsettled
 from retrysafe.policy import Policy
@@ -149,13 +149,13 @@ def test_a_broken_store_is_found(name: str) -> None:
 
 def test_a_judge_that_takes_a_missing_lease_for_an_orphan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store does not give such a record away, and so the flow would ask for it for ever."""
-    monkeypatch.setattr(protocol, "_judge_unfinished", _orphans(protocol._judge_unfinished))
+    monkeypatch.setattr(decisions, "_judge_unfinished", _orphans(decisions._judge_unfinished))
     assert "circles" in violation(Setting("retry", damage=True, lapses=0))
 
 
 def test_a_judge_and_a_store_that_agree_on_orphans_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the store makes the same mistake, a key is given away beside its owner."""
-    monkeypatch.setattr(protocol, "_judge_unfinished", _orphans(protocol._judge_unfinished))
+    monkeypatch.setattr(decisions, "_judge_unfinished", _orphans(decisions._judge_unfinished))
     setting = Setting("retry", damage=True, lapses=0, store=LosesLeases)
     assert "given away while its lease was alive" in violation(setting)
 
@@ -175,9 +175,9 @@ def _orphans(
 
 def test_a_judge_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Running an abandoned request again is a second execution where the policy says never."""
-    judge = protocol._judge_unfinished
+    judge = decisions._judge_unfinished
     monkeypatch.setattr(
-        protocol,
+        decisions,
         "_judge_unfinished",
         lambda record, now, policy: judge(record, now, policy._replace(abandoned="retry")),
     )
@@ -186,7 +186,7 @@ def test_a_judge_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_judge_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its fingerprint, a request sees the answer to another one."""
-    monkeypatch.setattr(protocol, "same", lambda one, other: True)
+    monkeypatch.setattr(decisions, "same", lambda one, other: True)
     assert "one request saw the answer to another" in violation(Setting("hold", fingerprints=TWO_ALIKE))
 
 

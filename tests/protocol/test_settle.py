@@ -3,10 +3,10 @@
 import pytest
 
 from retrysafe.attempt import Attempt
+from retrysafe.decisions import settle
 from retrysafe.errors import NotDone
 from retrysafe.model import Headers, Response
 from retrysafe.policy import RequestRules
-from retrysafe.protocol import settle
 from retrysafe.steps import Answered, Outcome, Raised, Streamed
 from retrysafe.verdicts import Keep, LetGo
 from tests.protocol.values import CLAIM, CREATED, RULES, a_call

@@ -6,7 +6,7 @@ the waiting for it and not the handler: its outcome is stored, and the retry rep
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from functools import cached_property, partial
 
 from retrysafe import attempt as attempts
@@ -67,7 +67,11 @@ class GuardedRequest(Exchange):
             self._engine.end(self, None, answer)
         response = self.render(answer)
         if response is not None:
-            await send_whole(self._send, response)
+            pieces = self.waiting(answer)
+            if pieces is None:
+                await send_whole(self._send, response)
+            else:
+                await _send_pieces(self._send, response, pieces)
         if answer.error is not None:
             raise answer.error
         if self.stage == "flowing":
@@ -272,6 +276,13 @@ async def send_whole(send: Send, response: Response) -> None:
     status, headers, body = response
     await send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _send_pieces(send: Send, response: Response, pieces: Iterable[bytes]) -> None:
+    await _send_head(send, response)
+    for piece in pieces:
+        await _send_body(send, piece, more=True)
+    await _send_body(send, b"", more=False)
 
 
 async def _send_head(send: Send, head: Response) -> None:

@@ -1,16 +1,16 @@
 """What the next request with a key would get, and what an operator can do about it.
 
-Asked of `protocol.judge`, which decides it for real requests as well.  Its policy belongs to the service and
+Asked of `decisions.judge`, which decides it for real requests as well.  Its policy belongs to the service and
 is not in the store, so where the answer depends on it, each choice is told.
 """
 
 from typing import NamedTuple, assert_never
 
 from retrysafe.cli.times import spoken
+from retrysafe.decisions import judge
 from retrysafe.model import Claim, Found, Record, Reserved
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.problems import CATALOGUE, Problem
-from retrysafe.protocol import judge
 from retrysafe.stores.administration import Sighting
 from retrysafe.verdicts import Busy, Judgement, Overtake, Replay
 

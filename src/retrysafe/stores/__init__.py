@@ -3,6 +3,7 @@
     memory:                     this process only, for tests
     sqlite:///keys.db           a file, relative to the working directory
     sqlite:////var/lib/keys.db  a file, absolute (SQLAlchemy's convention: the fourth slash is the path's)
+    postgresql://user@host/db   a PostgreSQL database, as psql and libpq read it; needs retrysafe[postgres]
 
 Opening touches neither disk nor network: the first operation does, in the process that makes it.  A
 store of your own need not pass here; anything that keeps `contract.Store` is one.
@@ -13,8 +14,8 @@ from retrysafe.stores.contract import AsyncStore, Renewer, Store
 
 __all__ = ["AsyncStore", "Renewer", "Store", "open"]
 
-_SUPPORTED = "memory:, sqlite:///relative.db and sqlite:////absolute.db"
-_PLANNED = frozenset({"postgresql", "postgres", "mysql", "mariadb", "redis", "rediss", "valkey"})
+_SUPPORTED = "memory:, sqlite:///relative.db, sqlite:////absolute.db and postgresql://user@host/database"
+_PLANNED = frozenset({"mysql", "mariadb", "redis", "rediss", "valkey"})
 
 
 def open(url: str, *, deadline: float = 2.0) -> Store:
@@ -31,6 +32,13 @@ def open(url: str, *, deadline: float = 2.0) -> Store:
             return _memory(rest)
         case "sqlite":
             return _sqlite(rest, deadline)
+        case "postgresql" | "postgres":
+            return _postgresql(url, deadline)
+        case _ if scheme.partition("+")[0] in ("postgresql", "postgres"):
+            raise ConfigurationError(
+                f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
+                "stores.from_engine(engine), or write postgresql: for connections by psycopg"
+            )
         case _ if scheme.partition("+")[0] in _PLANNED:
             raise ConfigurationError(
                 f"stores of the kind {scheme}: are not available in this release; there are {_SUPPORTED}"
@@ -67,3 +75,19 @@ def _sqlite(rest: str, deadline: float) -> Store:
     from retrysafe.stores.sql.sqlite import SQLiteStore
 
     return SQLiteStore(path, deadline=deadline)
+
+
+def _postgresql(url: str, deadline: float) -> Store:
+    if not url.partition(":")[2].startswith("//"):
+        raise ConfigurationError(
+            "a PostgreSQL address has two slashes and a host: postgresql://user:password@host:5432/database"
+        )
+    try:
+        import psycopg as _  # noqa: F401 - only whether it is there
+    except ImportError as missing:
+        raise ConfigurationError(
+            f"a PostgreSQL store needs psycopg ({missing}): pip install 'retrysafe[postgres]'"
+        ) from None
+    from retrysafe.stores.sql.postgresql import PostgresStore
+
+    return PostgresStore(url, deadline=deadline)

@@ -9,7 +9,7 @@ its summary.
 - **Fenced.**  `checkpoint`, `finish`, `release` and a renewal change a record only while it still has the
   claim's token.  Saying the same thing twice with the same token gives the same answer twice.
 - **One clock.**  Leases and expiry are compared with the store's clock, never a worker's.
-- **Nothing decided.**  Which record may be replayed or taken over is `protocol.judge`'s business.  A store
+- **Nothing decided.**  Which record may be replayed or taken over is `decisions.judge`'s business.  A store
   knows only two rules, because they must hold inside its atomic step: when a record has *expired*, and
   that a live lease is never taken away.
 

@@ -79,7 +79,9 @@ class GuardedRequest:
         response = exchange.render(answer)
         body: Iterable[bytes]
         if response is not None:
+            pieces = exchange.waiting(answer)
             body = send(self._start_response, response, self._line)
+            body = body if pieces is None else pieces
         elif exchange.stage == "flowing":
             body = filter(None, [exchange.pour()])
         else:

@@ -19,8 +19,8 @@ from retrysafe.stores.sql.statements import load
 
 FOR_THREADS = 4
 FOR_A_LOOP = 8
-"""Connections at most, as many as the store by psycopg has: for all threads of a process if the driver blocks;
-for each event loop, one in the store's own thread included, if it does not."""
+"""Connections at most, as many as the store by psycopg has: for all threads of a process if the driver
+blocks; for each event loop, the one in the store's own thread included, if it does not."""
 
 
 def from_driver(engine: AnyEngine, deadline: float) -> EngineStore:

@@ -1,8 +1,8 @@
 """A connection of SQLAlchemy's that runs statements: once blocking, once for coroutines.
 
 Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A line
-that was cut, whose server is gone, or which was interrupted in the middle of something is not usable any more,
-and is never given to anybody else.
+that was cut, whose server is gone, or which was interrupted in the middle of something is not usable any
+more, and is never given to anybody else.
 """
 
 import contextlib

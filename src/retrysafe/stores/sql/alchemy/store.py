@@ -81,7 +81,10 @@ class EngineStore:
         return EngineRenewer(self._make_executor(1))
 
     def open_admin(self) -> Admin:
-        return self._admin()
+        # Here and not above: services never ask.
+        from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
+
+        return PostgresAdmin(self._make_session, self._deadline)
 
     def close(self) -> None:
         self._executor.close()

@@ -118,7 +118,7 @@ class Executor:
         if self._session is None:
             if self._in_transaction:
                 raise StoreUnavailable("PostgreSQL: the connection was lost in the middle of a transaction")
-            self._session = opened(self._source, self._deadline, self._prepare)
+            self._session = opened(self._source.open, self._deadline, self._prepare)
         return self._session
 
     def _review(self) -> None:
@@ -129,13 +129,13 @@ class Executor:
 
 
 def opened(
-    source: Source, deadline: float, prepare: Callable[[Session, float], None] | None = None
+    open: Callable[[], Session], deadline: float, prepare: Callable[[Session, float], None] | None = None
 ) -> Session:
     """A new connection that may be used, to a server that was looked at.
 
     `deadline` is for all that is asked of the server; to connect takes as long as its address allows.
     """
-    session = source.open()
+    session = open()
     until = monotonic() + deadline
     try:
         opening.inspect(session, until)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from retrysafe import process
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob
+from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
@@ -25,15 +26,16 @@ class Database:
     """Reads here and writes there, for threads and for coroutines."""
 
     def __init__(self, path: str, deadline: float, clock: Clock | None) -> None:
-        self._path = path
-        self._deadline = deadline
+        self.path = path
+        self.deadline = deadline
         self._clock: Clock = clock or HostClock()
+        self.joint = Joint("sqlite", self._clock)
         self._readers = Readers(path, self._clock)
         self._hire()
         process.watch(self)
 
     def _hire(self) -> None:
-        self._writer = Writer(self._path, self._clock, self._deadline)
+        self._writer = Writer(self.path, self._clock, self.deadline)
         # A store that is dropped without being closed must not leave its thread behind.
         self._dropped = weakref.finalize(self, _let_go, self._readers, self._writer)
         self._dropped.atexit = False
@@ -45,12 +47,12 @@ class Database:
     def write(self, operation: Operation[T] | None) -> T:
         job = BlockingJob(operation)
         self._writer.submit(job)
-        return job.wait(self._deadline)
+        return job.wait(self.deadline)
 
     async def write_async(self, operation: Operation[T] | None) -> T:
         job = AwaitedJob(operation)
         self._writer.submit(job)
-        return await job.wait(self._deadline)
+        return await job.wait(self.deadline)
 
     def read(self, operation: Operation[T], otherwise: Operation[T]) -> T:
         """Answer from a reader; should it be in trouble, the writer does what is to be done otherwise.
@@ -73,10 +75,10 @@ class Database:
             return await self.write_async(otherwise)
 
     def renewer(self) -> SQLiteRenewer:
-        return SQLiteRenewer(self._path, self._clock, self._deadline)
+        return SQLiteRenewer(self.path, self._clock, self.deadline)
 
     def admin(self) -> SQLiteAdmin:
-        return SQLiteAdmin(self._path, self._clock, self._deadline)
+        return SQLiteAdmin(self.path, self._clock, self.deadline)
 
     def close(self) -> None:
         # The writer last: the last connection to go checkpoints, and the writer does it under the lock.

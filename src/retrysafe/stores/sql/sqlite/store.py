@@ -13,6 +13,7 @@ from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
+from retrysafe.stores.sql.sqlite.filelock import FileLock
 from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
 
 _OLDEST = (3, 35, 0)
@@ -37,7 +38,17 @@ class SQLiteStore:
             raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
         # Absolute, because the file is opened later, and perhaps after a change of directory.
         self._database = Database(os.path.abspath(path), deadline, clock)
+        self.path = self._database.path
+        self.deadline = deadline
+        self.joint = self._database.joint
         self.aio = AsyncSQLiteStore(self._database)
+
+    def __repr__(self) -> str:
+        return f"<SQLiteStore {self.path}>"
+
+    def file_lock(self) -> FileLock:
+        """What a transaction of the caller's own has to hold while it writes; see `filelock.py`."""
+        return FileLock(f"{self.path}-lock")
 
     def reserve(self, claim: Claim) -> Reservation:
         found = self._database.read(operations.glance(claim), operations.reserve(claim))

@@ -1,0 +1,160 @@
+"""What things mean: the decisions, as pure functions of what is known.
+
+`admit` says whether a request may ask at all, `judge` what the record of its key means for it, `settle` what
+its outcome means for the record.  In which order they are asked, and what follows, is `protocol.py`'s.
+"""
+
+from typing import Literal, assert_never
+
+from retrysafe import headers, keys
+from retrysafe.attempt import Attempt
+from retrysafe.call import Call
+from retrysafe.errors import NotDone
+from retrysafe.fingerprint import same
+from retrysafe.model import Claim, Final, Record, Request, Reservation, Reserved, Response
+from retrysafe.policy import Policy, RequestRules, Rules
+from retrysafe.problems import Problem
+from retrysafe.steps import Answered, Outcome, Raised, Streamed
+from retrysafe.verdicts import Busy, Judgement, Keep, LetGo, Overtake, Replay
+
+UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke off; what it did is not known.")
+
+
+def admit(request: Request, rules: Rules) -> str | Problem:
+    """The key, if the request has one that is well formed."""
+    wire = rules.wire
+    values = request.every(rules.names.key)
+    if not values:
+        return Problem("key-missing", f"This request needs the header {wire.key_header}.")
+    key = keys.parse_key(values, longest=wire.longest_key)
+    if isinstance(key, keys.BadKey):
+        return Problem("key-invalid", f"The header {wire.key_header} is not a key: {key.reason}")
+    return key
+
+
+def judge(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
+    """What a bid for a key means, given what the store says about it."""
+    if isinstance(reservation, Reserved):
+        return reservation
+    record, now = reservation
+    if record.token == claim.token:
+        # Our own bid: it was applied, and only its acknowledgement was lost.
+        return Reserved(record.attempt)
+    if not same(record.fingerprint, claim.fingerprint):
+        return Problem("key-reused", "This key was used for a different request.")
+    match record.state:
+        case "completed":
+            return Replay(record)
+        case "failed":
+            return _judge_failed(record, policy)
+        case "in_progress":
+            return _judge_unfinished(record, now, policy)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _judge_failed(record: Record, policy: Policy) -> Judgement:
+    match policy.failed:
+        case "replay":
+            return Replay(record)
+        case "retry":
+            return Overtake(record.token, "failed")
+        case "conflict":
+            status = record.response.status if record.response else None
+            return Problem("previously-failed", "The first request with this key failed.", 1.0, status)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
+    if record.lease_until is None:
+        # Lost or damaged: never an orphan.  Taking it for one would run a request beside its owner.
+        return Busy(1.0)
+    if record.lease_until > now:
+        # A request that took long already will take a while longer; but its lease is an upper bound.
+        running = now - record.created_at
+        return Busy(min(max(running, 0.2), record.lease_until - now))
+    if record.mode == "tx":
+        # Its effects were rolled back with it.
+        return Overtake(record.token, "in_progress")
+    if record.checkpointed or policy.abandoned == "hold":
+        return UNKNOWN
+    return Overtake(record.token, "in_progress")
+
+
+# Statuses by which a server says that it did not even begin: RFC 9110 sections 15.5.2, 15.5.4, 15.5.9 and
+# 15.5.14, RFC 8470 section 5.2, RFC 6585 section 4.
+_NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
+
+
+def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    """What is known about the effect, and so what becomes of the key."""
+    if call.claim.mode == "tx":
+        return _settle_undoable(outcome, attempt, call)
+    # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
+    believable = not (attempt.derived or attempt.checkpointed)
+    if isinstance(outcome, Answered):
+        response = outcome.response
+        if believable and (attempt.said_not_started or _not_begun(response)):
+            return LetGo(response)
+        return Keep(_final(response, call.rules), response)
+    match outcome:
+        case Raised(NotDone() as notice) if believable:
+            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
+        case Raised(error) if isinstance(error, call.rules.retry_on) and believable:
+            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
+        case Raised(error, page):
+            failure = page or call.describe(Problem("handler-failed", "The request failed."))
+            final = _final(page, call.rules) if page else Final("failed", trimmed(failure))
+            return Keep(final, failure, error)
+        case Streamed(head, None):
+            return Keep(_final(head, call.rules, omitted=True), None)
+        case Streamed(_, error):
+            # Never to be replayed as the success that its status promised.
+            failure = call.describe(Problem("handler-failed", "The answer broke off."))
+            return Keep(Final("failed", trimmed(failure)), None, error)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    """The same for effects that can be rolled back: what did not succeed has not happened.
+
+    Even if a derived key was given out: the other side, asked again with it, does nothing again.
+    """
+    match outcome:
+        case Answered(response):
+            if attempt.said_not_started or response.status >= 500 or _not_begun(response):
+                return LetGo(response)
+            return Keep(_final(response, call.rules, omitted=outcome.omitted), response)
+        case Raised(NotDone() as notice):
+            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
+        case Raised(error) if isinstance(error, call.rules.retry_on):
+            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
+        case Raised(error, page):
+            problem = Problem("handler-failed", "The request failed, and was undone.", undone=True)
+            return LetGo(page or call.describe(problem), error)
+        case Streamed():
+            raise AssertionError("nothing leaves before it is committed")
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _not_begun(response: Response) -> bool:
+    if response.status == 503:
+        # Only a server that says when to come back says that it did nothing.
+        return headers.find(response.headers, b"retry-after") is not None
+    return response.status in _NOT_BEGUN
+
+
+def trimmed(response: Response) -> Response:
+    """What may be kept of an answer."""
+    return Response(response.status, headers.kept(response.headers), response.body)
+
+
+def _final(response: Response, rules: RequestRules, *, omitted: bool = False) -> Final:
+    status, fields, body = response
+    if omitted or rules.no_store or len(body) > rules.max_response or headers.is_event_stream(fields):
+        omitted, body = True, b""
+    state: Literal["completed", "failed"] = "failed" if status >= 500 else "completed"
+    return Final(state, Response(status, headers.kept(fields), body), omitted)

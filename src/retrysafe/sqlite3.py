@@ -1,0 +1,236 @@
+"""sqlite3, with what a guarded call writes and what it answers committed together.
+
+    with connection(guard) as db:
+        db.execute("INSERT INTO orders (item) VALUES (?)", [item])
+
+Where one would open a connection to the database that the guard's store is in.  Inside a guarded call with
+`effects="database"` it joins the call's transaction: leaving the block, or `commit()`, is provisional, and
+becomes real with the answer.  Anywhere else the block is a transaction of its own.
+
+SQLite has one writer at a time, so from the first `connection(guard)` of a call to its answer all others
+wait: do slow things, such as asking another service, before it.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import Literal, TypeVar
+
+from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
+from retrysafe.events import log
+from retrysafe.guard import Guard
+from retrysafe.joining import join
+from retrysafe.model import Claim, Final
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.operations import Arguments, Row
+from retrysafe.stores.sql.sqlite import SQLiteStore
+
+__all__ = ["connection"]
+
+Setup = Callable[[sqlite3.Connection], object]
+
+_SAVEPOINT = "retrysafe_joined"
+
+_ENDED_BY_HAND = (
+    "BEGIN, COMMIT and ROLLBACK are the guard's inside of a guarded call, whose transaction is committed "
+    "together with its answer: leave the block, or call commit() or rollback(), which are provisional"
+)
+
+
+@contextmanager
+def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3.Connection]:
+    """A connection to the database of the guard's store, for as long as the block lasts.
+
+    `setup` is called with each new connection before its transaction begins: for pragmas such as
+    `foreign_keys`, a row factory, functions.
+    """
+    store = guard.store
+    if not isinstance(store, SQLiteStore):
+        raise ConfigurationError(
+            f"retrysafe.sqlite3 is for guards whose store is an SQLite file, and this one's is {store!r}"
+        )
+    joined = join(store, SQLiteTransaction, lambda: SQLiteTransaction(store, setup))
+    if joined is None:
+        with closing(_open(store, sqlite3.Connection, setup)) as ordinary, ordinary:
+            yield ordinary
+    else:
+        with joined.opened() as db:
+            yield db
+
+
+class SQLiteTransaction:
+    """The transaction of one guarded call."""
+
+    def __init__(self, store: SQLiteStore, setup: Setup | None) -> None:
+        self._store = store
+        self._setup = setup
+        self._lock = store.file_lock()
+        self._db: JoinedConnection | None = None
+        self._began = 0.0
+
+    @property
+    def begun(self) -> bool:
+        return self._db is not None
+
+    def opened(self) -> "JoinedConnection":
+        if self._db is None:
+            self._db = self._begin()
+        return self._db
+
+    def _begin(self) -> "JoinedConnection":
+        db = _open(self._store, JoinedConnection, self._setup)
+        try:
+            # As every writer of the store does.  IMMEDIATE: a transaction that reads first and then writes
+            # is refused if anybody wrote in between, and our own reservation did.
+            self._lock.acquire(self._store.deadline)
+            db.begin()
+        except (sqlite3.OperationalError, StoreUnavailable) as error:
+            db.really_close()
+            self._lock.close()
+            raise NotDone("the database is busy") from error
+        self._began = time.monotonic()
+        return db
+
+    def commit(self, claim: Claim, final: Final) -> bool:
+        db = self.opened()
+        took = time.monotonic() - self._began
+        if took > claim.lease / 3:
+            log.warning(
+                "a guarded call kept all other writers of %s waiting for %.1f s", self._store.path, took
+            )
+        try:
+            db.undo_uncommitted()
+            kept = self._store.joint.perform(operations.conclude(claim, final), db.fetch)
+            if kept:
+                db.really_commit()
+        except sqlite3.Error as error:
+            if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
+                raise CommitRefused(f"SQLite refused the commit: {error}") from error
+            raise StoreUnavailable(f"SQLite could not commit: {error}") from error
+        finally:
+            self.roll_back()
+        return kept
+
+    def roll_back(self) -> None:
+        if self._db is not None:
+            self._db.really_close()  # which undoes what was not committed
+        self._lock.close()
+
+
+class JoinedConnection(sqlite3.Connection):
+    """A connection whose transaction somebody else commits: its own `commit` is provisional."""
+
+    _depth = 0
+
+    def begin(self) -> None:
+        super().execute("BEGIN IMMEDIATE")
+        self.set_authorizer(_deny_transactions)
+
+    # --- what the handler may do
+
+    def __enter__(self) -> "JoinedConnection":
+        self._depth += 1
+        super().execute(f"SAVEPOINT {_SAVEPOINT}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if kind is not None:
+            self.rollback()
+        super().execute(f"RELEASE {_SAVEPOINT}")
+        self._depth -= 1
+        return False
+
+    def commit(self) -> None:
+        """Provisionally: what comes now can be rolled back without what came before."""
+        super().execute(f"RELEASE {_SAVEPOINT}")
+        super().execute(f"SAVEPOINT {_SAVEPOINT}")
+
+    def rollback(self) -> None:
+        super().execute(f"ROLLBACK TO {_SAVEPOINT}")
+
+    def close(self) -> None:
+        """Nothing: it is closed with the call's transaction."""
+
+    def execute(self, sql: str, parameters: object = (), /) -> sqlite3.Cursor:
+        with _explained():
+            return super().execute(sql, parameters)  # type: ignore[arg-type]  # as sqlite3 has it
+
+    def executemany(self, sql: str, parameters: Iterable[object], /) -> sqlite3.Cursor:
+        with _explained():
+            return super().executemany(sql, parameters)  # type: ignore[arg-type]  # as sqlite3 has it
+
+    def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
+        """Statement by statement: sqlite3's own commits first."""
+        cursor = self.cursor()
+        for statement in _statements(sql_script):
+            with _explained():
+                cursor.execute(statement)
+        return cursor
+
+    # --- what its transaction does
+
+    def undo_uncommitted(self) -> None:
+        while self._depth:
+            log.warning("a connection was in use when its call had answered: its last changes are undone")
+            self.__exit__(RuntimeError, None, None)
+
+    def fetch(self, sql: str, arguments: Arguments) -> list[Row]:
+        rows: list[Row] = super().execute(sql, arguments).fetchall()
+        return rows
+
+    def really_commit(self) -> None:
+        self.set_authorizer(None)
+        super().execute("COMMIT")
+
+    def really_close(self) -> None:
+        super().close()
+
+
+C = TypeVar("C", bound=sqlite3.Connection)
+
+
+def _open(store: SQLiteStore, kind: type[C], setup: Setup | None) -> C:
+    db = sqlite3.connect(
+        store.path,
+        timeout=store.deadline,
+        isolation_level=None if kind is JoinedConnection else "DEFERRED",
+        # A handler may be served by one thread and committed by another; never by two at once.
+        check_same_thread=False,
+        factory=kind,
+    )
+    # An answer is given after its commit has reached the disk; and only the store's own writer checkpoints.
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    if setup is not None:
+        setup(db)
+    return db
+
+
+def _deny_transactions(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if str(error) == "not authorized":
+            raise NotJoined(_ENDED_BY_HAND) from error
+        raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    """A script's statements, one by one."""
+    pending = ""
+    for piece in script.split(";"):
+        pending += piece + ";"
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+    if pending.strip("; \t\r\n"):
+        yield pending

@@ -1,0 +1,120 @@
+"""The PostgreSQL store as the contract wants it: named methods, once blocking and once for coroutines."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from retrysafe.errors import ConfigurationError
+from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
+from retrysafe.stores.administration import Admin
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.joint import Joint
+from retrysafe.stores.sql.postgresql import chores
+from retrysafe.stores.sql.postgresql.connecting import Address, Connection, Source
+from retrysafe.stores.sql.postgresql.database import Database, Lender
+from retrysafe.stores.sql.postgresql.listening import Wake
+from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
+
+if TYPE_CHECKING:
+    from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+
+class PostgresStore:
+    """Records in a PostgreSQL database.
+
+    Give one of these: `conninfo`, an address as libpq reads it (a URL, or `host=… dbname=…`); `pool`, a pool of
+    psycopg_pool that the store has for itself; `connect`, a function that opens a `psycopg.Connection`.
+
+    No operation waits longer than `deadline` seconds.  A process has at most four connections for its threads
+    and eight for each event loop, opened as they are needed; one for the lease keeper; and one to listen,
+    while somebody waits for another's answer.
+    """
+
+    joint = Joint("postgresql")
+
+    def __init__(
+        self,
+        conninfo: str | None = None,
+        *,
+        pool: "ConnectionPool[Any] | AsyncConnectionPool[Any] | None" = None,
+        connect: Callable[[], Connection] | None = None,
+        deadline: float = 2.0,
+    ) -> None:
+        if not deadline > 0:
+            raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+        if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
+            raise ConfigurationError("a PostgreSQL store takes an address, or pool=, or connect=: one of them")
+        lender: Lender | None = None
+        if pool is not None:
+            # Here and not above: psycopg_pool is another package, for those who use it.
+            from retrysafe.stores.sql.postgresql import borrowing
+
+            source = Source(borrowing.connect_as(pool, deadline))
+            lender = borrowing.Lender(pool, source, deadline)
+        else:
+            source = Source(connect or Address.parse(conninfo or "", deadline).connect)
+        self._database = Database(source, deadline, lender)
+        self.aio = AsyncPostgresStore(self._database)
+
+    def reserve(self, claim: Claim) -> Reservation:
+        return self._database.run(partial(operations.reserve, claim))
+
+    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
+        return self._database.run(partial(operations.take_over, claim, previous, state))
+
+    def look(self, id: bytes) -> Found | None:
+        return self._database.run(partial(operations.look, id))
+
+    def checkpoint(self, claim: Claim, head: Response) -> bool:
+        return self._database.run(partial(operations.checkpoint, claim, head))
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        return self._database.run(partial(operations.finish, claim, final))
+
+    def release(self, claim: Claim) -> None:
+        self._database.run(partial(operations.release, claim))
+
+    def purge(self, limit: int = 500) -> Purged:
+        return chores.purge(self._database.run, limit)
+
+    def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
+        """Have `wake` called, in a thread of the store's, when this record comes to an end.
+
+        Only ends of claims that are `announced` are told, and not all of them are heard: it saves waiting, and
+        is no reason not to look.  The function that is given back ends it.
+        """
+        return self._database.subscribe(id, wake)
+
+    def open_keeper(self) -> PostgresRenewer:
+        return PostgresRenewer(self._database.executor())
+
+    def open_admin(self) -> Admin:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class AsyncPostgresStore:
+    """The same for coroutines."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reserve(self, claim: Claim) -> Reservation:
+        return await self._database.run_async(partial(operations.reserve, claim))
+
+    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
+        return await self._database.run_async(partial(operations.take_over, claim, previous, state))
+
+    async def look(self, id: bytes) -> Found | None:
+        return await self._database.run_async(partial(operations.look, id))
+
+    async def checkpoint(self, claim: Claim, head: Response) -> bool:
+        return await self._database.run_async(partial(operations.checkpoint, claim, head))
+
+    async def finish(self, claim: Claim, final: Final) -> bool:
+        return await self._database.run_async(partial(operations.finish, claim, final))
+
+    async def release(self, claim: Claim) -> None:
+        await self._database.run_async(partial(operations.release, claim))
