@@ -8,21 +8,27 @@ None of them ever takes a connection from the application's pool.  They have `en
 made from a guard, and `joint`, so that a completion can join a session's transaction.
 """
 
+from typing import Protocol
+
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.alchemy.engines import AnyEngine, blocking_part
+from retrysafe.stores.sql.joint import Joint
 
-__all__ = ["CONNECTIONS", "from_engine"]
-
-CONNECTIONS = 4
-"""Of a store that runs on SQLAlchemy's connections: so many for each event loop, or in all for a driver that
-blocks.  Each does some thousand operations in a second, so more of them would only wait for the same disk."""
+__all__ = ["StoreOfEngine", "from_engine"]
 
 
-def from_engine(engine: AnyEngine, deadline: float) -> Store:
+class StoreOfEngine(Store, Protocol):
+    """A store that has the engine which it was made from."""
+
+    engine: AnyEngine
+    joint: Joint
+
+
+def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
     if not isinstance(engine, Engine | AsyncEngine):
         raise ConfigurationError(
             f"expected an Engine or an AsyncEngine of SQLAlchemy, and found {type(engine).__name__}: "
@@ -42,9 +48,9 @@ def from_engine(engine: AnyEngine, deadline: float) -> Store:
 
             return EngineSQLiteStore(engine, deadline)
         case "postgresql", "psycopg" | "psycopg_async":
-            from retrysafe.stores.sql.alchemy.libpq import from_psycopg
+            from retrysafe.stores.sql.alchemy.libpq import EnginePostgresStore
 
-            return from_psycopg(engine, deadline)
+            return EnginePostgresStore(engine, deadline)
         case "postgresql", _:
             from retrysafe.stores.sql.alchemy.drivers import from_driver
 

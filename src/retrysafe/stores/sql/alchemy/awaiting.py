@@ -7,6 +7,7 @@ of its own from the first use on.
 import asyncio
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TypeVar
 
 from retrysafe import process
@@ -43,12 +44,12 @@ class Loops:
         self._dropped = weakref.finalize(self, self._thread.stop)
         self._dropped.atexit = False
 
-    def perform(self, operation: Operation[T]) -> T:
-        return self._thread.run(self.perform_async(operation), self._deadline + _GRACE, LATE)
+    def run(self, make: Callable[[], Operation[T]]) -> T:
+        return self._thread.run(self.run_async(make), self._deadline + _GRACE, LATE)
 
-    async def perform_async(self, operation: Operation[T]) -> T:
+    async def run_async(self, make: Callable[[], Operation[T]]) -> T:
         lines = self._lines.get(asyncio.get_running_loop()) or await self._begin()
-        return await lines.perform(operation)
+        return await lines.perform(make())
 
     async def _begin(self) -> LoopLines:
         lines = LoopLines(self._open, self._size, self._deadline)

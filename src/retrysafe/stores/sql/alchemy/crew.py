@@ -53,13 +53,13 @@ class Crew:
         self._dropped = weakref.finalize(self, self._roster.dismiss)
         self._dropped.atexit = False
 
-    def perform(self, operation: Operation[T]) -> T:
-        job = BlockingJob(operation)
+    def run(self, make: Callable[[], Operation[T]]) -> T:
+        job = BlockingJob(make())
         self._roster.submit(job)
         return job.wait(self._deadline)
 
-    async def perform_async(self, operation: Operation[T]) -> T:
-        job = AwaitedJob(operation)
+    async def run_async(self, make: Callable[[], Operation[T]]) -> T:
+        job = AwaitedJob(make())
         self._roster.submit(job)
         return await job.wait(self._deadline)
 

@@ -5,9 +5,10 @@ is valid for minutes, certificates.  All of it is in its pool.  A copy of that p
 the engine would, and so never takes one that the application is waiting for.
 """
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -19,15 +20,30 @@ def blocking_part(engine: AnyEngine) -> Engine:
     return engine.sync_engine if isinstance(engine, AsyncEngine) else engine
 
 
-def draw(engine: Engine) -> PoolProxiedConnection:
-    """A new connection that belongs to no pool.
+class Drawn(NamedTuple):
+    """A new connection that no pool looks after any more."""
 
-    From a copy of the pool each time: the application's pool may have been made for one connection only, or
-    may be replaced by `engine.dispose()`.
+    adapted: DBAPIConnection
+    """As SQLAlchemy speaks to it."""
+    driver: object
+    """The driver's own."""
+
+
+def draw(engine: Engine) -> Drawn:
+    """Open a connection.
+
+    By a copy of the pool, each time: the application's may have been made for one connection only, or may
+    have been replaced by `engine.dispose()`.
     """
-    connection = engine.pool.recreate().connect()
+    return detached(engine.pool.recreate().connect())
+
+
+def detached(connection: PoolProxiedConnection) -> Drawn:
+    adapted = connection.dbapi_connection
+    assert adapted is not None, "it was just opened"
+    drawn = Drawn(adapted, connection.driver_connection)
     connection.detach()
-    return connection
+    return drawn
 
 
 def twin(engine: Engine) -> Engine:
@@ -37,14 +53,14 @@ def twin(engine: Engine) -> Engine:
     of our statements.  Arguments are keys and answers of clients: they are not for messages.
     """
     return create_engine(
-        engine.url, creator=lambda: draw(engine).dbapi_connection, poolclass=NullPool, hide_parameters=True
+        engine.url, creator=lambda: draw(engine).adapted, poolclass=NullPool, hide_parameters=True
     )
 
 
 def async_twin(engine: AsyncEngine) -> AsyncEngine:
     return create_async_engine(
         engine.url,
-        creator=lambda: draw(engine.sync_engine).dbapi_connection,
+        creator=lambda: draw(engine.sync_engine).adapted,
         poolclass=NullPool,
         hide_parameters=True,
     )

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from retrysafe.errors import UnreadableRecord
-from retrysafe.stores.sql.alchemy.reports import trouble
+from retrysafe.stores.sql.alchemy.engines import detached
+from retrysafe.stores.sql.alchemy.reports import trouble, unreachable
 from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.postgresql.trouble import Trouble
 
@@ -57,13 +58,11 @@ class AsyncLine:
         try:
             connection = await engine.connect()
             await connection.execution_options(isolation_level="AUTOCOMMIT")
-            raw = await connection.get_raw_connection()
-            driver = cast(_Terminable, raw.driver_connection)
+            drawn = detached(await connection.get_raw_connection())
         except Exception as error:  # drivers differ in what they raise
-            raise trouble(error) from error
+            raise unreachable(error) from error
         # No pool looks after it, so it can be left behind in a forked process without a word.
-        raw.detach()
-        return cls(connection, driver)
+        return cls(connection, cast(_Terminable, drawn.driver))
 
     @property
     def usable(self) -> bool:
@@ -107,22 +106,20 @@ class Line:
 
     def __init__(self, connection: Connection) -> None:
         self.seasoned = False
-        raw = connection.connection
+        # No pool looks after it, so it can be left behind in a forked process without a word.
         self._connection = connection
-        self._dbapi = raw.dbapi_connection
-        self._driver = cast(_Closable, raw.driver_connection)
+        self._adapted, driver = detached(connection.connection)
+        self._driver = cast(_Closable, driver)
         self._socket = _socket_of(self._driver)
         self._sound = True
         self._used = time.monotonic()
-        # No pool looks after it, so it can be left behind in a forked process without a word.
-        raw.detach()
 
     @classmethod
     def open(cls, engine: Engine) -> "Line":
         try:
             return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
         except Exception as error:  # drivers differ in what they raise
-            raise trouble(error) from error
+            raise unreachable(error) from error
 
     @property
     def usable(self) -> bool:
@@ -138,7 +135,7 @@ class Line:
 
     def _answers(self) -> bool:
         try:
-            return self._dbapi is not None and self._connection.dialect.do_ping(self._dbapi)
+            return self._connection.dialect.do_ping(self._adapted)
         except Exception:  # noqa: BLE001 - drivers differ in how they say no
             return False
 

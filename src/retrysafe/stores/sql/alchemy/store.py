@@ -4,28 +4,28 @@ Operations and statements are those of every PostgreSQL store.  What runs them i
 driver is of one kind.  The other half of the contract, the lease keeper and the operator's end use threads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
+from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
 from retrysafe.stores.administration import Admin
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.alchemy.engines import AnyEngine
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.postgresql import chores
 from retrysafe.stores.sql.postgresql.desk import Session
+from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
 
 T = TypeVar("T")
-
-_SLICE = 500
-"""Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
 
 
 class Executor(Protocol):
     """Some connections, and how operations are performed with them."""
 
-    def perform(self, operation: Operation[T]) -> T: ...
-    async def perform_async(self, operation: Operation[T]) -> T: ...
+    def run(self, make: Callable[[], Operation[T]]) -> T: ...
+    async def run_async(self, make: Callable[[], Operation[T]]) -> T: ...
     def close(self) -> None: ...
 
 
@@ -49,36 +49,28 @@ class EngineStore:
         self.aio = AsyncEngineStore(self._executor)
 
     def reserve(self, claim: Claim) -> Reservation:
-        return self._executor.perform(operations.reserve(claim))
+        return self._executor.run(partial(operations.reserve, claim))
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return self._executor.perform(operations.take_over(claim, previous, state))
+        return self._executor.run(partial(operations.take_over, claim, previous, state))
 
     def look(self, id: bytes) -> Found | None:
-        return self._executor.perform(operations.look(id))
+        return self._executor.run(partial(operations.look, id))
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return self._executor.perform(operations.checkpoint(claim, head))
+        return self._executor.run(partial(operations.checkpoint, claim, head))
 
     def finish(self, claim: Claim, final: Final) -> bool:
-        return self._executor.perform(operations.finish(claim, final))
+        return self._executor.run(partial(operations.finish, claim, final))
 
     def release(self, claim: Claim) -> None:
-        self._executor.perform(operations.release(claim))
+        self._executor.run(partial(operations.release, claim))
 
     def purge(self, limit: int = 500) -> Purged:
-        removed, unresolved = 0, list[Record]()
-        while removed < limit:
-            wanted = min(_SLICE, limit - removed)
-            purged = self._executor.perform(operations.purge(wanted))
-            removed += purged.records
-            unresolved += purged.unresolved
-            if purged.records < wanted:
-                break
-        return Purged(removed, tuple(unresolved))
+        return chores.purge(self._executor.run, limit)
 
-    def open_keeper(self) -> "EngineRenewer":
-        return EngineRenewer(self._make_executor(1))
+    def open_keeper(self) -> PostgresRenewer:
+        return PostgresRenewer(self._make_executor(1))
 
     def open_admin(self) -> Admin:
         # Here and not above: services never ask.
@@ -97,38 +89,19 @@ class AsyncEngineStore:
         self._executor = executor
 
     async def reserve(self, claim: Claim) -> Reservation:
-        return await self._executor.perform_async(operations.reserve(claim))
+        return await self._executor.run_async(partial(operations.reserve, claim))
 
     async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return await self._executor.perform_async(operations.take_over(claim, previous, state))
+        return await self._executor.run_async(partial(operations.take_over, claim, previous, state))
 
     async def look(self, id: bytes) -> Found | None:
-        return await self._executor.perform_async(operations.look(id))
+        return await self._executor.run_async(partial(operations.look, id))
 
     async def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return await self._executor.perform_async(operations.checkpoint(claim, head))
+        return await self._executor.run_async(partial(operations.checkpoint, claim, head))
 
     async def finish(self, claim: Claim, final: Final) -> bool:
-        return await self._executor.perform_async(operations.finish(claim, final))
+        return await self._executor.run_async(partial(operations.finish, claim, final))
 
     async def release(self, claim: Claim) -> None:
-        await self._executor.perform_async(operations.release(claim))
-
-
-class EngineRenewer:
-    """The lease keeper's own connection: renewals wait for nobody else's operation."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def renew(self, claims: Sequence[Claim]) -> list[bool]:
-        return self._executor.perform(operations.renew_all(claims))
-
-    def release(self, claims: Sequence[Claim]) -> None:
-        self._executor.perform(operations.release_all(claims))
-
-    def count(self, verdicts: Mapping[str, int]) -> None:
-        self._executor.perform(operations.tally(verdicts))
-
-    def close(self) -> None:
-        self._executor.close()
+        await self._executor.run_async(partial(operations.release, claim))
