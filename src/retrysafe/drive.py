@@ -167,7 +167,8 @@ async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool
     junction = _junction(step.attempt)
     match junction.close():
         case None:
-            engine.nothing_joined(step.claim)
+            if not junction.joined:
+                engine.nothing_joined(step.claim)
             return await engine.aio.finish(step.claim, step.final)
         case AsyncTransaction() as transaction:
             return await _only_once(junction, Commit, transaction.commit_async(step.claim, step.final))
@@ -182,9 +183,11 @@ async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) ->
         case None:
             pass
         case AsyncTransaction() as transaction:
-            await _only_once(junction, RollBack, transaction.roll_back_async())
+            await _only_once(junction, RollBack, transaction.roll_back_async(discard=step.cut_off))
         case transaction:
-            await _only_once(junction, RollBack, asyncio.to_thread(transaction.roll_back))
+            await _only_once(
+                junction, RollBack, asyncio.to_thread(transaction.roll_back, discard=step.cut_off)
+            )
 
 
 def _junction(attempt: Attempt) -> Junction:

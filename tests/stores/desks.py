@@ -12,8 +12,9 @@ from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.desk import WRITE, Desk
-from retrysafe.stores.sql.postgresql.operator import PsycopgSession
-from retrysafe.testing import a_claim
+from retrysafe.stores.sql.postgresql.connecting import Address, Source
+from retrysafe.stores.sql.postgresql.operator import OperatorSession
+from retrysafe.testing.stores import a_claim
 
 T = TypeVar("T")
 
@@ -25,8 +26,8 @@ def desk_at(url: str, deadline: float = PATIENT) -> PostgresAdmin:
     return PostgresAdmin(lambda: session_at(url), deadline)
 
 
-def session_at(url: str) -> PsycopgSession:
-    return PsycopgSession(lambda: psycopg.connect(url, connect_timeout=int(PATIENT)))
+def session_at(url: str) -> OperatorSession:
+    return OperatorSession(Source(Address.parse(url, PATIENT).connect))
 
 
 class Books:
@@ -58,7 +59,7 @@ class Books:
         self.elapse(30.0)
         return self.record(claim)
 
-    def record(self, claim: Claim) -> Record:
+    def record(self, claim: Claim | Record) -> Record:
         found = self.perform(operations.look(claim.id))
         assert found is not None
         return found.record

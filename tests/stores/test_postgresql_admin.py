@@ -1,9 +1,10 @@
 """PostgreSQL for operators: what the suite does not ask, because no other store has it."""
 
-import subprocess
-import sys
+import multiprocessing
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import psycopg
@@ -14,8 +15,9 @@ from retrysafe.model import Final, Purged, Record, Response
 from retrysafe.stores.administration import Admin, Note, Query, Share
 from retrysafe.stores.sql.postgresql import admin as administration
 from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk
-from retrysafe.testing import an_outcome
+from retrysafe.stores.sql.statements import load
 from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.stores import an_outcome
 from tests.stores.desks import PATIENT, Books, desk_at, session_at, warnings_of
 
 NOTE = Note("ops@example.com", "the bank has the payment")
@@ -70,27 +72,295 @@ class TestInterventions:
         seen = books.abandoned()
         with psycopg.connect(books.url) as owner:
             owner.execute("UPDATE retrysafe_records SET lease_until = now() + interval '1 hour'")
-            script = (
-                "import sys, threading\n"
-                "from tests.stores.desks import desk_at\n"
-                "from tests.stores.test_postgresql_admin import release, resolve\n"
-                "from retrysafe.stores.administration import Query\n"
-                "desk = desk_at(sys.argv[1])\n"
-                "[seen] = desk.list(Query())\n"
-                "print('ready', flush=True)\n"
-                "print(dict(release=release, resolve=resolve)[sys.argv[2]](desk, seen.record), flush=True)\n"
-            )
-            name = cast(str, getattr(act, "__name__"))  # noqa: B009 - not in its type
-            process = subprocess.Popen(
-                [sys.executable, "-c", script, books.url, name], stdout=subprocess.PIPE, text=True
-            )
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            _until(lambda: _waiting(books) == 1)
-            owner.commit()
-            assert process.communicate(timeout=60)[0] == "False\n"
-        assert books.record_of(seen).token == seen.token
+            with ThreadPoolExecutor() as pool:
+                answer = pool.submit(act, books.admin, seen)
+                _until(lambda: _waiting(books) == 1)
+                owner.commit()
+                assert answer.result(60) is False
+        assert books.record(seen).token == seen.token
         assert books.admin.audit() == []
+
+
+class TestSightings:
+    """One moment, whatever is in the table."""
+
+    def test_statistics_look_at_one_moment(self, books: Books) -> None:
+        """What comes in between two statements of a snapshot is seen by neither."""
+        books.reserve("first")
+        desk = Desk(lambda: session_at(books.url), PATIENT)
+        with desk.transaction(SNAPSHOT, PATIENT) as transaction:
+            [before] = transaction.query("totals")
+            books.reserve("second")
+            [after] = transaction.query("totals")
+            routes = transaction.query("by_route", {"groups": 10})
+        desk.close()
+        assert before[1] == after[1] == 1
+        assert [row[3] for row in routes] == [1]
+        assert books.admin.statistics().total == Share({"in_progress": 2}, 0)
+
+    def test_whoever_looks_cannot_write(self, books: Books) -> None:
+        """A snapshot is read-only, by the server's word."""
+        desk = Desk(lambda: session_at(books.url), PATIENT)
+        with pytest.raises(StoreUnavailable, match="takes no writes"):
+            with desk.transaction(SNAPSHOT, PATIENT) as transaction:
+                transaction.command("DELETE FROM retrysafe_records")
+        desk.close()
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "version = 2",
+            "state = 'odd'",
+            "created_at = 'infinity'",
+            "headers = 'not JSON'",
+            "headers = NULL",
+            "body = NULL",
+            'scope = \'[["tenant","7"\'',
+            'scope = \'[["tenant","\\u0000"],[]]\'',
+            "attempt = 0",
+            "omitted = 2",
+        ],
+    )
+    def test_damage_hides_nobody_else(
+        self, books: Books, caplog: pytest.LogCaptureFixture, damage: str
+    ) -> None:
+        """The record that makes no sense is left out of the list and named; the others are shown."""
+        damaged = books.finish("damaged", an_outcome())
+        books.finish("sound", an_outcome())
+        books.execute(f"UPDATE retrysafe_records SET {damage} WHERE key = 'damaged'")
+        for query in (Query(), Query(scope=(("tenant", "7"),))):
+            assert books.keys(query) == ["sound"]
+        assert damaged.id.hex()[:8] in warnings_of(caplog.records)[0]
+        assert books.admin.statistics().total.size > 0
+        assert books.admin.purge(10) == Purged(0)
+
+    def test_a_state_that_nobody_knows_is_told(self, books: Books, caplog: pytest.LogCaptureFixture) -> None:
+        """Statistics do not count it, and say so."""
+        books.reserve("odd")
+        books.execute("UPDATE retrysafe_records SET state = 'odd'")
+        assert books.admin.statistics().total == Share({}, 0)
+        assert "1 records are in a state" in warnings_of(caplog.records)[0]
+
+    @pytest.mark.parametrize(
+        ("kept", "asked", "found"),
+        [
+            ((("x[", ","), ("]y", "1")), (",", "],["), False),  # its text is a part of the other's
+            ((('a"],["b', "c"),), ("b", "c"), False),
+            ((('a"],["b', "c"),), ('a"],["b', "c"), True),
+            ((("a\\", "b"), ("c", "d")), ("c", "d"), True),
+            ((("a", ""), ("", "b")), ("", "b"), True),
+            ((("a", "\0"),), ("a", "\0"), True),
+            ((("a", "é\n:x %s %(y)s $1"),), ("a", "é\n:x %s %(y)s $1"), True),
+        ],
+    )
+    def test_parts_of_a_scope_are_not_mistaken(
+        self, books: Books, kept: tuple[tuple[str, str], ...], asked: tuple[str, str], found: bool
+    ) -> None:
+        """A part is found where it is a part, and not where its text happens to stand."""
+        books.reserve("key", scope=kept)
+        assert books.keys(Query(scope=(asked,))) == (["key"] if found else [])
+
+    def test_an_age_beyond_all_calendars(self, books: Books) -> None:
+        """Matches nothing or everything, and is no error."""
+        books.reserve("key")
+        assert books.keys(Query(older=1e300)) == []
+        assert books.keys(Query(younger=1e300)) == ["key"]
+
+
+class TestPurging:
+    """In steps, past whatever is locked."""
+
+    def test_a_locked_record_is_passed_over(self, books: Books) -> None:
+        """Whoever claims or removes it has it; the purge neither waits nor fails, and finds it the next
+        time."""
+        for n in range(5):
+            books.finish(f"key {n}", an_outcome())
+        books.elapse(3600.0)
+        with psycopg.connect(books.url) as holder:
+            holder.execute("SELECT 1 FROM retrysafe_records WHERE key = 'key 2' FOR UPDATE")
+            assert books.admin.purge(10).records == 4
+        assert books.admin.purge(10).records == 1
+
+    def test_each_step_is_a_commit_of_its_own(
+        self, books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """One that breaks off has removed what it said, and the entry is true; between two steps it rests."""
+        for n in range(7):
+            books.reserve(f"key {n}", lease=1.0)
+        books.elapse(3600.0)
+        monkeypatch.setattr(administration, "_STEP", 3)
+        rests: list[float] = []
+
+        def rest(seconds: float) -> None:
+            rests.append(seconds)
+            if len(rests) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(administration.time, "sleep", rest)
+        with pytest.raises(KeyboardInterrupt):
+            books.admin.purge(100, NOTE)
+        assert [entry.outcome for entry in books.admin.audit()] == ["6 records removed"]
+        assert books.admin.expired() == 1
+        assert len(warnings_of(caplog.records)) == 6, "what was never settled is named"
+        assert min(rests) > 0
+
+
+class TestBounds:
+    """An operator waits, but not for ever."""
+
+    def test_a_table_that_is_locked(self, books: Books) -> None:
+        """Somebody alters it: lists give up in time, and work afterwards."""
+        hasty = desk_at(books.url, deadline=0.2)
+        assert hasty.list(Query()) == []
+        with psycopg.connect(books.url) as holder:
+            holder.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(StoreUnavailable, match="locked"):
+                hasty.list(Query())
+        assert hasty.list(Query()) == []
+        hasty.close()
+
+    def test_a_walk_that_takes_too_long(self, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The server breaks it off."""
+        monkeypatch.setattr(administration, "WALK", 0.2)
+        assert books.keys() == []
+        books.execute("ALTER TABLE retrysafe_records RENAME TO slow")
+        books.execute("CREATE VIEW retrysafe_records AS SELECT slow.* FROM slow, pg_sleep(60)")
+        with pytest.raises(StoreUnavailable, match="too long"):
+            books.keys()
+
+    def test_a_server_that_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Frozen, it is given up; thawed, it is used again; killed and started anew, too."""
+        monkeypatch.setattr(administration, "WALK", 0.2)
+        with PostgresServer() as server:
+            books = Books(server.new_database())
+            assert books.keys() == []
+            server.freeze()
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable):
+                books.keys()
+            assert time.monotonic() - began < 30
+            server.thaw()
+            monkeypatch.setattr(administration, "WALK", 60.0)
+            assert books.keys() == []
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                books.keys()
+            server.start()
+            assert books.keys() == []
+            books.close()
+
+    def test_a_replica_can_be_looked_at(self, postgres: PostgresServer) -> None:
+        """And nothing else: an intervention is refused with the reason."""
+        with PostgresServer() as primary:
+            books = Books(primary.new_database())
+            seen = books.abandoned()
+            with primary.replica() as replica:
+                desk = desk_at(replica.url(books.url.rpartition("/")[2]))
+                _until(lambda: len(desk.list(Query())) == 1)
+                with pytest.raises(StoreUnavailable, match="primary"):
+                    desk.release(seen, NOTE)
+                assert desk.migrate().startswith("nothing to do")
+                desk.close()
+            books.close()
+
+
+def migrate_at(url: str, barrier: object) -> str:
+    """In a process of its own."""
+    cast(threading.Barrier, barrier).wait()
+    desk = desk_at(url)
+    try:
+        return desk.migrate()
+    finally:
+        desk.close()
+
+
+class TestMigration:
+    """The tables come to be once, whoever asks and however often."""
+
+    def test_many_at_once(self, database: str) -> None:
+        """Eight processes begin at the same moment: one makes the tables, seven find nothing to do."""
+        context = multiprocessing.get_context("spawn")
+        with context.Manager() as manager, context.Pool(8) as pool:
+            barrier = manager.Barrier(8)
+            said = pool.starmap(migrate_at, [(database, barrier)] * 8)
+        assert sorted(text.partition(" ")[0] for text in said) == ["made"] + ["nothing"] * 7
+
+    def test_somebody_else_is_at_it(self, database: str) -> None:
+        """The lock is waited for, and not for ever."""
+        hasty = desk_at(database, deadline=0.2)
+        lock = load("postgresql")["migration_lock"]
+        with psycopg.connect(database) as holder:
+            holder.execute(lock.encode())
+            with pytest.raises(StoreUnavailable, match="locked"):
+                hasty.migrate()
+        assert hasty.migrate().startswith("made")
+        hasty.close()
+
+    def test_what_is_missing_is_made(self, books: Books) -> None:
+        """By name; what is there stays as it is."""
+        books.reserve("key")
+        books.execute("DROP TABLE retrysafe_audit")
+        books.execute("DROP INDEX retrysafe_records_expires_at")
+        books.admin.close()
+        with pytest.raises(SchemaMismatch, match="retrysafe_audit is missing"):
+            books.keys()
+        assert books.admin.migrate() == "made retrysafe_audit, retrysafe_records_expires_at"
+        assert books.admin.migrate() == "nothing to do: the tables have version 1"
+        assert books.keys() == ["key"]
+
+    def test_tables_without_a_version(self, books: Books) -> None:
+        """Made by a migration of somebody's own: ours, if they have all that ours have."""
+        books.execute("DELETE FROM retrysafe_meta")
+        books.admin.close()
+        with pytest.raises(SchemaMismatch, match="migrate"):
+            books.keys()
+        assert books.admin.migrate() == "made version 1 in retrysafe_meta"
+        books.execute("DELETE FROM retrysafe_meta")
+        books.execute("ALTER TABLE retrysafe_records DROP COLUMN mode")
+        with pytest.raises(SchemaMismatch, match=r"retrysafe_records\.mode"):
+            books.admin.migrate()
+
+    @pytest.mark.parametrize(
+        ("version", "advice"),
+        [("7", "upgrade retrysafe"), ("0", "use the release"), ("x", "use the release")],
+    )
+    def test_another_version(self, books: Books, version: str, advice: str) -> None:
+        """Newer, older or nonsense: nothing is touched, and it is said what to do."""
+        books.execute("UPDATE retrysafe_meta SET value = %s", [version])
+        books.admin.close()
+        for act in (books.keys, books.admin.migrate, books.admin.statistics):
+            with pytest.raises(SchemaMismatch, match=advice):
+                act()
+        assert books.execute("SELECT value FROM retrysafe_meta") == [(version,)]
+
+    def test_a_vital_table_is_gone(self, books: Books) -> None:
+        """Nobody pretends that there never were any records."""
+        books.execute("DROP TABLE retrysafe_records")
+        with pytest.raises(SchemaMismatch, match="backup"):
+            books.admin.migrate()
+
+    def test_a_role_that_may_not_make_tables(self, books: Books, postgres: PostgresServer) -> None:
+        """Is told who can; and finds nothing to do where somebody did."""
+        role = f"clerk_{books.url.rpartition('_')[2]}"
+        books.execute(f"CREATE ROLE {role} LOGIN")
+        theirs = books.url.replace("postgres@", f"{role}@")
+        try:
+            desk = desk_at(theirs)
+            with pytest.raises(StoreUnavailable, match="rights"):
+                desk.list(Query())
+            books.execute(f"GRANT SELECT ON retrysafe_meta, retrysafe_records TO {role}")
+            assert desk.migrate().startswith("nothing to do")
+            assert desk.list(Query()) == []
+            desk.close()
+            empty = postgres.new_database()
+            desk = desk_at(empty.replace("postgres@", f"{role}@"))
+            with pytest.raises(StoreUnavailable, match="retrysafe sql"):
+                desk.migrate()
+            desk.close()
+            postgres.drop_database(empty)
+        finally:
+            books.execute(f"DROP OWNED BY {role}")
+            books.execute(f"DROP ROLE {role}")
 
 
 def _waiting(books: Books) -> int:

@@ -15,7 +15,7 @@ from retrysafe.stores.sql.operations import Operation, Row
 
 T = TypeVar("T")
 
-WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Said in full: a server may have other defaults, and a change that waited for a row must then see it as it
 is."""
 
