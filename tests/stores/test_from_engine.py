@@ -2,8 +2,9 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from retrysafe import stores
 from retrysafe.stores.contract import Store
+from retrysafe.stores.sql.alchemy.engines import AnyEngine
 from retrysafe.testing import ManualClock, StoreSuite
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores.harness import Elapse, LoseLease
@@ -31,6 +33,12 @@ def shared(postgres: PostgresServer) -> Iterator[Rows]:
     postgres.drop_database(url)
 
 
+@pytest.fixture(scope="module")
+def engines(shared: Rows) -> Callable[[str], AnyEngine]:
+    """The application's engine of each driver; it never opens a connection itself."""
+    return cache(lambda driver: engine_for(shared.url, driver))
+
+
 class EngineSuite(StoreSuite):
     driver: str
 
@@ -40,8 +48,8 @@ class EngineSuite(StoreSuite):
         return shared
 
     @pytest.fixture
-    def store(self, rows: Rows) -> Iterator[Store]:
-        store = stores.from_engine(engine_for(rows.url, self.driver), deadline=PATIENT)
+    def store(self, rows: Rows, engines: Callable[[str], AnyEngine]) -> Iterator[Store]:
+        store = stores.from_engine(engines(self.driver), deadline=PATIENT)
         yield store
         store.close()
 
