@@ -24,7 +24,7 @@ class TestAsgiOnPostgres(TransactionalSuite):
 
 
 class TestAsgiOnPostgresStopped(Uncommitted):
-    """The server itself is gone for a while, and not only the table of records."""
+    """The server itself is gone for a while, and not only room for records."""
 
     framework = "asgi"
     backing = Postgres(outage="stopped")
