@@ -66,7 +66,9 @@ def test_what_is_said_to_be_tried_is_tried(extent: str) -> None:
         for value in vars(import_module(f"tests.adapters.{file.stem}")).values()
         if isinstance(value, type) and issubclass(value, Suite) and value.__name__.startswith("Test")
     ]
-    whole = {_combination(one, "all") for one in classes if issubclass(one, AdapterSuite | TransactionalSuite)}
+    whole = {
+        _combination(one, "all") for one in classes if issubclass(one, AdapterSuite | TransactionalSuite)
+    }
     wanted = {one for one in COMBINATIONS if one.extent == extent}
     if extent == "all" or LONG:
         assert {one._replace(extent="all") for one in wanted} - whole == set()
