@@ -1,7 +1,7 @@
 """The reference application with an engine of SQLAlchemy's, blocking and asynchronous, in both modes.
 
-The store has it (`stores.from_engine`) and in transactional mode the application's sessions join by it.  A part
-of the suite; with `RETRYSAFE_LONG=1` all of it.
+The store has it (`stores.from_engine`), and in transactional mode the application's sessions join by it.  A
+part of the suite; with `RETRYSAFE_LONG=1` all of it.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Transactional mode against the reference application: its effects are rows in the store's database.
 
-All of it for ASGI in one process, on SQLite and on PostgreSQL, and for WSGI on SQLite.  Elsewhere a part of it;
-with `RETRYSAFE_LONG=1` all of it there too.
+All of it for ASGI in one process, on SQLite and on PostgreSQL, and for WSGI on SQLite.  Elsewhere a part of
+it; with `RETRYSAFE_LONG=1` all of it there too.
 """
 
 from collections.abc import Mapping
