@@ -167,7 +167,8 @@ async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool
     junction = _junction(step.attempt)
     match junction.close():
         case None:
-            engine.nothing_joined(step.claim)
+            if not junction.joined:
+                engine.nothing_joined(step.claim)
             return await engine.aio.finish(step.claim, step.final)
         case AsyncTransaction() as transaction:
             return await _only_once(junction, Commit, transaction.commit_async(step.claim, step.final))
@@ -182,9 +183,11 @@ async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) ->
         case None:
             pass
         case AsyncTransaction() as transaction:
-            await _only_once(junction, RollBack, transaction.roll_back_async())
+            await _only_once(junction, RollBack, transaction.roll_back_async(discard=step.cut_off))
         case transaction:
-            await _only_once(junction, RollBack, asyncio.to_thread(transaction.roll_back))
+            await _only_once(
+                junction, RollBack, asyncio.to_thread(transaction.roll_back, discard=step.cut_off)
+            )
 
 
 def _junction(attempt: Attempt) -> Junction:
@@ -230,11 +233,22 @@ async def _wait_async(step: Wait, engine: Engine, hands: AsyncHands) -> float | 
     if not engine.waiting.enter(step.id):
         return None
     began = time.monotonic()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    unsubscribe = engine.waiting.listen(step.id, lambda: _call_in(loop, ended.set))
     try:
-        await asyncio.sleep(step.seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(step.seconds):
+                await ended.wait()
     finally:
+        unsubscribe()
         engine.waiting.leave(step.id)
     return time.monotonic() - began
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """From another thread, which may outlive the loop."""
+    with contextlib.suppress(RuntimeError):  # the loop was closed, and nobody waits there any more
+        loop.call_soon_threadsafe(function)
 
 
 async def _forget_async(step: Forget, engine: Engine, hands: AsyncHands) -> None:

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Coroutine
+from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
@@ -75,21 +76,26 @@ def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
 
 def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
     transaction = _close(step.attempt)
-    if transaction is None:
+    if transaction is not None:
+        return transaction.commit(step.claim, step.final)
+    if not _junction(step.attempt).joined:
         engine.nothing_joined(step.claim)
-        return engine.store.finish(step.claim, step.final)
-    return transaction.commit(step.claim, step.final)
+    return engine.store.finish(step.claim, step.final)
 
 
 def _roll_back(step: RollBack, engine: Engine, hands: Hands) -> None:
     transaction = _close(step.attempt)
     if transaction is not None:
-        transaction.roll_back()
+        transaction.roll_back(discard=step.cut_off)
+
+
+def _junction(attempt: Attempt) -> Junction:
+    assert isinstance(attempt.junction, Junction)
+    return attempt.junction
 
 
 def _close(attempt: Attempt) -> Transaction | None:
-    assert isinstance(attempt.junction, Junction)
-    transaction = attempt.junction.close()
+    transaction = _junction(attempt).close()
     assert transaction is None or isinstance(transaction, Transaction), "refused when it wanted to join"
     return transaction
 
@@ -115,9 +121,12 @@ def _wait(step: Wait, engine: Engine, hands: Hands) -> float | None:
     if not engine.waiting.enter(step.id):
         return None
     began = time.monotonic()
+    ended = Event()
+    unsubscribe = engine.waiting.listen(step.id, ended.set)
     try:
-        time.sleep(step.seconds)
+        ended.wait(step.seconds)
     finally:
+        unsubscribe()
         engine.waiting.leave(step.id)
     return time.monotonic() - began
 

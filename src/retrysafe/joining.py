@@ -32,8 +32,11 @@ class Transaction(Protocol):
         """
         ...
 
-    def roll_back(self) -> None:
-        """Undo everything and let go of the connection.  Raises nothing; again: does nothing."""
+    def roll_back(self, *, discard: bool = False) -> None:
+        """Undo everything and let go of the connection.  Raises nothing; again: does nothing.
+
+        `discard`: the handler was cut off and may still be using the connection, so nobody else must.
+        """
         ...
 
 
@@ -44,7 +47,7 @@ class AsyncTransaction(Protocol):
     @property
     def begun(self) -> bool: ...
     async def commit_async(self, claim: Claim, final: Final) -> bool: ...
-    async def roll_back_async(self) -> None: ...
+    async def roll_back_async(self, *, discard: bool = False) -> None: ...
 
 
 T = TypeVar("T", bound=Transaction | AsyncTransaction)
@@ -76,6 +79,11 @@ class Junction:
                     f"{kind.__name__} as well: use one library for all that one call writes"
                 )
             return self._transaction
+
+    @property
+    def joined(self) -> bool:
+        """Whether anybody ever asked."""
+        return self._transaction is not None
 
     def close(self) -> Transaction | AsyncTransaction | None:
         """The handler is done: from now on sessions are ordinary again.  Gives what is to be ended."""

@@ -225,7 +225,7 @@ def commit(call: Call, attempt: Attempt) -> Flow[Answer]:
         raise
     except BaseException:
         # A cancellation or the end of the process; but whatever the handler did is not committed.
-        yield from ask(RollBack(attempt))
+        yield from ask(RollBack(attempt, cut_off=True))
         yield from ask(Forget(call.claim))
         raise
     if isinstance(settlement, LetGo):

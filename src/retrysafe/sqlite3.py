@@ -113,7 +113,7 @@ class SQLiteTransaction:
             self.roll_back()
         return kept
 
-    def roll_back(self) -> None:
+    def roll_back(self, *, discard: bool = False) -> None:  # noqa: ARG002 - it is never used again anyway
         if self._db is not None:
             self._db.really_close()  # which undoes what was not committed
         self._lock.close()

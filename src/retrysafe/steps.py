@@ -82,6 +82,8 @@ class RollBack(NamedTuple):
     """Undo what the handler wrote in its transaction."""
 
     attempt: Attempt
+    cut_off: bool = False
+    """The handler was not at its end, and a part of it may still run."""
 
 
 class CallBack(NamedTuple):

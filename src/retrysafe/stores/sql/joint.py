@@ -7,6 +7,7 @@ give its rows can carry an outcome with it.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from retrysafe.errors import CommitRefused, StoreUnavailable
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
 
@@ -47,3 +48,36 @@ class Joint(NamedTuple):
 
     def _timed(self, arguments: Arguments) -> Arguments:
         return arguments if self.clock is None else {**arguments, "now": self.clock()}
+
+
+_PASSING = frozenset({"40001", "40P01", "55P03"})
+"""Serialization failure, deadlock, a lock that was not to be had: another time it will work."""
+
+_UNCERTAIN = ("08", "53", "57", "58", "XX")
+"""Classes of errors after which the server may not be there any more: the connection, its resources, an
+operator who intervened, the system, a bug."""
+
+
+def not_committed(error: Exception, sqlstate: str | None) -> CommitRefused | StoreUnavailable:
+    """What an error at the end of a transaction means.  A server that gives its reasons has not committed."""
+    if sqlstate is None or sqlstate.startswith(_UNCERTAIN):
+        return StoreUnavailable(f"a guarded call was cut off at its commit: {_first(error)}")
+    return CommitRefused(f"the database refused the commit: {_first(error)}", passing=sqlstate in _PASSING)
+
+
+def _first(error: Exception) -> str:
+    """Without the detail, which quotes values."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def sqlstate(error: Exception) -> str | None:
+    """The code that a driver's exception carries, each in its own way; nothing if it has none."""
+    for name in ("sqlstate", "pgcode"):  # psycopg, asyncpg; psycopg2
+        found = getattr(error, name, None)
+        if isinstance(found, str):
+            return found
+    match error.args:
+        case ({"C": str(code)}, *_):  # pg8000
+            return code
+        case _:
+            return None

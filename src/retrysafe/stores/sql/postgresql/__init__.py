@@ -10,8 +10,8 @@
     connecting.py   addresses; borrowing.py the application's pools; opening.py tables, versions, replicas
     statements/     the SQL
 
-**Durable**: an answer is given only after its commit has reached the server's disk, even where the role or the
-database has `synchronous_commit=off`.
+**Durable**: an answer is given only after its commit has reached the server's disk, even where the role or
+the database has `synchronous_commit=off`.
 **Bounded**: no operation waits longer than the deadline, for a connection, a lock or an answer.
 **One clock**: all times are the server's; a worker sends durations only.
 **Poolers**: nothing depends on a session, so a pooler in transaction mode may stand between.  Where it cannot

@@ -23,8 +23,8 @@ BUDGET = 0.25
 """Seconds for one round."""
 
 PAUSE = 5.0
-"""Seconds between two rounds: records that are held for weeks stand first in the index, and must not be walked
-past all the time."""
+"""Seconds between two rounds: records that are held for weeks stand first in the index, and must not be
+walked past all the time."""
 
 _log = logging.getLogger("retrysafe.store")
 

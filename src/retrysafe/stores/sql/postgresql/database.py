@@ -1,7 +1,7 @@
 """What one process has of the database: connections for threads, and for each event loop some of its own.
 
-Operations run here.  What may pass is tried again, see `trouble.py`; what was not answered in time is given up,
-and its connection with it.
+Operations run here.  What may pass is tried again, see `trouble.py`; what was not answered in time is given
+up, and its connection with it.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from retrysafe.stores.sql.postgresql.connecting import Source
 from retrysafe.stores.sql.postgresql.executor import Executor, opened
 from retrysafe.stores.sql.postgresql.listening import Listener, Wake
 from retrysafe.stores.sql.postgresql.looping import LoopPool
+from retrysafe.stores.sql.postgresql.operator import OperatorSession
 from retrysafe.stores.sql.postgresql.pooling import Pool
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
@@ -101,6 +102,10 @@ class Database:
     def executor(self) -> Executor:
         """A blocking connection beside the pools."""
         return Executor(self._source, self._deadline)
+
+    def operator(self) -> OperatorSession:
+        """An operator's connection, which any server gives that answers."""
+        return OperatorSession(self._source)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
         return self._own.listener.subscribe(id, wake)

@@ -1,8 +1,8 @@
 """One connection, and what is said on it: a conversation that yields whenever it has to wait.
 
-psycopg opens the connection; from then on its `pgconn`, which is libpq, is used directly: it costs a third of
-a cursor, and leaves the waiting to us.  So there is one conversation, and two ways to wait for it: `waiting.py`
-for threads, with a deadline, and `looping.py` for coroutines.
+psycopg opens the connection; from then on its `pgconn`, which is libpq, is used directly: it costs less than
+a cursor, and leaves the waiting to us.  So there is one conversation, and two ways to wait for it:
+`waiting.py` for threads, with a deadline, and `looping.py` for coroutines.
 
 A connection whose conversation broke off in the middle is never used again: its answer would be taken for the
 next one's.
@@ -127,7 +127,7 @@ class Session:
             raise _lost(error) from None
 
     def _result(self) -> "Conversation[PGresult]":
-        """The last result of what was sent; every result must have been fetched before the next may be sent."""
+        """The last result of what was sent.  All must have been fetched before anything else is sent."""
         pgconn = self.pgconn
         result: PGresult | None = None
         refusal: PGresult | None = None
@@ -158,18 +158,10 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether another conversation may begin: the last one has come to its end, and the connection lives."""
+        """Whether another conversation may begin: the last one is over, and the connection lives."""
         return (
             self.pgconn.status == pq.ConnStatus.OK
             and self.pgconn.transaction_status == pq.TransactionStatus.IDLE
-        )
-
-    @property
-    def is_between(self) -> bool:
-        """Whether another statement may be sent, in a transaction that is open, failed or not."""
-        return (
-            self.pgconn.status == pq.ConnStatus.OK
-            and self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE
         )
 
     def close(self) -> None:

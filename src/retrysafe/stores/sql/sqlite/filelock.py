@@ -16,6 +16,7 @@ import os
 import sys
 import time
 import weakref
+from collections.abc import Callable
 
 from retrysafe.errors import StoreUnavailable
 
@@ -53,14 +54,14 @@ class FileLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         _open.add(self)
 
-    def acquire(self, patience: float) -> None:
+    def acquire(self, patience: float, sleep: Callable[[float], None] = time.sleep) -> None:
         until = time.monotonic() + patience
         while not self.try_acquire():
             if time.monotonic() >= until:
                 raise StoreUnavailable(
                     f"another process has been writing for longer than {patience:g} s; nothing was done"
                 )
-            time.sleep(_PAUSE)
+            sleep(_PAUSE)
 
     def try_acquire(self) -> bool:
         return _try(self._fd)

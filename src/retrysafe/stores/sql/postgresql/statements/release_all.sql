@@ -1,6 +1,6 @@
 -- Forget running records.
 -- Arguments: claims, patience
--- Columns: the number of each claim that was released, from 1, then nothing of interest
+-- Columns: 1 for each that was released, then nothing of interest
 --
 -- Atomic and fenced: each row is removed on its own condition, all in one statement and one commit.
 DELETE FROM retrysafe_records AS record
@@ -11,5 +11,5 @@ WHERE record.id = claim.id
     AND {patient}
     AND {durable}
 RETURNING
-    claim.number,
+    1,
     CASE WHEN claim.announced = 1 THEN CAST(pg_notify('retrysafe', encode(record.id, 'hex')) AS text) END

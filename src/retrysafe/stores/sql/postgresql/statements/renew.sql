@@ -1,6 +1,6 @@
 -- Prolong the leases of running records, ended or not: whoever was not overtaken may go on.
 -- Arguments: claims, patience
--- Columns: the number of each claim that was renewed, from 1; not of those that are fenced, or finished
+-- Columns: id and token of each claim that was renewed; not of those that are fenced, or finished
 --
 -- Atomic and fenced: each row is changed on its own condition, all in one statement and one commit.
 UPDATE retrysafe_records AS record
@@ -10,4 +10,4 @@ WHERE record.id = claim.id
     AND record.token = claim.token
     AND record.state = 'in_progress'
     AND {patient}
-RETURNING claim.number
+RETURNING record.id, record.token

@@ -1,0 +1,240 @@
+"""psycopg 3, with what a guarded call writes and what it answers committed together.
+
+    with connection(guard, pool) as db:
+        db.execute("INSERT INTO orders (item) VALUES (%s)", [item])
+
+Where one would write `pool.connection()`.  Inside a guarded call with `effects="database"` the block joins
+the call's transaction: leaving it is provisional, and becomes real with the answer.  Anywhere else it is
+`pool.connection()`.  Inside, psycopg itself refuses `commit()` and `rollback()`, and `db.transaction()` makes
+savepoints, as ever inside a transaction.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from retrysafe.errors import ConfigurationError, StoreUnavailable
+from retrysafe.events import log
+from retrysafe.guard import Guard
+from retrysafe.joining import join
+from retrysafe.model import Claim, Final
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.joint import Joint, not_committed
+from retrysafe.stores.sql.operations import Arguments, Row
+
+__all__ = ["connection", "connection_async"]
+
+C = TypeVar("C", bound=psycopg.Connection[Any])
+A = TypeVar("A", bound=psycopg.AsyncConnection[Any])
+
+
+@contextmanager
+def connection(guard: Guard, pool: ConnectionPool[C]) -> Generator[C]:
+    """A connection of the application's pool to the guard's database, for as long as the block lasts."""
+    joint = _joint(guard)
+    joined = join(guard.store, PsycopgTransaction, lambda: PsycopgTransaction(joint, pool))
+    with pool.connection() if joined is None else joined.block() as db:
+        yield db
+
+
+@asynccontextmanager
+async def connection_async(guard: Guard, pool: AsyncConnectionPool[A]) -> AsyncGenerator[A]:
+    """The same for coroutines."""
+    joint = _joint(guard)
+    joined = join(
+        guard.store, AsyncPsycopgTransaction, lambda: AsyncPsycopgTransaction(joint, pool), awaited=True
+    )
+    async with pool.connection() if joined is None else joined.block() as db:
+        yield db
+
+
+def _joint(guard: Guard) -> Joint:
+    joint = getattr(guard.store, "joint", None)
+    if not isinstance(joint, Joint) or joint.dialect != "postgresql":
+        raise ConfigurationError(
+            f"retrysafe.psycopg is for guards whose store is in PostgreSQL, and this one's is {guard.store!r}"
+        )
+    return joint
+
+
+class PsycopgTransaction:
+    """The transaction of one guarded call."""
+
+    def __init__(self, joint: Joint, pool: ConnectionPool[Any]) -> None:
+        self._joint = joint
+        self._pool = pool
+        self._db: psycopg.Connection[Any] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._db is not None
+
+    @contextmanager
+    def block(self) -> Generator[Any]:
+        """A part of it, which takes effect as a whole or not at all."""
+        if self._db is not None:
+            with self._db.transaction():  # a savepoint
+                yield self._db
+            return
+        db = self._begin()
+        try:
+            yield db
+        except BaseException:
+            self.roll_back()  # nothing came before this part, so there is nothing else to lose
+            raise
+
+    def _begin(self) -> psycopg.Connection[Any]:
+        db: psycopg.Connection[Any] = self._pool.getconn()
+        self._whole = db.transaction()
+        try:
+            self._whole.__enter__()
+        except BaseException:
+            self._pool.putconn(db)
+            raise
+        self._db = db
+        return db
+
+    def commit(self, claim: Claim, final: Final) -> bool:
+        db = self._db
+        assert db is not None
+        if db.info.transaction_status == TransactionStatus.IDLE:
+            log.error(_ENDED_BY_HAND)
+        try:
+            kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
+            if kept:
+                self._whole.__exit__(None, None, None)
+                _check(db.closed, db.info.transaction_status)
+                self._put_back()
+        except psycopg.Error as error:
+            raise not_committed(error, error.sqlstate) from error
+        finally:
+            self.roll_back()
+        return kept
+
+    def roll_back(self, *, discard: bool = False) -> None:
+        if self._db is None:
+            return
+        try:
+            self._whole.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
+            if discard:
+                self._db.close()
+        except psycopg.Error as error:
+            # The server undoes what it was not told to commit, as soon as it notices that we are gone.
+            log.warning("a guarded call was not rolled back but cut off: %s", error)
+            self._db.close()
+        self._put_back()
+
+    def _put_back(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            self._pool.putconn(db)
+
+    def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        assert self._db is not None
+        with self._db.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(_converted(sql), arguments)
+            return cursor.fetchall()
+
+
+class AsyncPsycopgTransaction:
+    """The same, awaiting."""
+
+    def __init__(self, joint: Joint, pool: AsyncConnectionPool[Any]) -> None:
+        self._joint = joint
+        self._pool = pool
+        self._db: psycopg.AsyncConnection[Any] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._db is not None
+
+    @asynccontextmanager
+    async def block(self) -> AsyncGenerator[Any]:
+        """A part of it, which takes effect as a whole or not at all."""
+        if self._db is not None:
+            async with self._db.transaction():  # a savepoint
+                yield self._db
+            return
+        db = await self._begin()
+        try:
+            yield db
+        except BaseException:
+            await self.roll_back_async()  # nothing came before this part, so there is nothing else to lose
+            raise
+
+    async def _begin(self) -> psycopg.AsyncConnection[Any]:
+        db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
+        self._whole = db.transaction()
+        try:
+            await self._whole.__aenter__()
+        except BaseException:
+            await self._pool.putconn(db)
+            raise
+        self._db = db
+        return db
+
+    async def commit_async(self, claim: Claim, final: Final) -> bool:
+        db = self._db
+        assert db is not None
+        if db.info.transaction_status == TransactionStatus.IDLE:
+            log.error(_ENDED_BY_HAND)
+        try:
+            kept = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
+            if kept:
+                await self._whole.__aexit__(None, None, None)
+                _check(db.closed, db.info.transaction_status)
+                await self._put_back()
+        except psycopg.Error as error:
+            raise not_committed(error, error.sqlstate) from error
+        finally:
+            await self.roll_back_async()
+        return kept
+
+    async def roll_back_async(self, *, discard: bool = False) -> None:
+        if self._db is None:
+            return
+        try:
+            await self._whole.__aexit__(psycopg.Rollback, psycopg.Rollback(), None)
+            if discard:
+                await self._db.close()
+        except psycopg.Error as error:
+            # The server undoes what it was not told to commit, as soon as it notices that we are gone.
+            log.warning("a guarded call was not rolled back but cut off: %s", error)
+            await self._db.close()
+        await self._put_back()
+
+    async def _put_back(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            await self._pool.putconn(db)
+
+    async def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        assert self._db is not None
+        async with self._db.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(_converted(sql), arguments)
+            return await cursor.fetchall()
+
+
+_ENDED_BY_HAND = (
+    "a handler ended its guard's transaction itself, by a COMMIT or ROLLBACK in SQL: what it wrote and what "
+    "it answered are committed apart, and a crash in between would have run it again"
+)
+
+
+def _check(closed: bool, status: TransactionStatus) -> None:
+    """psycopg says nothing where the connection was lost before it could send the COMMIT."""
+    if closed or status != TransactionStatus.IDLE:
+        raise StoreUnavailable("the connection was lost while a guarded call was committed")
+
+
+@cache
+def _converted(sql: str) -> bytes:
+    """Our `:named` arguments as psycopg has them."""
+    return re.sub(r":(\w+)", r"%(\1)s", sql.replace("%", "%%")).encode()

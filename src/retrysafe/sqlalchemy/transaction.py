@@ -1,0 +1,179 @@
+"""The transaction of one guarded call on a connection of SQLAlchemy's.
+
+It is opened by the first session or connection that needs it, and ended by the guard alone.  On an
+asynchronous engine the same code runs inside of SQLAlchemy's greenlets: only how it is called and how it
+waits differ.
+"""
+
+import time
+from asyncio import sleep
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
+from retrysafe.events import log
+from retrysafe.model import Claim, Final
+from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
+from retrysafe.stores.sql.operations import Arguments, Row
+from retrysafe.stores.sql.sqlite import SQLiteStore
+
+_BY_HAND = (
+    "the transaction of a guarded call is committed by its guard, together with the answer: inside of one "
+    "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
+)
+
+
+class AlchemyTransaction:
+    """The transaction of one guarded call."""
+
+    def __init__(self, store: Any, engine: Engine) -> None:  # noqa: ANN401 - whatever has a joint and this engine
+        joint = store.joint
+        assert isinstance(joint, Joint)
+        self._joint = joint
+        self._engine = engine
+        self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
+        self._opening = Lock()
+        self._connection: Connection | None = None
+        self._ours = False
+        """Whether it is the guard that is ending it just now."""
+
+    _sleep: Callable[[float], None] = staticmethod(time.sleep)
+
+    @property
+    def begun(self) -> bool:
+        return self._connection is not None
+
+    def connection_for(self, bind: Engine | Connection) -> Connection:
+        """The transaction's connection, for a session that would use this one."""
+        if bind.engine.pool is not self._engine.pool:
+            raise NotJoined(
+                f"a session of the guard's was about to use another database, {bind.engine.url!r}: what is "
+                "written there could not be committed with the answer. Use a session of its own for it"
+            )
+        return self.connection()
+
+    def connection(self) -> Connection:
+        if self._connection is None:
+            if not self._opening.acquire(blocking=False):
+                raise NotJoined(
+                    "two sessions of one guarded call were used at the same moment: they share one "
+                    "connection, and have to take turns"
+                )
+            try:
+                self._connection = self._begin()
+            finally:
+                self._opening.release()
+        return self._connection
+
+    def _begin(self) -> Connection:
+        connection = self._engine.connect()
+        try:
+            if self._sqlite is not None:
+                self._sqlite.prepare(connection)
+            self._whole = connection.begin()
+            if self._sqlite is not None:
+                self._sqlite.begin(connection)
+        except BaseException:
+            self._close(connection)
+            raise
+        event.listen(connection, "commit", self._refuse)
+        event.listen(connection, "rollback", self._refuse)
+        return connection
+
+    def _refuse(self, _: Connection) -> None:
+        if not self._ours:
+            raise NotJoined(_BY_HAND)
+
+    def commit(self, claim: Claim, final: Final) -> bool:
+        connection = self._connection
+        assert connection is not None
+        self._ours = True
+        try:
+            if not self._whole.is_active:
+                raise CommitRefused(
+                    "a handler closed or invalidated the connection of its guard's transaction"
+                )
+            self._undo_uncommitted(connection)
+            kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
+            if kept:
+                self._whole.commit()
+        except DBAPIError as error:
+            raise self._translated(error) from error
+        except SQLAlchemyError as error:
+            raise CommitRefused(f"SQLAlchemy refused the commit: {error}") from error
+        finally:
+            self.roll_back()
+        return kept
+
+    def _translated(self, error: DBAPIError) -> CommitRefused | StoreUnavailable:
+        original = error.orig if isinstance(error.orig, Exception) else error
+        if self._sqlite is not None:
+            return self._sqlite.not_committed(original)
+        return not_committed(original, None if error.connection_invalidated else sqlstate(original))
+
+    def _undo_uncommitted(self, connection: Connection) -> None:
+        while (nested := connection.get_nested_transaction()) is not None:
+            log.warning(
+                "a session was in use when its call had answered: what it had not committed is undone"
+            )
+            nested.rollback()
+
+    def _fetch(self, sql: str, arguments: Arguments) -> list[Row]:
+        assert self._connection is not None
+        return [tuple(row) for row in self._connection.execute(text(sql), arguments)]
+
+    def roll_back(self, *, discard: bool = False) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        self._ours = True
+        try:
+            if discard:
+                connection.invalidate()
+            elif self._whole.is_active:
+                self._whole.rollback()
+            elif not (connection.closed or connection.invalidated):
+                connection.connection.rollback()  # over in SQLAlchemy's eyes, and not in the database's
+        except SQLAlchemyError as error:
+            # The server undoes what it was not told to commit, as soon as it notices that we are gone.
+            log.warning("a guarded call was not rolled back but cut off: %s", error)
+            connection.invalidate()
+        self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        try:
+            if self._sqlite is not None:
+                self._sqlite.end(connection)
+        finally:
+            connection.close()
+
+
+def _sleep_in_greenlet(seconds: float) -> None:
+    await_only(sleep(seconds))
+
+
+class AsyncAlchemyTransaction(AlchemyTransaction):
+    """The same on an asynchronous engine."""
+
+    def __init__(self, store: Any, engine: AsyncEngine) -> None:  # noqa: ANN401 - as above
+        super().__init__(store, engine.sync_engine)
+        self._async_engine = engine
+
+    _sleep = staticmethod(_sleep_in_greenlet)
+
+    async def connection_async(self) -> AsyncConnection:
+        return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection))
+
+    async def commit_async(self, claim: Claim, final: Final) -> bool:
+        return await greenlet_spawn(self.commit, claim, final)
+
+    async def roll_back_async(self, *, discard: bool = False) -> None:
+        await greenlet_spawn(self.roll_back, discard=discard)
