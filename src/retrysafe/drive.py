@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from retrysafe.attempt import Attempt
 from retrysafe.drive_blocking import Hands as Hands
 from retrysafe.drive_blocking import drive as drive
+from retrysafe.endings import to_own_thread
 from retrysafe.engine import Engine
 from retrysafe.errors import StoreUnavailable
 from retrysafe.events import log
@@ -173,7 +174,7 @@ async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool
         case AsyncTransaction() as transaction:
             return await _only_once(junction, Commit, transaction.commit_async(step.claim, step.final))
         case transaction:
-            work = asyncio.to_thread(transaction.commit, step.claim, step.final)
+            work = to_own_thread(transaction.commit, step.claim, step.final)
             return await _only_once(junction, Commit, work)
 
 
@@ -185,9 +186,8 @@ async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) ->
         case AsyncTransaction() as transaction:
             await _only_once(junction, RollBack, transaction.roll_back_async(discard=step.cut_off))
         case transaction:
-            await _only_once(
-                junction, RollBack, asyncio.to_thread(transaction.roll_back, discard=step.cut_off)
-            )
+            work = to_own_thread(transaction.roll_back, discard=step.cut_off)
+            await _only_once(junction, RollBack, work)
 
 
 def _junction(attempt: Attempt) -> Junction:
