@@ -78,7 +78,10 @@ class _Campaign:
         began = time.monotonic()
         customers, plan = self._customers, self._plan
         coming = [asyncio.ensure_future(customers.come()) for _ in range(plan.customers)]
-        auditing = asyncio.ensure_future(self._audit_for_ever())
+        watching = [
+            asyncio.ensure_future(self._audit_for_ever()),
+            asyncio.ensure_future(self._mischief.watch()),
+        ]
         wrecking = [
             asyncio.ensure_future(wreck(times))
             for wreck, times in (
@@ -88,11 +91,12 @@ class _Campaign:
             )
             if times
         ]
-        await self._until_done(wrecking, [*coming, auditing])
+        await self._until_done(wrecking, [*coming, *watching])
         customers.open = False
         await self._mischief.stop()
         slowest = await self._recover(coming)
-        auditing.cancel()
+        for task in watching:
+            task.cancel()
         # Whoever walked away is still where he was; the books must balance as they are.
         sight = await self._look()
         walked_away = [key for key in sight.unfinished if key not in customers.heard]
@@ -200,7 +204,8 @@ def shortfalls(report: Report, successes: int) -> list[str]:
 def as_text(report: Report) -> str:
     plan = report.plan
     lines = [
-        f"{plan.way}: {dict(report.done)} in {report.seconds:.0f} s, {plan.workers} workers, lease {plan.lease} s",
+        f"{plan.way}: {dict(report.done)} in {report.seconds:.0f} s, "
+        f"{plan.workers} workers, lease {plan.lease} s",
         f"  {report.answered} keys answered; {report.walked_away} given up half-way, {report.undone} of them "
         f"without any effect; {report.audits} audits; recovered within {report.slowest:.1f} s",
         f"  heard: {dict(report.verdicts)}",

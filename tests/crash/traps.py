@@ -5,8 +5,8 @@ A request asks for it by a header, `Trap: kill before Commit`; its retry leaves 
 
     kill | stop                SIGKILL; or SIGSTOP, until somebody sends SIGCONT
     before | inside | after    `inside` lets the thing begin, and strikes within two milliseconds
-    place                      a step of the driver (`Reserve`, `Run`, `Commit`, …), `conclude` or `COMMIT`, the
-                               statements, or `Writes`, between the two that an order is made of
+    place                      a step of the driver (`Reserve`, `Run`, `Commit`, …); `conclude` or `COMMIT`,
+                               the statements; or what a handler calls a place
 
 Whoever falls writes `<pid> <trap>` into the file that `FALLS` names.  No product code knows about this.
 """
