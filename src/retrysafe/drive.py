@@ -233,11 +233,22 @@ async def _wait_async(step: Wait, engine: Engine, hands: AsyncHands) -> float | 
     if not engine.waiting.enter(step.id):
         return None
     began = time.monotonic()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    unsubscribe = engine.waiting.listen(step.id, lambda: _call_in(loop, ended.set))
     try:
-        await asyncio.sleep(step.seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(step.seconds):
+                await ended.wait()
     finally:
+        unsubscribe()
         engine.waiting.leave(step.id)
     return time.monotonic() - began
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """From another thread, which may outlive the loop."""
+    with contextlib.suppress(RuntimeError):  # the loop was closed, and nobody waits there any more
+        loop.call_soon_threadsafe(function)
 
 
 async def _forget_async(step: Forget, engine: Engine, hands: AsyncHands) -> None:

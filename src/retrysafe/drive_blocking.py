@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Coroutine
+from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
@@ -120,9 +121,12 @@ def _wait(step: Wait, engine: Engine, hands: Hands) -> float | None:
     if not engine.waiting.enter(step.id):
         return None
     began = time.monotonic()
+    ended = Event()
+    unsubscribe = engine.waiting.listen(step.id, ended.set)
     try:
-        time.sleep(step.seconds)
+        ended.wait(step.seconds)
     finally:
+        unsubscribe()
         engine.waiting.leave(step.id)
     return time.monotonic() - began
 

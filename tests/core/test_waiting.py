@@ -1,5 +1,6 @@
 """The waiting room: how many duplicates may wait, per key and in all."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from retrysafe.waiting import PER_KEY, PER_PROCESS, WaitingRoom
@@ -56,3 +57,19 @@ def test_threads_do_not_squeeze_in() -> None:
     with ThreadPoolExecutor(50) as threads:
         entered = list(threads.map(lambda _: room.enter(b"a"), range(50)))
     assert sum(entered) == PER_KEY
+
+
+def test_what_the_store_hears_is_passed_on() -> None:
+    """Whoever waits is woken through the store's own subscription, and by nothing where it has none."""
+    heard: list[bytes] = []
+
+    def subscribe(id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        heard.append(id)
+        wake()
+        return lambda: heard.append(b"over")
+
+    woken: list[int] = []
+    WaitingRoom(subscribe).listen(b"a", lambda: woken.append(1))()
+    assert (heard, woken) == ([b"a", b"over"], [1])
+    WaitingRoom().listen(b"a", lambda: woken.append(2))()
+    assert woken == [1]

@@ -18,6 +18,19 @@ the database has `synchronous_commit=off`.
 keep prepared statements, they are given up.
 """
 
-from retrysafe.stores.sql.postgresql.store import AsyncPostgresStore, PostgresStore
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from retrysafe.stores.sql.postgresql.store import AsyncPostgresStore, PostgresStore
 
 __all__ = ["AsyncPostgresStore", "PostgresStore"]
+
+
+def __getattr__(name: str) -> object:
+    # Not before they are asked for: statements, checks and the operator's end are used with other drivers too,
+    # where there may be no psycopg.
+    if name in __all__:
+        from retrysafe.stores.sql.postgresql import store
+
+        return getattr(store, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

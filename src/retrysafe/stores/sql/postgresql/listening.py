@@ -68,7 +68,10 @@ class Listener:
             thread.join(_PATIENCE)
 
     def _start(self) -> None:
-        bell, self._alarm = os.pipe()
+        try:
+            bell, self._alarm = os.pipe()
+        except OSError:  # no file to be had: waiters ask for themselves
+            return
         self._thread = threading.Thread(
             target=self._run, args=(bell, self._alarm), name="retrysafe-listener", daemon=True
         )

@@ -10,7 +10,7 @@ from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.postgresql import chores
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
-from retrysafe.stores.sql.postgresql.connecting import Address, Connection, Source
+from retrysafe.stores.sql.postgresql.connecting import Address, Opened, Source
 from retrysafe.stores.sql.postgresql.database import Database, Lender
 from retrysafe.stores.sql.postgresql.listening import Wake
 from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
@@ -37,7 +37,7 @@ class PostgresStore:
         conninfo: str | None = None,
         *,
         pool: "ConnectionPool[Any] | AsyncConnectionPool[Any] | None" = None,
-        connect: Callable[[], Connection] | None = None,
+        connect: Callable[[], Opened] | None = None,
         deadline: float = 2.0,
     ) -> None:
         if not deadline > 0:
