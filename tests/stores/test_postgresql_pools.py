@@ -49,7 +49,8 @@ class TestPools:
             store.close()
             assert eventually(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])
             with pool.connection() as connection:
-                assert connection.execute("SELECT 1 AS one").fetchone() == {"one": 1}
+                row: object = connection.execute("SELECT 1 AS one").fetchone()
+            assert row == {"one": 1}, "it works as before"
 
     def test_a_pool_for_coroutines(self, database: str) -> None:
         """The loop that it was opened in uses its connections; another loop, and threads, have others."""
