@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import psycopg
 import pytest
@@ -14,6 +14,13 @@ from tests.cli.terminal import Run, run, shown
 
 PASSWORD = "hunter2-hunter2"
 WHY = ["--reason", "found in the ledger", "--by", "ops@example.com", "--yes"]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """One that flushes to its disk: the doctor would say so if it did not."""
+    with PostgresServer() as server:
+        yield server
 
 
 def stock(shop: Shop) -> dict[str, str]:

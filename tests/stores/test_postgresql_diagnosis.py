@@ -1,7 +1,7 @@
 """What `doctor` finds in PostgreSQL: each trouble by itself, and nothing where there is none."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -11,8 +11,15 @@ from retrysafe.stores.administration import Finding, Query
 from retrysafe.stores.sql.postgresql import diagnosis, surroundings
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
-from tests.stores.desks import Books, desk_at
 from tests.stores.bouncer import Bouncer
+from tests.stores.desks import Books, desk_at
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """One that flushes to its disk: the doctor would say so if it did not."""
+    with PostgresServer() as server:
+        yield server
 
 
 def examined(url: str) -> Sequence[Finding]:
