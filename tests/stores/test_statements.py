@@ -11,7 +11,7 @@ from retrysafe.model import Record
 from retrysafe.stores import sql
 from retrysafe.stores.sql.statements import load
 
-FOLDER = Path(sql.__file__).parent / "sqlite" / "statements"
+DIALECTS = Path(sql.__file__).parent
 FRAGMENTS = {
     "expired",
     "columns",
@@ -26,21 +26,23 @@ FRAGMENTS = {
 ONCE = {"schema", "tables", "meta"}
 # An operator may wait, and an index would cost every request.
 BY_HAND = {"sightings", "totals", "by_route", "by_scope", "verdicts", "audit", "unreadable", "waiting"}
-FILES = sorted(FOLDER.glob("*.sql"))
+FILES = [
+    file for name in ("sqlite", "postgresql") for file in sorted(DIALECTS.glob(f"{name}/statements/*.sql"))
+]
 
 
 def arguments(text: str) -> set[str]:
     return set(re.findall(r":(\w+)", text))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parents[1].name}-{file.stem}")
 def test_a_statement_opens_with_what_it_takes(file: Path) -> None:
     """The arguments named at its top are those that it uses, its fragments' included."""
     comment = re.match(r"(--[^\n]*\n)+", file.read_text(encoding="utf-8"))
     assert comment is not None
     listed = re.search(r"-- Arguments: ([\w,\s]+(?:--  +[\w,\s]+)*)", comment[0])
     told = set(re.findall(r"\w+", listed[1])) if listed else set()
-    assert arguments(load("sqlite")[file.stem]) == told
+    assert arguments(load(file.parents[1].name)[file.stem]) == told
 
 
 @pytest.mark.parametrize("name", sorted(set(load("sqlite")) - FRAGMENTS - ONCE - BY_HAND))
