@@ -25,8 +25,8 @@ _GRACE = 1.0
 class Loops:
     """Performs operations with at most `size` connections for each event loop."""
 
-    def __init__(self, open: Open, size: int, deadline: float) -> None:
-        self._open = open
+    def __init__(self, open_here: Callable[[], Open], size: int, deadline: float) -> None:
+        self._open_here = open_here
         self._size = size
         self._deadline = deadline
         self.forked()
@@ -52,7 +52,7 @@ class Loops:
         return await lines.perform(make())
 
     async def _begin(self) -> LoopLines:
-        lines = LoopLines(self._open, self._size, self._deadline)
+        lines = LoopLines(self._open_here(), self._size, self._deadline)
         with self._lock:
             for loop in [loop for loop in self._lines if loop.is_closed()]:
                 self._lines.pop(loop).cut()
