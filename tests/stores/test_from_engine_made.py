@@ -3,12 +3,11 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-import pg8000.dbapi
+import asyncpg  # type: ignore[import-untyped]
+import pg8000.dbapi  # type: ignore[import-untyped]
 import psycopg
 import pytest
 from sqlalchemy import Engine, NullPool, StaticPool, create_engine, event, make_url
@@ -18,7 +17,7 @@ from retrysafe import stores
 from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from retrysafe.model import Reserved
 from retrysafe.stores.sql.alchemy import StoreOfEngine
-from retrysafe.stores.sql.alchemy.engines import AnyEngine, blocking_part
+from retrysafe.stores.sql.alchemy.engines import blocking_part
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for
@@ -55,7 +54,7 @@ def test_a_store_knows_its_engine(database: str, driver: str) -> None:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_connections_are_made_by_the_creator(database: str, driver: str) -> None:
-    """The address is wrong, and `creator` knows better: every connection of the store is one of its making."""
+    """The address is wrong, and `creator` knows better: every connection of the store is of its making."""
     made: list[object] = []
     url = make_url(database)
     address: dict[str, Any] = {"host": url.host, "port": url.port, "user": url.username}
@@ -114,7 +113,7 @@ def test_listeners_open_connections_too(database: str, driver: str) -> None:
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("pool", [NullPool, StaticPool])
 def test_any_pool_will_do(database: str, driver: str, pool: type) -> None:
-    """One that keeps no connection, and one that has a single one for everybody: ours are kept, and several."""
+    """One that keeps no connection, and one that has a single one for everybody."""
     assert works(stores.from_engine(engine_for(database, driver, poolclass=pool), deadline=PATIENT))
 
 
@@ -149,10 +148,8 @@ def test_a_disposed_engine_does_not_concern_the_store(database: str, driver: str
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_strict_engines_work(database: str, driver: str) -> None:
-    """The application wants every transaction serializable; the store's statements are repeated if need be."""
-    store = stores.from_engine(
-        engine_for(database, driver, isolation_level="SERIALIZABLE"), deadline=PATIENT
-    )
+    """The application wants every transaction serializable; our statements are repeated if need be."""
+    store = stores.from_engine(engine_for(database, driver, isolation_level="SERIALIZABLE"), deadline=PATIENT)
 
     async def crowd() -> list[object]:
         return await asyncio.gather(*(store.aio.reserve(a_claim()) for _ in range(20)))
