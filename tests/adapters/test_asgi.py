@@ -29,7 +29,7 @@ class TestPostgres(AdapterSuite):
 
 
 class TestPostgresStopped(Outage):
-    """The server itself is gone for a while, and not only the table of records."""
+    """The server itself is gone for a while, and not only room for records."""
 
     framework = "asgi"
     backing = Postgres(outage="stopped")

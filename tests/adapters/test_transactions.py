@@ -1,7 +1,7 @@
 """Transactional mode against the reference application: its effects are rows in the store's database.
 
-All of it for ASGI in one process, on SQLite and on PostgreSQL, and for WSGI on SQLite.  Elsewhere a part of it;
-with `RETRYSAFE_LONG=1` all of it there too.
+All of it for ASGI in one process, on SQLite and on PostgreSQL, and for WSGI on SQLite.  Elsewhere a part of
+it; with `RETRYSAFE_LONG=1` all of it there too.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class TestAsgiOnPostgres(TransactionalSuite):
 
 
 class TestAsgiOnPostgresStopped(Uncommitted):
-    """The server itself is gone for a while, and not only the table of records."""
+    """The server itself is gone for a while, and not only room for records."""
 
     framework = "asgi"
     backing = Postgres(outage="stopped")
