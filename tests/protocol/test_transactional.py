@@ -96,11 +96,8 @@ def test_what_settles_it_is_kept(status: int) -> None:
     answer = Response(status, (), b"yes")
     settlement = settled(Answered(answer))
     assert isinstance(settlement, Keep)
-    assert (settlement.final.state, settlement.final.response, settlement.reply) == (
-        "completed",
-        answer,
-        answer,
-    )
+    assert (settlement.final.state, settlement.final.response) == ("completed", answer)
+    assert settlement.reply == answer
 
 
 def test_a_body_that_waits_on_disk_leaves_a_tombstone() -> None:
@@ -315,13 +312,11 @@ def test_callbacks_come_after_the_commit_and_before_the_answer() -> None:
 
 def test_no_callbacks_without_a_commit() -> None:
     """Not after a rollback, and not for an answer that somebody else gave."""
-    for outcome, answers in (
-        (Answered(Response(500)), [None, None]),
-        (Answered(CREATED), [False, found(COMPLETED)]),
-    ):
+    undone, overtaken = [None, None], [False, found(COMPLETED)]
+    for response, answers in ((Response(500), undone), (CREATED, overtaken)):
         flow = running()
         flow.expect(Run).attempt.on_commit(lambda: None)
-        flow.give(outcome)
+        flow.give(Answered(response))
         for answer in answers:
             assert not isinstance(flow.step, CallBack)
             flow.give(answer)

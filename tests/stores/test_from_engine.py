@@ -8,13 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from retrysafe import stores
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.alchemy.engines import AnyEngine
-from retrysafe.testing import ManualClock, StoreSuite
+from retrysafe.testing import StoreSuite
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores.harness import Elapse, LoseLease
 from tests.stores.engines import engine_for

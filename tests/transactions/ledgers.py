@@ -249,7 +249,7 @@ def with_engine(driver: str, kind: type[Any]) -> Open:
             url = f"sqlite+{driver}:///{place}"
         else:
             audit = InServer(place)
-            url = f"postgresql+{driver}:{place.partition(':')[2]}"
+            url = f"postgresql+{driver}:" + place.removeprefix("postgresql:")  # noqa: ASYNC240 - it is text
         if issubclass(kind, _AsyncSession):
             engine = create_async_engine(url)
             guard = a_guard(stores.from_engine(engine), **options)

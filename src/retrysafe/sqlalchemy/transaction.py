@@ -121,9 +121,7 @@ class AlchemyTransaction:
 
     def _undo_uncommitted(self, connection: Connection) -> None:
         while (nested := connection.get_nested_transaction()) is not None:
-            log.warning(
-                "a session was in use when its call had answered: what it had not committed is undone"
-            )
+            log.warning("a session was in use when its call had answered: its last changes are undone")
             nested.rollback()
 
     def _fetch(self, sql: str, arguments: Arguments) -> list[Row]:
