@@ -89,7 +89,9 @@ class Books:
 
     def assert_balanced(self) -> None:
         """I14: a completed record for each order and an order for each completed record, of the same id."""
-        stored = self.ask("SELECT key, convert_from(body, 'UTF8') FROM retrysafe_records WHERE state = 'completed'")
+        stored = self.ask(
+            "SELECT key, convert_from(body, 'UTF8') FROM retrysafe_records WHERE state = 'completed'"
+        )
         assert sorted(self.ask("SELECT key, id FROM orders")) == sorted(stored)
 
     def assert_none_in_transaction(self) -> None:
@@ -108,14 +110,17 @@ class Books:
 
 
 @asynccontextmanager
-async def opened(
-    store: str | Store, application: str, auditor: str, **options: Any
-) -> AsyncIterator[Books]:
+async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncIterator[Books]:
     """Store, application and auditor may take different ways to the same database."""
     policy: Options = {"scope": lambda request: "books", "effects": "database", "lease": 30.0, **options}
     guard = Guard(store, **policy)
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-        application, min_size=1, max_size=3, timeout=2.0, open=False, check=AsyncConnectionPool.check_connection
+        application,
+        min_size=1,
+        max_size=3,
+        timeout=2.0,
+        open=False,
+        check=AsyncConnectionPool.check_connection,
     )
     await pool.open()
     try:
@@ -124,5 +129,3 @@ async def opened(
         with contextlib.suppress(asyncio.CancelledError):
             await pool.close(5)
         await asyncio.to_thread(guard.close)
-
-

@@ -14,6 +14,7 @@ from retrysafe import Guard
 from retrysafe.errors import NotJoined
 from retrysafe.psycopg import connection, connection_async
 from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.proxy import Proxy
 from tests.faults.books import Books, create, opened
 from tests.faults.wire import PATIENCE, fresh, until
 
@@ -96,7 +97,9 @@ class Straggler:
 
 
 @asynccontextmanager
-async def straggling(url: str) -> AsyncIterator[tuple[Books, Straggler, "ConnectionPool[psycopg.Connection]"]]:
+async def straggling(
+    url: str,
+) -> AsyncIterator[tuple[Books, Straggler, "ConnectionPool[psycopg.Connection]"]]:
     with ConnectionPool(url, min_size=1, max_size=1, timeout=PATIENCE) as pool:
         async with opened(url, url, url) as books:
             yield books, Straggler(books, pool), pool
@@ -175,5 +178,35 @@ def test_a_thread_outlives_its_answer(url: str, inside: bool) -> None:
             books.handle = Books.write
             await books.settled(key)
             books.assert_balanced()
+
+    asyncio.run(play())
+
+
+STATEMENTS = ["^BEGIN", "INSERT INTO orders", "UPDATE retrysafe_records AS record SET state", "^COMMIT"]
+
+
+def test_cut_at_every_statement(server: PostgresServer, url: str) -> None:
+    """F12: a connection that is cut at any statement of a transaction is not lost to the pool, and its client
+    is answered: with what was committed, or with an error and then the retry runs."""
+
+    async def play() -> None:
+        with Proxy(server.port) as proxy:
+            async with opened(proxy.through(url), proxy.through(url), url) as books:
+                for statement in STATEMENTS:
+                    for set_trap in (proxy.cut_before, proxy.cut_during, proxy.lose_answer):
+                        trap = set_trap(statement)
+                        heard = await books.post(key := fresh())
+                        assert trap.sprung, (statement, trap.action)
+                        where = f"{trap.action} {statement}: {heard}"
+                        if heard.status == 201:
+                            assert statement == "^COMMIT", where
+                            assert books.orders(key) == [heard.body.decode()], where
+                        else:
+                            assert heard.code in ("store-unavailable", "handler-failed"), where
+                        after = await books.settled(key)
+                        assert heard.status != 201 or after.body == heard.body, where
+                        await books.assert_pool_is_full()
+                books.assert_balanced()
+                books.assert_none_in_transaction()
 
     asyncio.run(play())
