@@ -27,8 +27,8 @@ __all__ = ["AsyncPostgresStore", "PostgresStore"]
 
 
 def __getattr__(name: str) -> object:
-    # Not before they are asked for: statements, checks and the operator's end are used with other drivers too,
-    # where there may be no psycopg.
+    # Not before they are asked for: statements, checks and the operator's end are used with other drivers
+    # too, where there may be no psycopg.
     if name in __all__:
         from retrysafe.stores.sql.postgresql import store
 
