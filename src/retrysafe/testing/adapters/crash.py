@@ -1,6 +1,8 @@
 """Crashes and leases: whoever dies, freezes or hangs up, nothing happens twice."""
 
 import http.client
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -9,6 +11,7 @@ from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     Servers,
     Suite,
+    assert_problem,
     assert_replay,
     covers,
     fresh,
@@ -22,6 +25,21 @@ def crash(api: Server, key: str, label: str) -> None:
     with pytest.raises(BROKEN_OFF):
         api.post("/crash", key=key, label=label)
     api.revive()
+
+
+class Lease:
+    """A lease that begins later than this is made, and so certainly lasts for its length from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._made = time.monotonic()
+
+    def assert_in_flight(self, send: Callable[[], Answer]) -> None:
+        """A retry is refused with hints while it lasts.  A machine that is too slow for it proves nothing."""
+        answer = send()
+        if time.monotonic() - self._made < self._seconds:
+            assert_problem(answer, 409, "in-flight")
+            assert int(answer.header("Retry-After") or 0) >= 1
 
 
 class Crash(Suite):
