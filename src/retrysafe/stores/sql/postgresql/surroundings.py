@@ -91,8 +91,8 @@ def durability(server: Server) -> Iterator[Finding]:
             "durability",
             "warning",
             f"{found}: commits are acknowledged before they are on the disk",
-            "the store overrules it for its own commits, but not for those of handlers: a crash can lose what "
-            f"a stored answer says was done. ALTER ROLE {server.role} SET synchronous_commit = on",
+            "the store overrules it for its own commits, but not for those of handlers: a crash can lose "
+            f"what a stored answer says was done. ALTER ROLE {server.role} SET synchronous_commit = on",
         )
     elif server.full_page_writes != "on":
         yield Finding(
