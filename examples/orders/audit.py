@@ -60,4 +60,5 @@ if __name__ == "__main__":
     from examples.orders.database import engine
 
     found = audit(engine, Path("provider.db"))
-    sys.exit("\n".join(found) if found else "the books agree")
+    print(*found or ["the books agree"], sep="\n")
+    sys.exit(bool(found))

@@ -1,9 +1,11 @@
 """The shop when nothing goes wrong; then it is killed, again and again, and its books are audited."""
 
+import json
 import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import httpx
@@ -25,6 +27,13 @@ WISHES: list[tuple[str, dict[str, object], int]] = [
     ("/orders", {"cart": "five", "items": {"apples": 0}}, 422),
     ("/orders/1000000/cancel", {}, 404),
 ]
+
+
+def test_the_readme() -> None:
+    """What it asks the reader to order is what is ordered first here."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    path, body, _ = WISHES[0]
+    assert f"8000{path} --json '{json.dumps(body)}'" in readme
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
