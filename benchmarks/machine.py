@@ -7,8 +7,9 @@ import sqlite3
 import sysconfig
 from pathlib import Path
 
-PACKAGES = ("retrysafe", "starlette", "uvicorn", "uvloop", "httptools", "gunicorn")
-RIVALS = ("idemkit", "fastapi-idempotency-key", "aiosqlite")
+PACKAGES = ("retrysafe", "starlette", "fastapi", "uvicorn", "uvloop", "httptools", "gunicorn")
+DRIVERS = ("psycopg", "psycopg-pool", "sqlalchemy", "asyncpg", "aiosqlite")
+RIVALS = ("idemkit", "fastapi-idempotency-key")
 
 
 def facts() -> dict[str, str]:
@@ -20,6 +21,7 @@ def facts() -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}, {_build()}",
         "sqlite": sqlite3.sqlite_version,
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        "drivers": ", ".join(f"{name} {_version(name)}" for name in DRIVERS),
         "rivals": ", ".join(f"{name} {_version(name)}" for name in RIVALS),
     }
 
