@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Coroutine
+from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from retrysafe.attempt import Attempt
@@ -74,12 +75,17 @@ def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
 
 
 def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
+    junction = _junction(step.attempt)
     transaction = _close(step.attempt)
     if transaction is not None:
-        return transaction.commit(step.claim, step.final)
-    if not _junction(step.attempt).joined:
-        engine.nothing_joined(step.claim)
-    return engine.store.finish(step.claim, step.final)
+        kept = transaction.commit(step.claim, step.final)
+    else:
+        if not junction.joined:
+            engine.nothing_joined(step.claim)
+        kept = engine.store.finish(step.claim, step.final)
+    if kept:
+        junction.committed()
+    return kept
 
 
 def _roll_back(step: RollBack, engine: Engine, hands: Hands) -> None:
@@ -120,9 +126,12 @@ def _wait(step: Wait, engine: Engine, hands: Hands) -> float | None:
     if not engine.waiting.enter(step.id):
         return None
     began = time.monotonic()
+    ended = Event()
+    unsubscribe = engine.waiting.listen(step.id, ended.set)
     try:
-        time.sleep(step.seconds)
+        ended.wait(step.seconds)
     finally:
+        unsubscribe()
         engine.waiting.leave(step.id)
     return time.monotonic() - began
 

@@ -39,7 +39,7 @@ class Engine:
 
     def forked(self) -> None:
         """Nothing runs at first, nor in a child process."""
-        self.waiting = WaitingRoom()
+        self.waiting = WaitingRoom(getattr(self.store, "subscribe", None))
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
         self._tasks: dict[Task[Any], Callable[[Task[Any]], None] | None] = {}

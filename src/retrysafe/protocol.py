@@ -317,7 +317,7 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
     if call.claim.mode == "tx" and (found is None or found.record.token == call.claim.token):
-        return (yield from _not_found(call))
+        return (yield from _not_ours(call, gone=found is None))
     match judge(found, call.claim, call.policy) if found else UNKNOWN:
         case Replay(record):
             return _replayed(record)._replace(error=error)
@@ -332,14 +332,14 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
     return Answer(problem.code, problem, error=error)
 
 
-def _not_found(call: Call) -> Flow[Answer]:
-    """A transaction was rolled back because it did not find its record, and nobody else has it."""
-    yield from _release(call)
-    refusal = CommitRefused(
-        "the transaction of a guarded call found no record of its own: it ran in another database than the "
-        "guard's, or for longer than the record was kept. Everything was rolled back"
-    )
-    return _refused(call, refusal, 1)
+def _not_ours(call: Call, *, gone: bool) -> Flow[Answer]:
+    """A transaction was rolled back because it did not find its record, and nobody else has it either."""
+    if gone:
+        reason = "the record was gone: another attempt had it and let it go, or it was past its time"
+    else:
+        yield from _release(call)
+        reason = "the transaction did not find the record, which is there: it ran in another database"
+    return _refused(call, CommitRefused(f"{reason}. Everything was rolled back", passing=gone), 1)
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:

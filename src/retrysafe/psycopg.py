@@ -11,7 +11,12 @@ savepoints, as ever inside a transaction.
 
 import re
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from functools import cache
 from typing import Any, TypeVar
 
@@ -20,10 +25,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from retrysafe.errors import ConfigurationError, StoreUnavailable
+from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.joining import join
+from retrysafe.joining import Opening, join
 from retrysafe.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint, not_committed
@@ -64,12 +69,47 @@ def _joint(guard: Guard) -> Joint:
     return joint
 
 
+class Blocks:
+    """The blocks of one call that are open.  They share one connection, so the last one opened ends first."""
+
+    def __init__(self) -> None:
+        self._open: list[object] = []
+        self.in_order = True
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        block = object()
+        self._open.append(block)
+        try:
+            yield
+        finally:
+            if self._open[-1] is not block:
+                self.in_order = False
+            self._open.remove(block)
+
+    @property
+    def any_open(self) -> bool:
+        return bool(self._open)
+
+    def check(self) -> None:
+        """What was left half-way, or undone together with another block, must not be half committed."""
+        if self._open:
+            raise CommitRefused("a block of a guarded call's connection was still open when it had answered")
+        if not self.in_order:
+            raise CommitRefused(
+                "blocks of a guarded call's connection were open side by side, in several threads or tasks: "
+                "they share one connection, and have to take turns or be inside of one another"
+            )
+
+
 class PsycopgTransaction:
     """The transaction of one guarded call."""
 
     def __init__(self, joint: Joint, pool: ConnectionPool[Any]) -> None:
         self._joint = joint
         self._pool = pool
+        self._blocks = Blocks()
+        self.opening = Opening()
         self._db: psycopg.Connection[Any] | None = None
 
     @property
@@ -80,26 +120,32 @@ class PsycopgTransaction:
     def block(self) -> Generator[Any]:
         """A part of it, which takes effect as a whole or not at all."""
         if self._db is not None:
-            with self._db.transaction():  # a savepoint
+            with self._blocks.one(), self._db.transaction():  # a savepoint
                 yield self._db
             return
         db = self._begin()
         try:
-            yield db
+            with self._blocks.one():
+                yield db
         except BaseException:
             self.roll_back()  # nothing came before this part, so there is nothing else to lose
             raise
 
     def _begin(self) -> psycopg.Connection[Any]:
-        db: psycopg.Connection[Any] = self._pool.getconn()
-        self._whole = db.transaction()
-        try:
-            self._whole.__enter__()
-        except BaseException:
-            self._pool.putconn(db)
-            raise
-        self._db = db
+        with self.opening.once():
+            db: psycopg.Connection[Any] = self._pool.getconn()
+            try:
+                whole = db.transaction()
+                whole.__enter__()
+                self.opening.keep(lambda: self._take(db, whole))
+            except BaseException:
+                db.close()
+                self._pool.putconn(db)
+                raise
         return db
+
+    def _take(self, db: psycopg.Connection[Any], whole: AbstractContextManager[object]) -> None:
+        self._db, self._whole = db, whole
 
     def commit(self, claim: Claim, final: Final) -> bool:
         db = self._db
@@ -107,6 +153,7 @@ class PsycopgTransaction:
         if db.info.transaction_status == TransactionStatus.IDLE:
             log.error(_ENDED_BY_HAND)
         try:
+            self._blocks.check()
             kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if kept:
                 self._whole.__exit__(None, None, None)
@@ -123,7 +170,7 @@ class PsycopgTransaction:
             return
         try:
             self._whole.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
-            if discard:
+            if discard or self._blocks.any_open:  # somebody may still be using it
                 self._db.close()
         except psycopg.Error as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.
@@ -149,6 +196,8 @@ class AsyncPsycopgTransaction:
     def __init__(self, joint: Joint, pool: AsyncConnectionPool[Any]) -> None:
         self._joint = joint
         self._pool = pool
+        self._blocks = Blocks()
+        self.opening = Opening()
         self._db: psycopg.AsyncConnection[Any] | None = None
 
     @property
@@ -159,26 +208,33 @@ class AsyncPsycopgTransaction:
     async def block(self) -> AsyncGenerator[Any]:
         """A part of it, which takes effect as a whole or not at all."""
         if self._db is not None:
-            async with self._db.transaction():  # a savepoint
-                yield self._db
+            with self._blocks.one():
+                async with self._db.transaction():  # a savepoint
+                    yield self._db
             return
         db = await self._begin()
         try:
-            yield db
+            with self._blocks.one():
+                yield db
         except BaseException:
             await self.roll_back_async()  # nothing came before this part, so there is nothing else to lose
             raise
 
     async def _begin(self) -> psycopg.AsyncConnection[Any]:
-        db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
-        self._whole = db.transaction()
-        try:
-            await self._whole.__aenter__()
-        except BaseException:
-            await self._pool.putconn(db)
-            raise
-        self._db = db
+        with self.opening.once():
+            db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
+            try:
+                whole = db.transaction()
+                await whole.__aenter__()
+                self.opening.keep(lambda: self._take(db, whole))
+            except BaseException:
+                await db.close()
+                await self._pool.putconn(db)
+                raise
         return db
+
+    def _take(self, db: psycopg.AsyncConnection[Any], whole: AbstractAsyncContextManager[object]) -> None:
+        self._db, self._whole = db, whole
 
     async def commit_async(self, claim: Claim, final: Final) -> bool:
         db = self._db
@@ -186,6 +242,7 @@ class AsyncPsycopgTransaction:
         if db.info.transaction_status == TransactionStatus.IDLE:
             log.error(_ENDED_BY_HAND)
         try:
+            self._blocks.check()
             kept = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
             if kept:
                 await self._whole.__aexit__(None, None, None)
@@ -202,7 +259,7 @@ class AsyncPsycopgTransaction:
             return
         try:
             await self._whole.__aexit__(psycopg.Rollback, psycopg.Rollback(), None)
-            if discard:
+            if discard or self._blocks.any_open:  # somebody may still be using it
                 await self._db.close()
         except psycopg.Error as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.

@@ -1,15 +1,38 @@
-"""The plain ASGI middleware against the reference application."""
+"""The plain ASGI middleware against the reference application, in lease mode.
 
-from retrysafe.testing.adapters import AdapterSuite, Enforcement, Memory, Stored
+All of it in one process, on SQLite and on PostgreSQL.  With several processes what depends on them; with
+`RETRYSAFE_LONG=1` all of it there too.
+"""
+
+from retrysafe.testing.adapters import (
+    Abandoned,
+    AdapterSuite,
+    Concurrency,
+    Crash,
+    Enforcement,
+    Memory,
+    Outage,
+    Stored,
+    Suite,
+)
+from retrysafe.testing.adapters.postgres import Postgres
+from retrysafe.testing.adapters.suite import LONG
 
 
 class TestOneProcess(AdapterSuite):
     framework = "asgi"
 
 
-class TestThreeProcesses(AdapterSuite):
+class TestPostgres(AdapterSuite):
     framework = "asgi"
-    workers = 3
+    backing = Postgres()
+
+
+class TestPostgresStopped(Outage):
+    """The server itself is gone for a while, and not only room for records."""
+
+    framework = "asgi"
+    backing = Postgres(outage="stopped")
 
 
 class TestMemory(Enforcement, Stored):
@@ -17,3 +40,29 @@ class TestMemory(Enforcement, Stored):
 
     framework = "asgi"
     backing = Memory()
+
+
+class _Three(Suite):
+    framework = "asgi"
+    workers = 3
+
+
+class _ThreeOnPostgres(_Three):
+    backing = Postgres()
+
+
+if not LONG:
+
+    class TestThreeProcesses(_Three, Concurrency, Crash, Abandoned):
+        """What one of several processes does to the others."""
+
+    class TestThreeOnPostgres(_ThreeOnPostgres, Enforcement, Stored):
+        pass
+
+else:
+
+    class TestThreeProcessesAll(_Three, AdapterSuite):
+        pass
+
+    class TestThreeOnPostgresAll(_ThreeOnPostgres, AdapterSuite):
+        pass

@@ -18,6 +18,7 @@ from retrysafe.testing.adapters import (
     Syntax,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, SYNC, SYNC_ALONE, WAITRESS, Limits
+from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
 from retrysafe.testing.adapters.suite import LONG, Suite
 
@@ -48,7 +49,27 @@ class _Preloaded(Suite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
+class _OnPostgres(Suite):
+    framework = "wsgi"
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    cannot: ClassVar[Limits] = GTHREAD
+    backing = Postgres()
+
+
+class _Three(Suite):
+    framework = "wsgi"
+    workers = 3
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    cannot: ClassVar[Limits] = GTHREAD
+
+
 if not LONG:
+
+    class TestOnPostgres(_OnPostgres, Enforcement, Stored):
+        pass
+
+    class TestThreeProcesses(_Three, Enforcement, Stored):
+        pass
 
     class TestSync(_Sync, Concurrency):
         """What waits for a free worker."""
@@ -70,5 +91,8 @@ else:
     class TestPreloadedAll(_Preloaded, AdapterSuite):
         pass
 
-    class TestThreeProcessesOfThreads(_Preloaded, AdapterSuite):
-        options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    class TestThreeProcessesOfThreads(_Three, AdapterSuite):
+        pass
+
+    class TestOnPostgresAll(_OnPostgres, AdapterSuite):
+        pass

@@ -82,6 +82,9 @@ class Gunicorn(Client):
     def effects(self, label: str) -> int:
         return len(self.workers(label))
 
+    def written(self, label: str) -> int:
+        return self.effects(label)
+
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)

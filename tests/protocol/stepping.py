@@ -22,6 +22,7 @@ from retrysafe.problems import CATALOGUE, Problem
 from retrysafe.steps import (
     Answered,
     Checkpoint,
+    Commit,
     Finish,
     Forget,
     Look,
@@ -31,6 +32,7 @@ from retrysafe.steps import (
     Raised,
     Release,
     Reserve,
+    RollBack,
     Run,
     TakeOver,
 )
@@ -62,6 +64,8 @@ class World(Witness):
         said = self.setting
         self.store = said.store(lambda: self.now)
         self.policy = Policy(failed=said.failed, abandoned=said.abandoned, lease=LEASE, retention=RETENTION)
+        if said.mode == "tx":
+            self.policy = self.policy._replace(effects="database")
         for fingerprint in said.fingerprints:
             self.join(fingerprint)
 
@@ -70,7 +74,7 @@ class World(Witness):
         hold = HOLD if self.setting.abandoned == "hold" else 0.0
         claim = Claim(
             ID, token, fingerprint, LEASE, RETENTION, hold, "request", _SCOPE, "key", "POST", "/", "id"
-        )
+        )._replace(mode=self.setting.mode)
         client = Client(claim, protocol.once(Call(claim, self.policy, _RULES, _describe)))
         self.clients.append(client)
         return client
@@ -94,7 +98,7 @@ class World(Witness):
                 found.append(Action("crash", who))
                 if client.begun and isinstance(client.step, StoreStep):
                     found.append(Action("lose reply", who))
-                    if isinstance(client.step, Finish | Release):
+                    if isinstance(client.step, Finish | Commit | Release):
                         # Of other steps it is the same as a crash before the next one.
                         found.append(Action("crash after", who))
                 elif not client.begun:
@@ -159,6 +163,7 @@ class World(Witness):
             tuple((one.by, one.end) for one in self.executions),
             tuple((one.token, one.until, one.over, one.lapsed) for one in self.grants),
             tuple(self.finals),
+            tuple(self.effects),
             tuple(self.definitive),
         )
 
@@ -184,7 +189,7 @@ class World(Witness):
             case Reserve() if self.setting.split_reserve and client.looked is None:
                 client.looked = self.store.look(ID) or "absent"
                 return None
-            case Reserve() | TakeOver() | Look() | Checkpoint() | Finish() | Release():
+            case Reserve() | TakeOver() | Look() | Checkpoint() | Finish() | Commit() | Release():
                 answer = self._apply(client, step)
             case Persist(claim):
                 answer = self.granted(claim.token).until > self.now
@@ -198,7 +203,7 @@ class World(Witness):
         client.heard = hash((client.heard, answer if error is None else "no reply"))
         try:
             step = flow.send(answer) if error is None else flow.throw(error)
-            while isinstance(step, Pause | Forget):
+            while isinstance(step, Pause | Forget | RollBack):
                 if isinstance(step, Forget):
                     self._release(step.claim)
                 step = flow.send(None)
@@ -239,6 +244,14 @@ class World(Witness):
                     self._kept(client, (claim.token, final.state, final.response.body))
                 self.fenced += not kept
                 return kept
+            case Commit(_, claim, final):
+                kept = self.store.finish(claim, final)
+                if kept:
+                    self._kept(client, (claim.token, final.state, final.response.body))
+                if kept or self.setting.commits_unfenced:
+                    self.committed(client)
+                self.fenced += not kept
+                return kept
             case Release(claim):
                 self._release(claim)
                 return None
@@ -272,6 +285,7 @@ class World(Witness):
         before = len(self.executions)
         self.definitive.clear()
         self.finals.clear()
+        self.effects.clear()
         for grant in self.grants:
             grant.over = True
         self.executions = [

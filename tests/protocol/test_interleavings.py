@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.protocol.stepping import Setting, World, explore
+from tests.protocol.witness import transactional
 
 TWO_ALIKE = (b"same", b"same", b"other")
 
@@ -94,6 +95,37 @@ CASES = {
         Setting("retry", lost_requests=True),
         25_000,
         "completed replayed in-flight unstored store-unavailable fenced twice later:replayed later:completed",
+    ),
+    "tx": Case(
+        transactional(),
+        15_000,
+        "completed replayed in-flight store-unavailable fenced twice later:replayed later:completed",
+    ),
+    "tx, a failure is rolled back": Case(
+        transactional("recovers"),
+        10_000,
+        "released completed replayed in-flight fenced twice later:replayed later:completed",
+    ),
+    "tx, every attempt fails": Case(transactional("fails"), 8_000, "released in-flight twice later:released"),
+    "tx, nothing was done at first": Case(
+        transactional("declines"),
+        10_000,
+        "released completed replayed in-flight fenced twice later:replayed later:completed",
+    ),
+    "tx, one asks for something else": Case(
+        transactional(fingerprints=TWO_ALIKE),
+        7_000,
+        "completed replayed key-reused in-flight fenced twice later:key-reused later:completed",
+    ),
+    "tx, the store is not reached": Case(
+        transactional(lost_requests=True),
+        30_000,
+        "completed replayed in-flight store-unavailable fenced twice later:replayed later:completed",
+    ),
+    "tx, a lease is lost in the store": Case(
+        transactional(damage=True, lapses=0),
+        400,
+        "completed replayed in-flight later:replayed later:in-flight",
     ),
     "hold, a lease is lost in the store": Case(
         Setting("hold", damage=True, lapses=0),

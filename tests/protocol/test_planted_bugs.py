@@ -16,6 +16,7 @@ from retrysafe.stores.memory import MemoryStore
 from retrysafe.verdicts import Judgement, Overtake
 from tests.protocol.stepping import Setting, Violation, World, explore
 from tests.protocol.test_interleavings import TWO_ALIKE
+from tests.protocol.witness import transactional
 
 
 class FinishesUnfenced(MemoryStore):
@@ -131,6 +132,10 @@ BROKEN_STORES = {
     "reserve does not recognise itself": Setting("hold", store=ForgetsItself),
     "nothing expires": Setting("hold", store=NeverExpires, faults=0, lapses=0),
     "release is not fenced": Setting("retry", "retry", "declines", store=ReleasesUnfenced),
+    "tx: finish is not fenced": transactional(store=FinishesUnfenced),
+    "tx: what was fenced is committed": transactional(commits_unfenced=True),
+    "tx: take_over is unconditional": transactional(store=TakesOverAnything),
+    "tx: release is not fenced": transactional("recovers", store=ReleasesUnfenced),
 }
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from retrysafe.model import Claim, Found, Record, Reservation, Reserved, Response
+from retrysafe.model import Claim, Found, Mode, Record, Reservation, Reserved, Response
 from retrysafe.policy import Abandoned, Failed
 from retrysafe.problems import CATALOGUE, Problem
 from retrysafe.steps import (
     Checkpoint,
+    Commit,
     Finish,
     Flow,
     Look,
@@ -30,7 +31,7 @@ ENOUGH = 60
 Handler = Literal["succeeds", "fails", "recovers", "declines"]
 """Always 200; always 500; first 500 and then 200; first `NotDone` and then 200."""
 
-StoreStep = Reserve | TakeOver | Look | Checkpoint | Finish | Release
+StoreStep = Reserve | TakeOver | Look | Checkpoint | Finish | Commit | Release
 
 
 class Violation(AssertionError):
@@ -54,6 +55,15 @@ class Setting(NamedTuple):
     store: Callable[[Callable[[], float]], MemoryStore] = MemoryStore
     split_reserve: bool = False
     """A planted bug: a reservation that looks in one turn and writes in another."""
+    mode: Mode = "lease"
+    """In "tx" an execution has its effect when, and only if, its transaction is committed."""
+    commits_unfenced: bool = False
+    """A planted bug: what the handler wrote is committed although its record was somebody else's."""
+
+
+def transactional(handler: Handler = "succeeds", **more: Any) -> Setting:
+    """What is enumerated for effects in the store's own database: there is nothing to choose there."""
+    return Setting("retry", "retry", handler, mode="tx", **more)
 
 
 @dataclass(slots=True)
@@ -115,6 +125,8 @@ class Witness:
     grants: list[Grant] = field(default_factory=list[Grant])
     finals: list[tuple[bytes, str, bytes]] = field(default_factory=list[tuple[bytes, str, bytes]])
     """Token, state and body of every outcome that the store said it kept, in order."""
+    effects: list[bytes] = field(default_factory=list[bytes])
+    """What was committed in "tx", each by the body that its execution answered."""
     definitive: list[Response] = field(default_factory=list[Response])
     trace: list[object] = field(default_factory=list[object])
     faults: int = 0
@@ -192,6 +204,13 @@ class Witness:
         if client.execution is not None:
             client.execution.end = "completed" if final[1] == "completed" else "failed"
 
+    def committed(self, client: Client) -> None:
+        """What an execution wrote is there for everybody."""
+        assert client.execution is not None
+        self.effects.append(client.execution.body)
+        if len(self.effects) > 1:
+            self.broken(f"{len(self.effects)} executions have had their effect")
+
     # --- what clients are told
 
     def _settled(self) -> bool:
@@ -218,6 +237,8 @@ class Witness:
                 if not any(self.alive(grant) for grant in self.grants):
                     self.broken("in flight, although nobody is at it")
             case "outcome-unknown":
+                if self.setting.mode == "tx":
+                    self.broken("an outcome is unknown, although a transaction has one or has none")
                 fenced = client.execution is not None
                 if not any(grant.lapsed for grant in self.grants):
                     self.broken("an outcome is unknown, although nobody was lost")
@@ -230,9 +251,11 @@ class Witness:
                 if self.setting.failed != "conflict" or all(state != "failed" for _, state, _ in self.finals):
                     self.broken("a failure was reported that there was not")
             case "released":
-                if self.setting.handler != "declines":
+                ran = client.execution
+                undone = self.setting.mode == "tx" and ran is not None and ran.body not in self.effects
+                if self.setting.handler != "declines" and not undone:
                     self.broken("something that happened was released")
-                if client.execution is None or client.execution.end != "released":
+                if not undone and (ran is None or ran.end != "released"):
                     self.broken("a client was told that its key is free, and it is not")
             case "unstored" | "store-unavailable":
                 if not self.lost_replies:
@@ -242,6 +265,8 @@ class Witness:
             case unexpected:
                 self.broken(f"told {unexpected}")
         if self._is_definitive(answer):
+            if self.setting.mode == "tx" and self.effects != [told.body]:
+                self.broken(f"a client was told {told.body!r}, and what was committed is {self.effects}")
             if self.definitive and self.definitive[0] != told:
                 self.broken(f"two clients were told {self.definitive[0].body!r} and {told.body!r}")
             self.definitive.append(told)

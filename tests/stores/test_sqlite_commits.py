@@ -18,10 +18,10 @@ import pytest
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.model import Claim, Found, Purged, Reserved
 from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite import SQLiteStore, chores, connection, writer
 from retrysafe.stores.sql.sqlite.connection import Connection
-from retrysafe.stores.sql.sqlite.jobs import Job
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import the_record

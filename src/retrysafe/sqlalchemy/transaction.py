@@ -8,7 +8,6 @@ waits differ.
 import time
 from asyncio import sleep
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
@@ -18,6 +17,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
+from retrysafe.joining import Opening
 from retrysafe.model import Claim, Final
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.stores.sql import operations
@@ -40,7 +40,7 @@ class AlchemyTransaction:
         self._joint = joint
         self._engine = engine
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
-        self._opening = Lock()
+        self.opening = Opening()
         self._connection: Connection | None = None
         self._ours = False
         """Whether it is the guard that is ending it just now."""
@@ -62,16 +62,20 @@ class AlchemyTransaction:
 
     def connection(self) -> Connection:
         if self._connection is None:
-            if not self._opening.acquire(blocking=False):
-                raise NotJoined(
-                    "two sessions of one guarded call were used at the same moment: they share one "
-                    "connection, and have to take turns"
-                )
-            try:
-                self._connection = self._begin()
-            finally:
-                self._opening.release()
+            with self.opening.once():
+                connection = self._begin()
+                try:
+                    self.opening.keep(lambda: self._take(connection))
+                except BaseException:
+                    self._ours = True
+                    connection.invalidate()
+                    self._close(connection)
+                    raise
+            return connection
         return self._connection
+
+    def _take(self, connection: Connection) -> None:
+        self._connection = connection
 
     def _begin(self) -> Connection:
         connection = self._engine.connect()
@@ -121,9 +125,7 @@ class AlchemyTransaction:
 
     def _undo_uncommitted(self, connection: Connection) -> None:
         while (nested := connection.get_nested_transaction()) is not None:
-            log.warning(
-                "a session was in use when its call had answered: what it had not committed is undone"
-            )
+            log.warning("a session was in use when its call had answered: its last changes are undone")
             nested.rollback()
 
     def _fetch(self, sql: str, arguments: Arguments) -> list[Row]:

@@ -1,18 +1,28 @@
-"""Where records live: `open(url)` picks a store by its address.
+"""Where records live: `open(url)` picks a store by its address, `from_engine(engine)` by an engine.
 
     memory:                     this process only, for tests
     sqlite:///keys.db           a file, relative to the working directory
     sqlite:////var/lib/keys.db  a file, absolute (SQLAlchemy's convention: the fourth slash is the path's)
     postgresql://user@host/db   a PostgreSQL database, as psql and libpq read it; needs retrysafe[postgres]
 
+    from_engine(engine)         the database of an SQLAlchemy engine: SQLite, or PostgreSQL with any driver
+
 Opening touches neither disk nor network: the first operation does, in the process that makes it.  A
 store of your own need not pass here; anything that keeps `contract.Store` is one.
 """
 
+from typing import TYPE_CHECKING
+
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.contract import AsyncStore, Renewer, Store
 
-__all__ = ["AsyncStore", "Renewer", "Store", "open"]
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from retrysafe.stores.sql.alchemy import StoreOfEngine
+
+__all__ = ["AsyncStore", "Renewer", "Store", "from_engine", "open"]
 
 _SUPPORTED = "memory:, sqlite:///relative.db, sqlite:////absolute.db and postgresql://user@host/database"
 _PLANNED = frozenset({"mysql", "mariadb", "redis", "rediss", "valkey"})
@@ -45,6 +55,22 @@ def open(url: str, *, deadline: float = 2.0) -> Store:
             )
         case _:
             raise ConfigurationError(f"no store has the scheme {scheme}:; there are {_SUPPORTED}")
+
+
+def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "StoreOfEngine":
+    """Give a store in the database of an SQLAlchemy engine, of any driver, blocking or not.
+
+    It opens connections of its own, as the engine opens its: `creator`, `connect_args`, listeners and
+    certificates are honoured, and the application's pool is left alone.  No operation waits longer than
+    `deadline` seconds.
+    """
+    try:
+        from retrysafe.stores.sql import alchemy
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"a store of an engine needs SQLAlchemy ({missing}): pip install 'retrysafe[sqlalchemy]'"
+        ) from None
+    return alchemy.from_engine(engine, deadline)
 
 
 def _memory(rest: str) -> Store:

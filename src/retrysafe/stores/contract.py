@@ -17,6 +17,11 @@ A record has expired when `expires_at` has passed, and it is not in progress, or
 lease that has ended and `held_until` passed too.  A missing lease counts as alive until `expires_at`.
 Expired means absent: for `reserve` and `look`, whether or not a purge has been by.
 
+A store whose server can tell when a record has come to an end may have one method more,
+`subscribe(id, wake) -> unsubscribe`: `wake()` is then called from a thread of the store's own after a claim
+that was `announced` has been finished or released.  It shortens the waiting for another's answer; nobody
+depends on it.
+
 Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`, tables of another version as
 `SchemaMismatch`; nothing else leaves a store.
 """

@@ -108,7 +108,7 @@ def _headers_text(headers: Headers) -> str:
 
 @lru_cache(maxsize=1024)
 def scope_text(parts: Parts) -> str:
-    """Made storable before it is JSON: its escapes are text then, which PostgreSQL's functions can read too."""
+    """Made storable before it is JSON: its escapes are text then, and PostgreSQL's functions can read it."""
     return json([(storable(name), storable(value)) for name, value in parts])
 
 

@@ -5,10 +5,10 @@ returns the answer.  It is written once; the executors of every driver run it, i
 bring the atomicity: all steps of an operation happen in one transaction.
 
 Two rules keep executors simple.  An operation changes the database with **one** statement at most, so one
-that fails has changed nothing and needs no savepoint.  And time is the executor's: it adds `now`, the store's
-clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a statement may
-wait for somebody else's lock, where the server has to be told.  Arguments that a dialect's statement does not
-name are not sent.
+that fails has changed nothing and needs no savepoint.  And time is the executor's: it adds `now`, the
+store's clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a
+statement may wait for somebody else's lock, where the server has to be told.  Arguments that a dialect's
+statement does not name are not sent.
 """
 
 import logging
@@ -138,7 +138,7 @@ def renew(claim: Claim) -> Operation[bool]:
 
 
 def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
-    """As `renew`, of many with one statement, where a dialect has one; and one more if some are not running."""
+    """As `renew`, of many with one statement, where a dialect has one; and another if some do not run."""
     kept = {(id, token) for id, token in (yield "renew", {"claims": codec.batch(claims)})}
     if any((claim.id, claim.token) not in kept for claim in claims):
         kept |= {(id, token) for id, token in (yield "settled", {"claims": codec.batch(claims)})}

@@ -155,14 +155,36 @@ class Client:
         assert isinstance(count, int)
         return count
 
+    def begun(self, label: str) -> int:
+        """How often a handler with this label began its work."""
+        return self._at_work(label)["count"]
+
+    def written(self, label: str) -> int:
+        """How often an effect with this label was written, committed or not."""
+        return self._at_work(label)["written"]
+
+    def _at_work(self, label: str) -> dict[str, int]:
+        found: dict[str, int] = self.request("GET", "/begun", user=None, label=label).document
+        return found
+
+    def pending(self, *, seconds: float = 0.8, **rest: Any) -> Answer:
+        """A request that takes so long, whose effect comes last."""
+        return self.post("/slow", ms=int(seconds * 1000), **rest)
+
     def lasting(self, *, seconds: float = 0.8, **rest: Any) -> Answer:
         """A request whose effect comes first, and whose answer takes so long."""
         return self.post("/stream", chunks=9, ms=int(seconds * 125), **rest)
 
-    def running(self, call: Callable[[], Answer], label: str) -> "Future[Answer]":
-        """Send a lasting request, and wait until its handler is at work."""
+    def at_work(self, call: Callable[[], Answer], label: str) -> "Future[Answer]":
+        """Send a pending request, and wait until its handler is at work."""
         future = self.started(call)
-        until(lambda: self.effects(label) > 0)
+        until(lambda: self.begun(label) > 0)
+        return future
+
+    def running(self, call: Callable[[], Answer], label: str) -> "Future[Answer]":
+        """Send a lasting request, and wait until its effect is written."""
+        future = self.started(call)
+        until(lambda: self.written(label) > 0)
         return future
 
     def started(self, call: Callable[[], Answer]) -> "Future[Answer]":

@@ -49,9 +49,9 @@ class Clock(Suite):
         api = serve(retention=1.5)
 
         def send() -> Answer:
-            return api.lasting(key=key, seconds=2.2, label=label)
+            return api.pending(key=key, seconds=2.2, label=label)
 
-        running = api.running(send, label)
+        running = api.at_work(send, label)
         done = settled(send)
         assert_replay(running.result(), done)
         assert api.effects(label) == 1
@@ -87,8 +87,8 @@ class Clock(Suite):
 
     def _agree_on_leases(self, one: Server, other: Server) -> None:
         key, label = fresh(), fresh("label")
-        running = one.running(lambda: one.lasting(key=key, label=label), label)
-        answer = other.lasting(key=key, label=label)
+        running = one.at_work(lambda: one.pending(key=key, label=label), label)
+        answer = other.pending(key=key, label=label)
         assert_problem(answer, 409, "in-flight")
-        assert running.result().status == 200
+        assert running.result().status == 201
         assert one.effects(label) == 1

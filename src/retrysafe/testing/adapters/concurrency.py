@@ -32,9 +32,9 @@ class Concurrency(Suite):
         """
 
         def send() -> Answer:
-            return api.lasting(key=key, label=label)
+            return api.pending(key=key, label=label)
 
-        running = api.running(send, label)
+        running = api.at_work(send, label)
         refused = send()
         assert_problem(refused, 409, "in-flight")
         assert int(refused.header("Retry-After") or 0) >= 1
@@ -42,7 +42,7 @@ class Concurrency(Suite):
         assert refused.header("x-should-retry") == "true"
         assert not refused.replayed
         first = running.result()
-        assert first.status == 200
+        assert first.status == 201
         assert_replay(first, send())
         assert api.effects(label) == 1
 
@@ -51,12 +51,12 @@ class Concurrency(Suite):
         """A mismatch is known at once: it does not have to wait for the outcome."""
 
         def send(body: bytes) -> Answer:
-            return api.lasting(key=key, body=body, label=label)
+            return api.pending(key=key, body=body, label=label)
 
-        running = api.running(lambda: send(b"one"), label)
+        running = api.at_work(lambda: send(b"one"), label)
         assert_problem(send(b"two"), 422, "key-reused")
         assert not running.done()
-        assert running.result().status == 200
+        assert running.result().status == 201
         assert api.effects(label) == 1
 
     @covers(32)
@@ -113,21 +113,6 @@ class Concurrency(Suite):
         assert int(refused.header("Retry-After") or 0) >= 1
         assert first.status == 201
         assert time.monotonic() - began >= 1.5
-        assert api.effects(label) == 1
-
-    @covers(33)
-    def test_waiting_for_one_that_fails(self, serve: Servers, key: str, label: str) -> None:
-        """The failure is an outcome: whoever waited gets it, and nothing runs again."""
-        api = serve(in_flight="wait", wait_for=1.5)
-
-        def send() -> Answer:
-            return api.post("/flaky", key=key, fail=1, ms=400, label=label)
-
-        futures = [api.started(send) for _ in range(3)]
-        answers = sorted((future.result() for future in futures), key=lambda answer: answer.replayed)
-        assert answers[0].status == 500
-        assert_replay(answers[0], answers[1])
-        assert_replay(answers[0], answers[2])
         assert api.effects(label) == 1
 
     @covers(33)

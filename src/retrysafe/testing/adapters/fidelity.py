@@ -168,7 +168,7 @@ class Fidelity(Suite):
         def send() -> Answer:
             return api.post("/stream", key=key, chunks=6, ms=100, label=label)
 
-        running = api.running(send, label)
+        running = api.at_work(send, label)
         assert_problem(send(), 409, "in-flight")
         first = running.result()
         assert len(first.body.splitlines()) == 6
@@ -183,7 +183,7 @@ class Fidelity(Suite):
         def send() -> Answer:
             return api.post("/stream", key=key, chunks=140, ms=5, label=label)
 
-        running = api.running(send, label)
+        running = api.at_work(send, label)
         assert_problem(send(), 409, "in-flight")
         first = running.result()
         assert len(first.body.splitlines()) == 140

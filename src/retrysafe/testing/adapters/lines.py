@@ -1,7 +1,7 @@
 """The checklist: what a client can see, by the numbers that stay.
 
-The numbers have gaps.  49 and 77 are about effects in the caller's own database transaction,
-which is not part of this release; messages and profiles (86 and above) have no adapter yet.
+The numbers have gaps.  49 and 77 are about transactional mode alone, in which 48, 50, 76 and 83 have
+other answers; messages and profiles (86 and above) have no adapter yet.
 """
 
 SECTIONS = {
@@ -49,8 +49,9 @@ SECTIONS = {
     "What is stored": {
         45: "an answer that says no is an answer",
         46: "what did not reach the handler, or was turned away, leaves the key free",
-        48: "a failure is replayed, retried or reported, by choice",
-        50: "an unknown outcome is said to be unknown",
+        48: "a failure is replayed, retried or reported, by choice; in a transaction it is undone",
+        49: "in a transaction, a handler that raises leaves no effect and no record",
+        50: "an unknown outcome is said to be unknown; in a transaction there is none",
         52: "answers without a body are replayed with their headers",
     },
     "Replay fidelity": {
@@ -77,11 +78,12 @@ SECTIONS = {
         75: "a worker's clock does not matter",
     },
     "Crash, lease and store": {
-        76: "a killed worker: in flight, then unknown or taken over",
+        76: "a killed worker: in flight, then unknown or taken over; in a transaction always taken over",
+        77: "in a transaction, killed around the commit: all of it happened, or nothing",
         78: "a long handler keeps its lease",
         81: "a client that hangs up does not lose the outcome",
         82: "without a store nothing runs",
-        83: "an answer that could not be stored is sent, marked, and never run again",
+        83: "an answer that could not be stored is sent, marked, not run again; in a transaction, undone",
         85: "an operator sees abandoned keys",
     },
 }

@@ -84,20 +84,3 @@ class Passing(Suite):
         assert [answer.replayed for answer in answers] == [False, True, True]
         assert len({answer.body for answer in answers}) == 1
         assert api.effects(label) == 1
-
-    @covers(62, 74)
-    def test_guarded_events_arrive_one_by_one(self, api: Server, key: str, label: str) -> None:
-        """An event stream with a key is not held either: it flows, and leaves a tombstone."""
-        target = f"/stream?as=events&chunks=10&ms=60&label={label}"
-        fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
-        with api.connect() as connection:
-            connection.head("POST", target, fields)
-            times = arrivals(connection)
-        assert len(times) == 10
-        assert times[-1] >= 9 * 0.06 * 0.8
-        with api.connect() as connection:
-            connection.head("POST", target, fields)
-            retry = connection.answer()
-        assert (retry.status, retry.body) == (200, b"")
-        assert retry.header("Idempotency-Body") == "omitted"
-        assert api.effects(label) == 1

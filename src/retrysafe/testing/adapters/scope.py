@@ -25,11 +25,11 @@ class Scope(Suite):
     def test_two_principals_do_not_block_each_other(self, api: Server, key: str, label: str) -> None:
         """Nor does one learn from a refusal that the other's key is busy or used."""
 
-        running = api.running(lambda: api.lasting(user="alice", key=key, label=label), label)
+        running = api.at_work(lambda: api.pending(user="alice", key=key, label=label), label)
         other = api.post("/charges", user="bob", key=key, label=label)
         assert (other.status, other.replayed) == (201, False)
         assert not running.done()
-        assert running.result().status == 200
+        assert running.result().status == 201
         assert api.effects(label) == 2
 
     @covers(64)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import sqlite3
@@ -33,8 +34,22 @@ class Backing(Protocol):
     """A kind of store, as far as the suite has to know it."""
 
     @property
+    def title(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
     def shared(self) -> bool:
         """Whether processes can share it, and it outlives them."""
+        ...
+
+    @property
+    def one_writer(self) -> bool:
+        """Whether a transaction that has written something keeps everybody else from writing."""
+        ...
+
+    def standing(self) -> AbstractContextManager[None]:
+        """As long as it is entered, what it needs is there."""
         ...
 
     def new(self, folder: Path) -> str:
@@ -42,28 +57,69 @@ class Backing(Protocol):
         ...
 
     def outage(self, url: str) -> AbstractContextManager[None]:
-        """As long as it is entered, nothing can be written."""
+        """As long as it is entered, no record can be written."""
+        ...
+
+    def outage_at_the_end(self, api: "Server") -> AbstractContextManager[None]:
+        """The same for a server one of whose handlers may have written something in its transaction."""
         ...
 
 
+def address(url: str) -> str:
+    """Where a store is, whichever driver the application uses."""
+    scheme, colon, rest = url.partition(":")
+    return scheme.partition("+")[0] + colon + rest
+
+
 class Sqlite:
+    """`driver` is one of SQLAlchemy's, where the application is to have an engine."""
+
     shared = True
+    one_writer = True
+
+    def __init__(self, driver: str | None = None) -> None:
+        self._scheme = f"sqlite+{driver}" if driver else "sqlite"
+        self.title = f"SQLite, SQLAlchemy with {driver}" if driver else "SQLite"
+
+    def standing(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def new(self, folder: Path) -> str:
-        return f"sqlite:///{folder / 'keys.db'}"
+        return f"{self._scheme}:///{folder / 'keys.db'}"
 
     @contextmanager
     def outage(self, url: str) -> Generator[None]:
         """Another program holds the write lock, as a stuck migration would."""
-        path = url.removeprefix("sqlite:///")
+        path = address(url).removeprefix("sqlite:///")
         with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as other:
             other.execute("BEGIN IMMEDIATE")
             yield
             other.execute("ROLLBACK")
 
+    @contextmanager
+    def outage_at_the_end(self, api: "Server") -> Generator[None]:
+        """The disk is full, for the processes of the server: whoever has begun to write cannot commit.
+
+        Nobody else can take the write lock from them.
+        """
+        limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in api.processes()}
+        try:
+            for pid, (_, hard) in limits.items():
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+            yield
+        finally:
+            for pid, before in limits.items():
+                with contextlib.suppress(ProcessLookupError):
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
 
 class Memory:
+    title = "memory"
     shared = False
+    one_writer = False
+
+    def standing(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def new(self, folder: Path) -> str:  # noqa: ARG002 - it needs no place
         return "memory:"
@@ -73,11 +129,15 @@ class Memory:
         pytest.skip("memory does not go away")
         yield
 
+    def outage_at_the_end(self, api: "Server") -> AbstractContextManager[None]:
+        return self.outage(api.store)
+
 
 class Server(Client):
     """A running reference application.
 
-    Options are those of its command line; `skew` sets its clock wrong.
+    Options are those of its command line; `skew` sets its clock wrong, and with `trapdoor` it can be made to
+    kill itself at a step of the protocol.
     """
 
     def __init__(self, framework: str, store: str, effects: Path, **options: Option) -> None:
@@ -87,8 +147,11 @@ class Server(Client):
         # gunicorn is a parent even to a single worker.
         alone = framework != "wsgi" or options.get("server") == "waitress"
         self._has_parent = not alone or options.get("workers", 1) != 1
+        self._trap = effects.with_name(f"trap-{id(self)}") if options.pop("trapdoor", False) else None
         skew = options.pop("skew", None)
         main = ["-m", "retrysafe.testing.reference"] if skew is None else ["-c", _SKEWED, str(skew)]
+        if self._trap is not None:
+            main = ["-m", "retrysafe.testing.adapters.trapdoor", str(self._trap)]
         self._command = [sys.executable, *main, framework, f"--store={store}"]
         self._command.append(f"--effects={effects}")
         for name, value in options.items():
@@ -127,6 +190,15 @@ class Server(Client):
     def pid(self) -> int:
         return self._process.pid
 
+    def processes(self) -> list[int]:
+        """It, and the workers that it has at this moment."""
+        return [self.pid, *children(self.pid)]
+
+    def trap(self, place: str) -> None:
+        """Have the next process kill itself that comes there: `before Commit`, `after Commit`, …"""
+        assert self._trap is not None, "it was started without a trapdoor"
+        self._trap.write_text(place)
+
     def revive(self) -> None:
         """After a `/crash`: start it again, unless it has a parent process that does."""
         if not self._has_parent:
@@ -159,6 +231,13 @@ class Server(Client):
     def kill(self) -> None:
         _signal_all(self._process, signal.SIGKILL)
         self._process.wait()
+
+
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    return []
 
 
 def _signal_all(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:

@@ -50,33 +50,43 @@ class Servers:
         self._backing = backing
         self._folder = folder
         self._kept: dict[tuple[tuple[str, Option], ...], Server] = {}
-        self._all: list[Server] = []
+        self._alone: list[Server] = []
         self._names = itertools.count()
 
     def __call__(self, **options: Option) -> Server:
         """A server that tests share: do nothing to it that the next one would notice."""
         name = tuple(sorted(options.items()))
         if name not in self._kept:
-            self._kept[name] = self.alone(**options)
+            self._kept[name] = self._new(options)
         return self._kept[name]
 
     def alone(self, **options: Option) -> Server:
-        """A server with a store of its own, to be killed or starved."""
+        """A server with a store of its own, to be killed or starved, until the end of the test."""
+        server = self._new(options)
+        self._alone.append(server)
+        return server
+
+    def beside(self, other: Server, **options: Option) -> Server:
+        """A server that shares the store and the effects of another, until the end of the test."""
+        server = self._start(other.store, other.effects_file, options)
+        self._alone.append(server)
+        return server
+
+    def _new(self, options: dict[str, Option]) -> Server:
         folder = self._folder / str(next(self._names))
         folder.mkdir()
         return self._start(self._backing.new(folder), folder / "effects", options)
 
-    def beside(self, other: Server, **options: Option) -> Server:
-        """A server that shares the store and the effects of another."""
-        return self._start(other.store, other.effects_file, options)
-
     def _start(self, store: str, effects: Path, options: dict[str, Option]) -> Server:
-        server = Server(self._framework, store, effects, **{"grace": 5, **self._options, **options})
-        self._all.append(server)
-        return server
+        return Server(self._framework, store, effects, **{"grace": 5, **self._options, **options})
+
+    def end_those_alone(self) -> None:
+        while self._alone:
+            self._alone.pop().kill()
 
     def close(self) -> None:
-        for server in self._all:
+        self.end_those_alone()
+        for server in self._kept.values():
             server.kill()
 
 
@@ -88,6 +98,8 @@ class Suite:
     options: ClassVar[Mapping[str, Option]] = {}
     """Of the reference application's command line, such as the server to run under."""
     backing: ClassVar[Backing] = Sqlite()
+    tx: ClassVar[bool] = False
+    """Whether its effects are in the store's database: transactional mode."""
     cannot: ClassVar[Limits] = NONE
     """What the server does not let the adapter do."""
 
@@ -96,9 +108,18 @@ class Suite:
     def serve(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         """Starts the reference application with options of its command line."""
         folder = tmp_path_factory.mktemp("reference")
-        servers = Servers(cls.framework, {"workers": cls.workers, **cls.options}, cls.backing, folder)
-        yield servers
-        servers.close()
+        options = {"workers": cls.workers, **cls.options}
+        if cls.tx:
+            options["tx"] = True
+        with cls.backing.standing():
+            servers = Servers(cls.framework, options, cls.backing, folder)
+            yield servers
+            servers.close()
+
+    @pytest.fixture(autouse=True)
+    def _nobody_stays_alone(self, serve: Servers) -> Iterator[None]:
+        yield
+        serve.end_those_alone()
 
     @pytest.fixture(autouse=True)
     def _what_cannot_be(self, request: pytest.FixtureRequest) -> None:

@@ -7,45 +7,55 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from retrysafe import Guard, stores
+from retrysafe import Guard
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import Options
+from retrysafe.testing.reference import tables
+from retrysafe.testing.reference.books import Books, Files
+from retrysafe.testing.reference.databases import database_of, is_asynchronous, open_store
 from retrysafe.testing.reference.principals import anybody
 from retrysafe.testing.reference.service import Service
 
 # As long as the library's own default: most supervisors send SIGKILL after 30 s.
 GRACE = 30.0
 
-MakeGuard = Callable[[], Guard]
+log = logging.getLogger("retrysafe.testing.reference")
+
+
+class Making(NamedTuple):
+    """What it is made of, in whichever process."""
+
+    guard: Callable[[], Guard]
+    books: Callable[[Guard], Books]
 
 
 # Each imports what it needs itself: a WSGI server has no use for an event loop, nor the other way round.
 
 
-def _asgi(given: argparse.Namespace, make_guard: MakeGuard, service: Service) -> None:
+def _asgi(given: argparse.Namespace, make: Making) -> None:
     from retrysafe.testing.reference.asgi import build
     from retrysafe.testing.reference.serve import serve
 
-    guard = make_guard()
-    app = build(service, guard)
+    guard = make.guard()
+    app = build(Service(make.books(guard)), guard)
     serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
 
 
-def _wsgi(given: argparse.Namespace, make_guard: MakeGuard, service: Service) -> None:
-    from wsgiref.types import WSGIApplication
-
-    from retrysafe.testing.reference.serve_wsgi import Serving, serve
+def _wsgi(given: argparse.Namespace, make: Making) -> None:
+    from retrysafe.testing.reference.serve_wsgi import Loaded, Serving, serve
     from retrysafe.testing.reference.wsgi import build
 
-    def load() -> tuple[WSGIApplication, Guard]:
-        guard = make_guard()
-        return build(service, guard), guard
+    def load() -> Loaded:
+        guard = make.guard()
+        books = make.books(guard)
+        return Loaded(build(Service(books), guard), guard, books)
 
     serve(load, Serving(given.server, given.port, given.workers, given.grace, given.preload))
 
 
-FRAMEWORKS: dict[str, Callable[[argparse.Namespace, MakeGuard, Service], None]] = {
+FRAMEWORKS: dict[str, Callable[[argparse.Namespace, Making], None]] = {
     "asgi": _asgi,
     "wsgi": _wsgi,
 }
@@ -58,11 +68,17 @@ def parser() -> argparse.ArgumentParser:
         description="The reference application: everything that breaks an idempotency layer.",
     )
     found.add_argument("framework", choices=sorted(FRAMEWORKS))
-    found.add_argument("--store", required=True, metavar="URL", help="such as sqlite:///keys.db")
+    found.add_argument(
+        "--store",
+        required=True,
+        metavar="URL",
+        help="such as sqlite:///keys.db, or with a driver of SQLAlchemy's",
+    )
     found.add_argument("--port", required=True, type=int, help="0: any that is free")
     found.add_argument("--workers", default=1, type=_positive, help="processes sharing the store")
     # The library has an option of that name, which is another thing.
     found.add_argument("--effects", dest="file", type=Path, help="a line for every effect")
+    found.add_argument("--tx", action="store_true", help="effects are rows in the store's database")
     found.add_argument("--grace", default=GRACE, type=float, metavar="S")
     wsgi = found.add_argument_group("wsgi")
     wsgi.add_argument("--server", choices=("gthread", "sync", "waitress"), help="gthread, if not said")
@@ -93,29 +109,54 @@ def _contradiction(given: argparse.Namespace) -> str | None:
     given.server = given.server or "gthread"
     if given.server == "waitress" and (given.preload or given.workers > 1):
         return "waitress is one process: --workers and --preload are for gunicorn's gthread and sync"
+    for option in ("failed", "abandoned"):
+        if given.tx and option in given:
+            return (
+                f"--{option} means nothing with --tx: what failed or was killed there is rolled back, "
+                "and the retry runs"
+            )
+    if given.framework == "wsgi" and given.tx and is_asynchronous(given.store):
+        return "wsgi has no event loop, which the driver of this --store needs: use another, or asgi"
     return None
 
 
 def main() -> None:
     arguments = parser()
     given = arguments.parse_args()
-    complaint = _contradiction(given)
+    try:
+        complaint = _contradiction(given)
+    except ConfigurationError as error:
+        complaint = str(error)
     if complaint is not None:
         arguments.error(complaint)
     said = {name: value for name, value in vars(given).items() if name in Options.__annotations__}
     logging.basicConfig(format="%(process)d %(levelname)s %(name)s: %(message)s")
     logging.getLogger("retrysafe").setLevel(logging.INFO)
 
+    if given.tx:
+        said["effects"] = "database"
+        if given.file is not None:
+            log.warning("--effects is not used with --tx, effects are rows: it only says where attempts are")
+    scratch, owner = tempfile.mkdtemp(prefix="retrysafe-reference-"), os.getpid()
+    file = given.file or Path(scratch, "effects")
+
     def make_guard() -> Guard:
-        return Guard(stores.open(given.store), scope=anybody, grace=given.grace, **said)
+        return Guard(open_store(given.store), scope=anybody, grace=given.grace, **said)
+
+    def make_books(guard: Guard) -> Books:
+        return tables.Tables(database_of(given.store, guard), file) if given.tx else Files(file)
 
     try:
-        make_guard().close()  # what is wrong with it is said here, and not in a worker's log
-    except ConfigurationError as error:
-        arguments.error(str(error))
-    scratch, owner = tempfile.mkdtemp(prefix="retrysafe-reference-"), os.getpid()
-    try:
-        FRAMEWORKS[given.framework](given, make_guard, Service(given.file or Path(scratch, "effects")))
+        try:
+            # What is wrong with it is said here, and not in a worker's log.
+            guard = make_guard()
+            make_books(guard)
+            guard.close()
+            if given.tx:
+                tables.create(given.store)
+        except ConfigurationError as error:
+            arguments.error(str(error))
+        FRAMEWORKS[given.framework](given, Making(make_guard, make_books))
     finally:
         if os.getpid() == owner:  # gunicorn's workers come by here too, when they end
             shutil.rmtree(scratch)

@@ -37,7 +37,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await _lifespan(self._service, receive, send)
             return
         routes, item = find(scope["path"])
         route = routes.get(scope["method"])
@@ -53,9 +53,11 @@ class Application:
             body,
             item,
         )
+        if route.method != "GET":
+            self._service.books.begin(call.label)
         if route.waits:
             await asyncio.sleep(call.pause)
-        # In a thread, because an effect waits for the disk; the context goes along.
+        # In a thread, because an effect waits for the disk or the database; the context goes along.
         match await asyncio.to_thread(route.do, self._service, call):
             case Reply() as reply:
                 await _send_head(send, reply.status, reply.headers, len(reply.body))
@@ -113,9 +115,13 @@ def _header(scope: Scope, name: bytes) -> str:
     return next(found, b"").decode("latin-1")
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
+async def _lifespan(service: Service, receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
+        if message["type"] == "lifespan.startup":
+            service.books.open()
+        else:
+            await asyncio.to_thread(service.books.close)
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return

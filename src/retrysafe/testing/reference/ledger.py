@@ -28,6 +28,14 @@ class Ledger:
         finally:
             os.close(file)
 
+    def note(self, label: str) -> None:
+        """Write a line that need not survive the machine."""
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, _line(label))
+        finally:
+            os.close(file)
+
     def count(self, label: str) -> int:
         """How many lines there are with a label."""
         return _count(self._path.read_bytes(), _line(label))

@@ -39,6 +39,7 @@ ROUTES = (
     Route("POST", "/private", Service.charge),
     Route("GET", "/events", Service.events),
     Route("GET", "/effects", Service.effects),
+    Route("GET", "/begun", Service.begun),
 )
 
 

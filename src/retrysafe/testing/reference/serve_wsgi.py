@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from wsgiref.types import WSGIApplication
 
 from retrysafe import Guard
+from retrysafe.testing.reference.books import Books
 
 Server = Literal["gthread", "sync", "waitress"]
 
@@ -24,7 +25,14 @@ BACKLOG = 2048
 # More than any test has in progress at once, those that wait for each other included.
 THREADS = 32
 
-Load = Callable[[], tuple[WSGIApplication, Guard]]
+
+class Loaded(NamedTuple):
+    app: WSGIApplication
+    guard: Guard
+    books: Books
+
+
+Load = Callable[[], Loaded]
 
 
 class Serving(NamedTuple):
@@ -61,20 +69,22 @@ def _end_it(_signal: int, _frame: FrameType | None) -> None:
 def _waitress(load: Load, how: Serving, listener: socket.socket) -> None:
     # The servers have no types of their own.
     waitress: Any = import_module("waitress")
-    app, guard = load()
+    app, guard, books = load()
     signal.signal(signal.SIGTERM, _end_it)  # waitress has no handler of its own
     guard.drain_on(signal.SIGTERM)
     guard.check()
+    books.open()
     server = waitress.create_server(app, sockets=[listener], threads=THREADS, backlog=BACKLOG)
     _announce(server.effective_port)
     server.run()
     guard.drain(how.grace)
+    books.close()
     guard.close()
 
 
 def _gunicorn(load: Load, how: Serving, listener: socket.socket) -> None:
     base: Any = import_module("gunicorn.app.base")
-    guards: list[Guard] = []
+    loaded: list[Loaded] = []
     port: int = listener.getsockname()[1]
     descriptor = listener.detach()  # gunicorn's from now on
 
@@ -99,21 +109,22 @@ def _gunicorn(load: Load, how: Serving, listener: socket.socket) -> None:
                 self.cfg.set(name, value)
 
         def load(self) -> WSGIApplication:
-            app, guard = load()
-            guards.append(guard)
-            return app
+            loaded.append(load())
+            return loaded[-1].app
 
     def _ready(_server: object) -> None:
         _announce(port)
 
     def _begin(_worker: object) -> None:
-        for guard in guards:
+        for _, guard, books in loaded:
             guard.check()
             guard.drain_on(signal.SIGTERM)
+            books.open()
 
     def _end(_server: object, _worker: object) -> None:
-        for guard in guards:
+        for _, guard, books in loaded:
             guard.drain(how.grace)
+            books.close()
             guard.close()
 
     application: Any = Reference()

@@ -1,8 +1,8 @@
 """What the routes do, in no framework's terms.
 
-Every method takes a `Call` and answers a `Reply` or a `Stream`.  They block (an effect is flushed
-to the disk), so asynchronous frameworks call them in a thread; they never sleep: how one waits is
-the framework's own affair, and `Call.pause` and `Stream.pause` say for how long.
+Every method takes a `Call` and answers a `Reply` or a `Stream`.  They block (an effect goes to the
+disk or to a database), so asynchronous frameworks call them in a thread; they never sleep: how one
+waits is the framework's own affair, and `Call.pause` and `Stream.pause` say for how long.
 
 Answers contain a random id wherever they may, so that a second run can never be taken for a replay.
 """
@@ -13,13 +13,12 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple, cast
 
 from retrysafe import NotDone, current
 from retrysafe.attempt import Attempt
 from retrysafe.errors import NotGuarded
-from retrysafe.testing.reference.ledger import Ledger
+from retrysafe.testing.reference.books import Books
 from retrysafe.testing.reference.multipart import parts_of
 
 JSON = ("content-type", "application/json")
@@ -92,14 +91,12 @@ class Broken(Exception):
 class Service:
     """The application behind the routes."""
 
-    def __init__(self, effects: Path) -> None:
-        self._effects = Ledger(effects)
-        self._attempts = Ledger(effects.with_name(effects.name + ".attempts"))
-        self._deleted = Ledger(effects.with_name(effects.name + ".deleted"))
+    def __init__(self, books: Books) -> None:
+        self.books = books
 
     def charge(self, call: Call) -> Reply:
         """One effect, and an answer with every header that a replay has to keep."""
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         id = _random_id()
         return _json(
             201,
@@ -111,19 +108,19 @@ class Service:
         )
 
     def change(self, call: Call) -> Reply:
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         return _json(200, {"id": call.item, "label": call.label, "version": _random_id()})
 
     def delete(self, call: Call) -> Reply:
         """204 the first time; afterwards it is gone, and nothing happens any more."""
-        if self._deleted.add(call.item) > 1:
+        if not self.books.delete(call.item):
             return _json(404, {"error": "gone", "id": call.item})
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         return Reply(204)
 
     def created(self, call: Call) -> Reply:
         """One effect, 201."""
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         return _json(201, {"id": _random_id(), "label": call.label})
 
     def status(self, call: Call) -> Reply:
@@ -131,7 +128,7 @@ class Service:
         status = int(call.item) if call.item.isascii() and call.item.isdigit() else 0
         if not 200 <= status <= 599:
             return _json(404, {"error": "no such status", "status": call.item})
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         headers: list[tuple[str, str]] = []
         if "retry_after" in call.query:
             headers.append(("retry-after", call.query["retry_after"]))
@@ -142,18 +139,18 @@ class Service:
         return _json(status, {"id": _random_id(), "status": status}, *headers)
 
     def fail(self, call: Call) -> Reply:
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         raise Broken("the handler failed after its effect")
 
     def crash(self, call: Call) -> Reply:
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("nobody survives SIGKILL")
 
     def flaky(self, call: Call) -> Reply:
         """Attempts are counted apart from effects: a rolled back attempt was one too."""
-        attempt = self._attempts.add(call.label)
-        self._effects.add(call.label)
+        attempt = self.books.attempt(call.label)
+        self.books.effect(call.label)
         status = 500 if attempt <= call.number("fail") else 201
         return _json(status, {"id": _random_id(), "attempt": attempt})
 
@@ -167,29 +164,29 @@ class Service:
 
     def stream(self, call: Call) -> Stream:
         """With `as=events` the same chunks go by the name of an event stream."""
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         kind = EVENTS if call.query.get("as") == "events" else TEXT
         return Stream((kind,), _chunks(call.number("chunks", 4)), call.pause)
 
     def broken_stream(self, call: Call) -> Stream:
         """Half of the chunks, and then a failure."""
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         chunks = _chunks(call.number("chunks", 4))
         return Stream((TEXT,), chunks[: len(chunks) // 2], call.pause, breaks=True)
 
     def big(self, call: Call) -> Reply:
         """As many bytes as asked for, beginning with a random id."""
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         size = call.number("bytes")
         body = (_random_id().encode() + b"." * size)[:size]
         return Reply(200, (BYTES, ("etag", f'"{_random_id()}"')), body)
 
     def binary(self, call: Call) -> Reply:
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         return Reply(200, (BYTES,), bytes(range(256)))
 
     def cookie(self, call: Call) -> Reply:
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         return _json(
             201,
             {"id": _random_id()},
@@ -199,11 +196,11 @@ class Service:
 
     def background(self, call: Call) -> Reply:
         reply = _json(201, {"id": _random_id()})
-        return reply._replace(afterwards=lambda: self._effects.add(call.label))
+        return reply._replace(afterwards=lambda: self.books.effect(call.label))
 
     def upload(self, call: Call) -> Reply:
         parts = parts_of(call.content_type, call.body)
-        self._effects.add(call.query.get("label", "-"))
+        self.books.effect(call.query.get("label", "-"))
         found = [
             {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             for name, data in parts
@@ -212,11 +209,11 @@ class Service:
 
     def zipped(self, call: Call) -> Reply:
         """Compressible, and large enough that a compressor takes the trouble."""
-        self._effects.add(call.label)
+        self.books.effect(call.label)
         return _json(201, {"id": _random_id(), "padding": "retrysafe " * 400})
 
     def not_done(self, call: Call) -> Reply:
-        if self._attempts.add(call.label) <= call.number("times"):
+        if self.books.attempt(call.label) <= call.number("times"):
             raise NotDone("the other side is not there", retry_after=1)
         return self.created(call)
 
@@ -224,8 +221,8 @@ class Service:
         """The keys that this request would pass on to the services that it calls itself."""
         attempt = _guarded()
         keys = {name: attempt.derive(name) if attempt else None for name in ("charge", "mail")}
-        number = self._attempts.add(call.label)
-        self._effects.add(call.label)
+        number = self.books.attempt(call.label)
+        self.books.effect(call.label)
         return _json(500 if number <= call.number("fail") else 201, keys)
 
     def events(self, call: Call) -> Stream:
@@ -233,8 +230,13 @@ class Service:
         return Stream((EVENTS, ("cache-control", "no-store")), chunks, pause=0.05)
 
     def effects(self, call: Call) -> Reply:
-        count = self._effects.count(call.label)
+        count = self.books.effects(call.label)
         return _json(200, {"count": count}, ("etag", f'"{count}"'))
+
+    def begun(self, call: Call) -> Reply:
+        """What became of it nobody knows yet: how many handlers are, or were, at work."""
+        begun, written = self.books.begun(call.label), self.books.written(call.label)
+        return _json(200, {"count": begun, "written": written})
 
 
 def _guarded() -> Attempt | None:

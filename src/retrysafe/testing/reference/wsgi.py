@@ -44,6 +44,8 @@ class Application:
             body,
             item,
         )
+        if route.method != "GET":
+            self._service.books.begin(call.label)
         if route.waits:
             time.sleep(call.pause)
         match route.do(self._service, call):

@@ -10,14 +10,27 @@
     connecting.py   addresses; borrowing.py the application's pools; opening.py tables, versions, replicas
     statements/     the SQL
 
-**Durable**: an answer is given only after its commit has reached the server's disk, even where the role or the
-database has `synchronous_commit=off`.
+**Durable**: an answer is given only after its commit has reached the server's disk, even where the role or
+the database has `synchronous_commit=off`.
 **Bounded**: no operation waits longer than the deadline, for a connection, a lock or an answer.
 **One clock**: all times are the server's; a worker sends durations only.
 **Poolers**: nothing depends on a session, so a pooler in transaction mode may stand between.  Where it cannot
 keep prepared statements, they are given up.
 """
 
-from retrysafe.stores.sql.postgresql.store import AsyncPostgresStore, PostgresStore
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from retrysafe.stores.sql.postgresql.store import AsyncPostgresStore, PostgresStore
 
 __all__ = ["AsyncPostgresStore", "PostgresStore"]
+
+
+def __getattr__(name: str) -> object:
+    # Not before they are asked for: statements, checks and the operator's end are used with other drivers
+    # too, where there may be no psycopg.
+    if name in __all__:
+        from retrysafe.stores.sql.postgresql import store
+
+        return getattr(store, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """A pool that the application made for the store alone: one half of the store takes its connections from it.
 
-They are taken when they are needed and given back when the store is closed, or when they are broken.  What the
-pool cannot give, because it is of the other kind or opened in another event loop, is opened as the pool opens
-its connections.
+They are taken when they are needed and given back when the store is closed, or when they are broken.  What
+the pool cannot give, because it is of the other kind or opened in another event loop, is opened as the pool
+opens its connections.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def connect_as(pool: AnyPool, deadline: float) -> Callable[[], Connection]:
             "PostgresStore(connect=...), which returns a psycopg.Connection"
         )
     given = conninfo_to_dict(pool.conninfo)
-    kwargs = cast(dict[str, Any], pool.kwargs or {})
+    kwargs = pool.kwargs or {}
     given.update({name: value for name, value in kwargs.items() if name not in _OF_PSYCOPG})
     return Address.complete(given, deadline).connect
 

@@ -1,8 +1,9 @@
 """How a connection ends whose conversation broke off: in a thread, because nobody has to wait for it.
 
-The server may still be at work on what was asked, or wait for a lock on a whole table, which no `lock_timeout`
-inside the statement could bound.  To close the connection would not stop it; so it is asked to, within a
-second.  The connection counts as open until then: a server in trouble is not flooded with new ones.
+The server may still be at work on what was asked, or wait for a lock on a whole table, which no
+`lock_timeout` inside the statement could bound.  To close the connection would not stop it; so it is asked
+to, within a second.  The connection counts as open until then: a server in trouble is not flooded with new
+ones.
 """
 
 import contextlib

@@ -10,11 +10,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
+from typing import Protocol, TypeVar
 
 from retrysafe.errors import StoreError
 from retrysafe.model import Purged
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.postgresql.executor import Executor
+from retrysafe.stores.sql.operations import Operation
+
+T = TypeVar("T")
 
 SLICE = 200
 """Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
@@ -23,14 +26,21 @@ BUDGET = 0.25
 """Seconds for one round."""
 
 PAUSE = 5.0
-"""Seconds between two rounds: records that are held for weeks stand first in the index, and must not be walked
-past all the time."""
+"""Seconds between two rounds: records that are held for weeks stand first in the index, and must not be
+walked past all the time."""
 
 _log = logging.getLogger("retrysafe.store")
 
 
+class Runner(Protocol):
+    """One connection, by whichever driver.  An operation is made again for every try."""
+
+    def run(self, make: Callable[[], Operation[T]]) -> T: ...
+    def close(self) -> None: ...
+
+
 class Chores:
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Runner) -> None:
         self._executor = executor
         self._next = 0.0
 
@@ -51,7 +61,7 @@ class Chores:
             _log.warning("expired records could not be removed: %s", error)
 
 
-def purge(run: Callable[[Callable[[], operations.Operation[Purged]]], Purged], limit: int) -> Purged:
+def purge(run: Callable[[Callable[[], Operation[Purged]]], Purged], limit: int) -> Purged:
     """Remove up to `limit` records, a slice at a time."""
     removed, unresolved = 0, list(Purged(0).unresolved)
     while removed < limit:

@@ -7,7 +7,7 @@ dead server within seconds, and never write to one that only follows another.
 import math
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -62,10 +62,16 @@ class Address(NamedTuple):
         return psycopg.connect(**self.parameters, autocommit=True)
 
 
+class Opened(Raw, Protocol):
+    """A connection that was opened for the store alone, such as psycopg's own."""
+
+    def close(self) -> None: ...
+
+
 class Source:
     """Gives sessions, each on a connection of its own."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: "Callable[[], Opened]") -> None:
         self._connect = connect
         self.manner = Manner()
 

@@ -43,7 +43,7 @@ class Listener:
         """The writing end of a pipe that ends the thread's waiting."""
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
-        """Call `wake` when this record has come to an end, until the function that is given back is called."""
+        """Call `wake` when this record has come to an end.  The function that is given back ends it."""
         with self._lock:
             self._subscribers.setdefault(id, []).append(wake)
             if self._thread is None:
@@ -68,7 +68,10 @@ class Listener:
             thread.join(_PATIENCE)
 
     def _start(self) -> None:
-        bell, self._alarm = os.pipe()
+        try:
+            bell, self._alarm = os.pipe()
+        except OSError:  # no file to be had: waiters ask for themselves
+            return
         self._thread = threading.Thread(
             target=self._run, args=(bell, self._alarm), name="retrysafe-listener", daemon=True
         )
@@ -123,7 +126,10 @@ class Listener:
         with self._lock:
             wakes = list(self._subscribers.get(id, ()))
         for wake in wakes:
-            wake()
+            try:
+                wake()
+            except Exception as error:  # noqa: BLE001 - the others are to be woken all the same
+                _log.debug("somebody who waits could not be woken: %r", error)
 
 
 def _heard(session: Session) -> list[bytes]:

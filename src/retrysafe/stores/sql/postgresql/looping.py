@@ -4,11 +4,12 @@ The loop watches each connection for as long as it is open, which saves telling 
 statement.  Whatever arrives carries the conversation on right there; the coroutine is woken once, when it is
 over.
 
-A connection belongs to its loop.  Another loop of the process has another of these, and a loop that was closed
-is forgotten with its connections.
+A connection belongs to its loop.  Another loop of the process has another of these, and a loop that was
+closed is forgotten with its connections.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -211,10 +212,8 @@ class LoopPool:
             self._one_less()
 
     def _buried(self) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and this is forgotten with it
             self.loop.call_soon_threadsafe(self._one_less)
-        except RuntimeError:
-            pass  # the loop was closed, and this is forgotten with it
 
     def _one_less(self) -> None:
         self._count -= 1
@@ -226,5 +225,7 @@ class LoopPool:
     def _expire(self, future: "asyncio.Future[Seat]") -> None:
         if not future.done():
             future.set_exception(
-                StoreUnavailable("PostgreSQL could not be reached within the deadline: no connection was free")
+                StoreUnavailable(
+                    "PostgreSQL could not be reached within the deadline: no connection was free"
+                )
             )

@@ -13,8 +13,8 @@ from retrysafe.stores.sql.postgresql.burial import bury
 from retrysafe.stores.sql.postgresql.session import Session
 
 MOST = 4
-"""Connections for the threads of a process.  An operation takes about a millisecond, most of it the disk's, so
-four carry a thousand requests per second and process; and a database accepts a hundred connections by
+"""Connections for the threads of a process.  An operation takes about a millisecond, most of it the disk's,
+so four carry a thousand requests per second and process; and a database accepts a hundred connections by
 default, which the workers of an application share."""
 
 

@@ -5,14 +5,13 @@ from functools import partial
 
 from retrysafe.model import Claim
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.postgresql.chores import Chores
-from retrysafe.stores.sql.postgresql.executor import Executor
+from retrysafe.stores.sql.postgresql.chores import Chores, Runner
 
 
 class PostgresRenewer:
     """Every call is one statement, however many leases there are."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Runner) -> None:
         self._executor = executor
         self._chores = Chores(executor)
 

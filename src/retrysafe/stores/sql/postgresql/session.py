@@ -1,8 +1,8 @@
 """One connection, and what is said on it: a conversation that yields whenever it has to wait.
 
-psycopg opens the connection; from then on its `pgconn`, which is libpq, is used directly: it costs a third of
-a cursor, and leaves the waiting to us.  So there is one conversation, and two ways to wait for it: `waiting.py`
-for threads, with a deadline, and `looping.py` for coroutines.
+psycopg opens the connection; from then on its `pgconn`, which is libpq, is used directly: it costs less than
+a cursor, and leaves the waiting to us.  So there is one conversation, and two ways to wait for it:
+`waiting.py` for threads, with a deadline, and `looping.py` for coroutines.
 
 A connection whose conversation broke off in the middle is never used again: its answer would be taken for the
 next one's.
@@ -71,6 +71,7 @@ class Session:
         self.socket = self.pgconn.socket
         self.seasoned = False
         """Whether a conversation has succeeded on it since it was opened."""
+        self._is_retired = False
         self._connection = connection
         self._manner = manner
         self._end = end
@@ -127,7 +128,7 @@ class Session:
             raise _lost(error) from None
 
     def _result(self) -> "Conversation[PGresult]":
-        """The last result of what was sent; every result must have been fetched before the next may be sent."""
+        """The last result of what was sent.  All must have been fetched before anything else is sent."""
         pgconn = self.pgconn
         result: PGresult | None = None
         refusal: PGresult | None = None
@@ -158,19 +159,16 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether another conversation may begin: the last one has come to its end, and the connection lives."""
+        """Whether another conversation may begin: the last one is over, and the connection lives."""
         return (
-            self.pgconn.status == pq.ConnStatus.OK
+            not self._is_retired
+            and self.pgconn.status == pq.ConnStatus.OK
             and self.pgconn.transaction_status == pq.TransactionStatus.IDLE
         )
 
-    @property
-    def is_between(self) -> bool:
-        """Whether another statement may be sent, in a transaction that is open, failed or not."""
-        return (
-            self.pgconn.status == pq.ConnStatus.OK
-            and self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE
-        )
+    def retire(self) -> None:
+        """It answers, but is of no more use: its server takes no more writes, or its statements are stale."""
+        self._is_retired = True
 
     def close(self) -> None:
         _sessions.discard(self)

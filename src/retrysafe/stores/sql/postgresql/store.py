@@ -10,7 +10,7 @@ from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.postgresql import chores
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
-from retrysafe.stores.sql.postgresql.connecting import Address, Connection, Source
+from retrysafe.stores.sql.postgresql.connecting import Address, Opened, Source
 from retrysafe.stores.sql.postgresql.database import Database, Lender
 from retrysafe.stores.sql.postgresql.listening import Wake
 from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class PostgresStore:
     """Records in a PostgreSQL database.
 
-    Give one of these: `conninfo`, an address as libpq reads it (a URL, or `host=… dbname=…`); `pool`, a pool of
-    psycopg_pool that the store has for itself; `connect`, a function that opens a `psycopg.Connection`.
+    Give one of these: `conninfo`, an address as libpq reads it (a URL, or `host=… dbname=…`); `pool`, a pool
+    of psycopg_pool that the store has for itself; `connect`, a function that opens a `psycopg.Connection`.
 
     No operation waits longer than `deadline` seconds.  A process has at most four connections for its threads
     and eight for each event loop, opened as they are needed; one for the lease keeper; and one to listen,
@@ -37,13 +37,15 @@ class PostgresStore:
         conninfo: str | None = None,
         *,
         pool: "ConnectionPool[Any] | AsyncConnectionPool[Any] | None" = None,
-        connect: Callable[[], Connection] | None = None,
+        connect: Callable[[], Opened] | None = None,
         deadline: float = 2.0,
     ) -> None:
         if not deadline > 0:
             raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
         if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
-            raise ConfigurationError("a PostgreSQL store takes an address, or pool=, or connect=: one of them")
+            raise ConfigurationError(
+                "a PostgreSQL store takes an address, or pool=, or connect=: one of them"
+            )
         lender: Lender | None = None
         if pool is not None:
             # Here and not above: psycopg_pool is another package, for those who use it.
@@ -81,8 +83,8 @@ class PostgresStore:
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
         """Have `wake` called, in a thread of the store's, when this record comes to an end.
 
-        Only ends of claims that are `announced` are told, and not all of them are heard: it saves waiting, and
-        is no reason not to look.  The function that is given back ends it.
+        Only ends of claims that are `announced` are told, and not all of them are heard: it saves waiting,
+        and is no reason not to look.  The function that is given back ends it.
         """
         return self._database.subscribe(id, wake)
 

@@ -1,8 +1,8 @@
 """What can go wrong between us and the server, and what it means for an operation.
 
-Every operation may be repeated, because its token makes a repeated write the same write.  So what is likely to
-pass is tried again within the deadline; everything else leaves as an error of ours.  The server's own words
-are told, but only its first line: the rest may quote values of the row.
+Every operation may be repeated, because its token makes a repeated write the same write.  So what is likely
+to pass is tried again within the deadline; everything else leaves as an error of ours.  The server's own
+words are told, but only its first line: the rest may quote values of the row.
 """
 
 import random
@@ -68,7 +68,7 @@ class Trials:
             return 0.0
         if trouble.state not in _PASSING or self._refusals == _OFTEN:
             raise trouble.as_error() from None
-        pause = _FIRST_PAUSE * 2**self._refusals * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+        pause = _FIRST_PAUSE * (1 << self._refusals) * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
         if time.monotonic() + pause >= self._until:
             raise trouble.as_error() from None
         self._refusals += 1

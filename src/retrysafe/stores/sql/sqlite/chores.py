@@ -12,10 +12,10 @@ import time
 from retrysafe.errors import StoreError
 from retrysafe.model import Purged
 from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.hostclock import HostClock
-from retrysafe.stores.sql.sqlite.jobs import Job
 
 _log = logging.getLogger("retrysafe.store")
 

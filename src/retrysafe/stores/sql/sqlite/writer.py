@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 from retrysafe.errors import StoreError, StoreUnavailable
+from retrysafe.stores.sql.jobs import Job, deliver
 from retrysafe.stores.sql.sqlite.chores import Chores
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
-from retrysafe.stores.sql.sqlite.jobs import Job, deliver
 from retrysafe.stores.sql.sqlite.opening import open_database
 
 BATCH = 256

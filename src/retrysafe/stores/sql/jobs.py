@@ -1,23 +1,29 @@
-"""What callers hand to the writer, and how they get the answer back.
+"""What callers hand to a thread that works for them, and how they get the answer back.
 
-A job is done at most once and belongs to whoever claims it first: the writer, to do it, or its caller, to
+A job is done at most once and belongs to whoever claims it first: the thread, to do it, or its caller, to
 give it up.  A caller who gave up in time knows that nothing was done; one who came too late is told that it
-is not known, because the writer may be in the middle of it.
+is not known, because the thread may be in the middle of it.
 """
 
 import contextlib
 from collections.abc import Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.sqlite.connection import Connection
 
 if TYPE_CHECKING:
     import asyncio  # importing it takes longer than all of this library, and threads have no use for it
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+
+class Performer(Protocol):
+    """Whatever runs operations: a connection."""
+
+    def perform(self, operation: Operation[T]) -> T: ...
 
 
 class Job(Generic[T_co]):
@@ -39,7 +45,7 @@ class Job(Generic[T_co]):
     def claimed(self) -> bool:
         return self._turn.locked()
 
-    def perform(self, connection: Connection) -> None:
+    def perform(self, connection: Performer) -> None:
         """Do it, and keep the answer or the error.  An error is this job's alone."""
         if self.operation is None:
             return

@@ -1,0 +1,60 @@
+"""Which adapters are tried under which servers, on which stores, in which mode: data for the table.
+
+`tests/adapters` is held against it, so that the table claims nothing that is not run.
+"""
+
+from typing import Literal, NamedTuple
+
+Extent = Literal["all", "part"]
+
+
+class Combination(NamedTuple):
+    framework: str
+    server: str
+    processes: int
+    store: str
+    tx: bool
+    extent: Extent
+    """In every run, "all" of the suite or "part" of it, and then all of it with `RETRYSAFE_LONG=1`."""
+
+
+def _asgi(store: str, processes: int, tx: bool, extent: Extent) -> Combination:
+    return Combination("asgi", "uvicorn", processes, store, tx, extent)
+
+
+def _wsgi(server: str, store: str, processes: int, tx: bool, extent: Extent) -> Combination:
+    return Combination("wsgi", server, processes, store, tx, extent)
+
+
+COMBINATIONS = frozenset(
+    {
+        _asgi("SQLite", 1, False, "all"),
+        _asgi("SQLite", 3, False, "part"),
+        _asgi("PostgreSQL", 1, False, "all"),
+        _asgi("PostgreSQL", 3, False, "part"),
+        _asgi("SQLite", 1, True, "all"),
+        _asgi("SQLite", 3, True, "part"),
+        _asgi("PostgreSQL", 1, True, "all"),
+        _asgi("PostgreSQL", 3, True, "part"),
+        *(
+            _asgi(f"{store}, SQLAlchemy with {driver}", 1, tx, "part")
+            for store, driver in (
+                ("SQLite", "pysqlite"),
+                ("SQLite", "aiosqlite"),
+                ("PostgreSQL", "psycopg"),
+                ("PostgreSQL", "asyncpg"),
+            )
+            for tx in (False, True)
+        ),
+        _wsgi("gthread", "SQLite", 1, False, "all"),
+        _wsgi("gthread", "SQLite", 3, False, "part"),
+        _wsgi("sync", "SQLite", 5, False, "part"),
+        _wsgi("waitress", "SQLite", 1, False, "all"),
+        _wsgi("gthread", "PostgreSQL", 1, False, "part"),
+        _wsgi("gthread", "SQLite", 1, True, "all"),
+        _wsgi("gthread", "PostgreSQL", 1, True, "part"),
+        _wsgi("gthread", "PostgreSQL", 3, True, "part"),
+        _wsgi("gthread", "SQLite, SQLAlchemy with pysqlite", 1, True, "part"),
+        _wsgi("gthread", "PostgreSQL, SQLAlchemy with psycopg", 1, True, "part"),
+    }
+)

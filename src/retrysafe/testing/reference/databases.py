@@ -1,0 +1,191 @@
+"""How an application reaches its database, once per library: ordinary outside of a guarded call, and inside
+one in its transaction.
+
+    sqlite:///keys.db              sqlite3
+    postgresql://…                 psycopg, with a pool
+    sqlite+pysqlite:///…  postgresql+psycopg://…        SQLAlchemy
+    sqlite+aiosqlite:///… postgresql+asyncpg://…        SQLAlchemy, asynchronous
+
+With a driver in the address the store has an engine (`stores.from_engine`), without one it is opened by its
+address.  Parameters in SQL are `:named`, and every statement gives rows.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from retrysafe import Guard, stores
+from retrysafe.errors import ConfigurationError
+from retrysafe.stores.contract import Store
+
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+Rows = Sequence[Sequence[Any]]
+
+PATIENCE = 2.0
+"""Seconds to wait for a connection: as long as the store has for an operation."""
+
+CONNECTIONS = 16
+"""Of one process, at most: more than there are handlers at work at once."""
+
+
+class Database(Protocol):
+    def open(self) -> None:
+        """Called in the process that serves, in its event loop if it has one."""
+        ...
+
+    def run(self, sql: str, **values: str) -> Rows:
+        """Run a statement in the transaction of the guarded call, or else commit it by itself."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_store(url: str) -> Store:
+    """The store that an address names, with or without a driver of SQLAlchemy's."""
+    if "+" not in url.partition(":")[0]:
+        return stores.open(url)
+    return stores.from_engine(_engine(url))
+
+
+def is_asynchronous(url: str) -> bool:
+    """Whether everything that uses it needs an event loop."""
+    if "+" not in url.partition(":")[0]:
+        return False
+    from sqlalchemy import exc, make_url
+
+    try:
+        return bool(make_url(url).get_dialect().is_async)
+    except (exc.ArgumentError, ImportError) as error:
+        raise ConfigurationError(f"SQLAlchemy has no driver for this address: {error}") from error
+
+
+def database_of(url: str, guard: Guard) -> Database:
+    """The application's own way to the database that the guard's store is in."""
+    match url.partition(":")[0]:
+        case "sqlite":
+            return Sqlite3(guard)
+        case "postgresql" | "postgres":
+            return Psycopg(guard, url)
+        case scheme if "+" in scheme:
+            return AsyncAlchemy(guard) if is_asynchronous(url) else Alchemy(guard)
+        case scheme:
+            raise ConfigurationError(
+                f"--tx needs a store in an SQL database, and {scheme}: is none: "
+                "use sqlite:///keys.db or postgresql://…"
+            )
+
+
+def _engine(url: str) -> "Engine | AsyncEngine":
+    from sqlalchemy import create_engine
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    # A server that was restarted must not make the next request fail.
+    make = create_async_engine if is_asynchronous(url) else create_engine
+    return make(url, pool_pre_ping=True)
+
+
+class Sqlite3:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def open(self) -> None:
+        """A connection is opened where it is used."""
+
+    def run(self, sql: str, **values: str) -> Rows:
+        from retrysafe.sqlite3 import connection
+
+        with connection(self._guard) as database:
+            return database.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """And closed there."""
+
+
+class Psycopg:
+    def __init__(self, guard: Guard, url: str) -> None:
+        self._guard = guard
+        self._url = url
+        self._pool: ConnectionPool[Any] | None = None
+
+    def open(self) -> None:
+        from psycopg_pool import ConnectionPool
+
+        self._pool = ConnectionPool(
+            self._url,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=PATIENCE,
+            # A server that was restarted must not make the next request fail.
+            check=ConnectionPool.check_connection,
+            open=True,
+        )
+
+    def run(self, sql: str, **values: str) -> Rows:
+        from retrysafe.psycopg import connection
+
+        assert self._pool is not None, "it is opened first"
+        with connection(self._guard, self._pool) as database:
+            rows: Rows = database.execute(re.sub(r":(\w+)", r"%(\1)s", sql).encode(), values).fetchall()
+            return rows
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+
+class Alchemy:
+    def __init__(self, guard: Guard) -> None:
+        from retrysafe.sqlalchemy import sessionmaker
+
+        self._engine = cast("Engine", guard.store.engine)  # type: ignore[attr-defined]  # see `open_store`
+        self._session = sessionmaker(guard)
+
+    def open(self) -> None:
+        """The engine connects when it is asked to."""
+
+    def run(self, sql: str, **values: str) -> Rows:
+        from sqlalchemy import text
+
+        with self._session() as session:
+            rows = session.execute(text(sql), values).all()
+            session.commit()
+            return rows
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+class AsyncAlchemy:
+    """The routes are blocking functions in threads: the event loop does what they want, and they wait."""
+
+    def __init__(self, guard: Guard) -> None:
+        from retrysafe.sqlalchemy import async_sessionmaker
+
+        self._engine = cast("AsyncEngine", guard.store.engine)  # type: ignore[attr-defined]  # see `open_store`
+        self._session = async_sessionmaker(guard)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, sql: str, **values: str) -> Rows:
+        assert self._loop is not None, "it is opened first"
+        # The context of this thread goes along, and with it the guarded call that runs here.
+        return asyncio.run_coroutine_threadsafe(self._run(sql, values), self._loop).result()
+
+    async def _run(self, sql: str, values: dict[str, str]) -> Rows:
+        from sqlalchemy import text
+
+        async with self._session() as session:
+            rows = (await session.execute(text(sql), values)).all()
+            await session.commit()
+            return rows
+
+    def close(self) -> None:
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._engine.dispose(), self._loop).result()

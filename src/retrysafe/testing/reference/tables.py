@@ -1,0 +1,95 @@
+"""What the service did, as rows in the store's own database: with `--tx`, effects and answer are committed
+together.
+"""
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from retrysafe.errors import ConfigurationError
+from retrysafe.testing.reference.books import Files
+from retrysafe.testing.reference.databases import Database
+
+CREATE = (
+    "CREATE TABLE IF NOT EXISTS reference_effects (label text NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS reference_effects_label ON reference_effects (label)",
+    "CREATE TABLE IF NOT EXISTS reference_deleted (id text PRIMARY KEY)",
+)
+EFFECT = "INSERT INTO reference_effects (label) VALUES (:label) RETURNING label"
+EFFECTS = "SELECT count(*) FROM reference_effects WHERE label = :label"
+DELETE = "INSERT INTO reference_deleted (id) VALUES (:id) ON CONFLICT DO NOTHING RETURNING id"
+
+LOCK = 7_305_808_869_231_650_935
+"""Of those who create the tables, by which processes that start together wait for each other: a number that
+nobody else uses."""
+
+PATIENCE = 20.0
+
+
+class Tables(Files):
+    """Effects and deletions in tables; attempts in files, where no rollback reaches them.
+
+    The files' own effects are the rows that were written, whether they were committed or not.
+    """
+
+    def __init__(self, database: Database, attempts: Path) -> None:
+        super().__init__(attempts)
+        self._database = database
+
+    def open(self) -> None:
+        self._database.open()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def effect(self, label: str) -> None:
+        self._database.run(EFFECT, label=_storable(label))
+        self._effects.note(label)
+
+    def effects(self, label: str) -> int:
+        ((count,),) = self._database.run(EFFECTS, label=_storable(label))
+        return int(count)
+
+    def delete(self, item: str) -> bool:
+        return bool(self._database.run(DELETE, id=_storable(item)))
+
+
+def create(url: str) -> None:
+    """Make the tables where they are missing, whoever else does so at the same moment.
+
+    By the drivers themselves, and not as the application: this is before it is served, and before any fork.
+    """
+    scheme, _, address = url.partition(":")
+    try:
+        if scheme.startswith("sqlite"):
+            _create_in_sqlite(address.removeprefix("///"))
+        else:
+            _create_in_postgres(f"postgresql:{address}")
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigurationError(f"the application's tables cannot be made: {error}") from error
+
+
+def _create_in_sqlite(path: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        for statement in CREATE:
+            database.execute(statement)
+        database.execute("COMMIT")
+
+
+def _create_in_postgres(address: str) -> None:
+    import psycopg
+
+    try:
+        with psycopg.connect(address, connect_timeout=int(PATIENCE)) as database:
+            database.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            for statement in CREATE:
+                database.execute(statement.encode())
+    except psycopg.Error as error:
+        raise ConfigurationError(f"the application's tables cannot be made: {error}") from error
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL has no NUL in a text, and neither database has half a surrogate pair."""
+    return re.sub("\0", " ", text).encode("utf-8", "replace").decode()
