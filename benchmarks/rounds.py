@@ -112,8 +112,8 @@ def _measure(
     try:
         for variant in variants:
             address = shared.new() if shared is not None and variant.server.database else None
+            # One after the other: they share a core, and together each would take as long as all.
             running[variant.name] = Running(variant.server, folder / variant.name, server_core, address)
-        for variant in variants:
             running[variant.name].wait()
         with Client(client_core) as client:
             for variant in variants:

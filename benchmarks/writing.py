@@ -6,14 +6,14 @@ guarded are the same code but for what gives the session or the connection, and 
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from benchmarks.apps import Asgi, address_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import orm
+    from sqlalchemy import Engine, orm
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from retrysafe import Guard, Store
@@ -53,7 +53,12 @@ def _on_psycopg(connection: Callable[[], AbstractAsyncContextManager[Any]], pool
         async with connection() as db:
             await db.execute("INSERT INTO charges (amount, note) VALUES (%s, %s)", [amount, note])
 
-    return _starlette(charge, opened=pool)
+    @asynccontextmanager
+    async def life() -> AsyncIterator[None]:
+        async with pool:
+            yield
+
+    return _starlette(charge, life())
 
 
 # --- SQLAlchemy, with FastAPI as its documentation has it: a blocking handler, a session by dependency
@@ -62,31 +67,33 @@ def _on_psycopg(connection: Callable[[], AbstractAsyncContextManager[Any]], pool
 def session_bare(folder: Path) -> Asgi:
     from sqlalchemy import orm
 
-    return _on_session(orm.sessionmaker(_engine(folder)))
+    engine = _engine(folder)
+    return _on_session(orm.sessionmaker(engine), engine)
 
 
 def session_tx(folder: Path) -> Asgi:
     from retrysafe import stores
     from retrysafe.sqlalchemy import sessionmaker
 
-    guard = _guard(stores.from_engine(_engine(folder)))
-    return _behind(guard, _on_session(sessionmaker(guard)))
+    engine = _engine(folder)
+    guard = _guard(stores.from_engine(engine))
+    return _behind(guard, _on_session(sessionmaker(guard), engine))
 
 
-def _engine(folder: Path) -> Any:
+def _engine(folder: Path) -> "Engine":
     from sqlalchemy import create_engine
 
     _make_table(folder)
     return create_engine(_dialect(folder, "psycopg"), pool_size=POOL, max_overflow=0)
 
 
-def _on_session(session: "orm.sessionmaker[orm.Session]") -> Asgi:
+def _on_session(session: "orm.sessionmaker[orm.Session]", engine: "Engine") -> Asgi:
     from fastapi import Depends, FastAPI
     from pydantic import BaseModel
     from sqlalchemy.orm import Session
 
     charge_of = _mapped()
-    app = FastAPI()
+    app = FastAPI(lifespan=lambda _: _life_of(engine))
 
     class Order(BaseModel):
         amount: int
@@ -134,7 +141,7 @@ def _async_engine(folder: Path, driver: str) -> "AsyncEngine":
 def _async_bare(engine: "AsyncEngine") -> Asgi:
     from sqlalchemy.ext.asyncio import async_sessionmaker
 
-    return _on_async_session(async_sessionmaker(engine))
+    return _on_async_session(async_sessionmaker(engine), engine)
 
 
 def _async_tx(engine: "AsyncEngine") -> Asgi:
@@ -142,10 +149,10 @@ def _async_tx(engine: "AsyncEngine") -> Asgi:
     from retrysafe.sqlalchemy import async_sessionmaker
 
     guard = _guard(stores.from_engine(engine))
-    return _behind(guard, _on_async_session(async_sessionmaker(guard)))
+    return _behind(guard, _on_async_session(async_sessionmaker(guard), engine))
 
 
-def _on_async_session(session: Callable[[], AbstractAsyncContextManager[Any]]) -> Asgi:
+def _on_async_session(session: Callable[[], AbstractAsyncContextManager[Any]], engine: "AsyncEngine") -> Asgi:
     charge_of = _mapped()
 
     async def charge(amount: int, note: str) -> None:
@@ -153,7 +160,7 @@ def _on_async_session(session: Callable[[], AbstractAsyncContextManager[Any]]) -
             db.add(charge_of(amount=amount, note=note))
             await db.commit()
 
-    return _starlette(charge)
+    return _starlette(charge, _life_of(engine))
 
 
 # --- SQLite, blocking: with the store's own file, as the application's
@@ -207,7 +214,16 @@ def _behind(guard: "Guard", app: Asgi) -> Asgi:
     return Middleware(app, guard)
 
 
-def _starlette(charge: Callable[[int, str], Any], opened: Any = None) -> Asgi:
+@asynccontextmanager
+async def _life_of(engine: "Engine | AsyncEngine") -> AsyncIterator[None]:
+    yield
+    if (disposed := engine.dispose()) is not None:
+        await disposed
+
+
+def _starlette(
+    charge: Callable[[int, str], Any], life: AbstractAsyncContextManager[Any] | None = None
+) -> Asgi:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
@@ -218,15 +234,9 @@ def _starlette(charge: Callable[[int, str], Any], opened: Any = None) -> Asgi:
         await charge(order["amount"], order["note"])
         return JSONResponse({"id": 1, "amount": order["amount"]}, status_code=201)
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        if opened is None:
-            yield
-        else:
-            async with opened:
-                yield
-
-    return Starlette(routes=[Route("/charges", answer, methods=["POST"])], lifespan=lifespan)
+    return Starlette(
+        routes=[Route("/charges", answer, methods=["POST"])], lifespan=lambda _: life or nullcontext()
+    )
 
 
 def _starlette_blocking(charge: Callable[[int, str], None]) -> Asgi:
