@@ -5,10 +5,8 @@ what it costs is not taken from the server that is measured, and is told beside 
 """
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from benchmarks import cores
 from retrysafe.testing.postgres import PostgresServer
@@ -22,8 +20,6 @@ SETTINGS = {
     # All of them are running at once, each with pools of its own.
     "max_connections": "500",
 }
-
-FLUSHES = 200
 
 
 class Database:
@@ -40,10 +36,6 @@ class Database:
         """Its processor time so far.  Its processes may come and go, and what is gone is not counted."""
         return cores.cpu_seconds(self._server.pid)
 
-    def flush_seconds(self) -> float:
-        """How long the disk takes to keep a page: what a lone commit waits for in any case."""
-        return flush_seconds(self._server.log_file.parent)
-
 
 @contextmanager
 def running(core: int | None) -> Iterator[Database]:
@@ -56,18 +48,3 @@ def running(core: int | None) -> Iterator[Database]:
         os.sched_setaffinity(0, before)
     with server:
         yield Database(server)
-
-
-def flush_seconds(folder: Path) -> float:
-    """The median of some."""
-    took: list[float] = []
-    file = os.open(folder / "flushed", os.O_CREAT | os.O_WRONLY)
-    try:
-        for _ in range(FLUSHES):
-            began = time.perf_counter()
-            os.pwrite(file, bytes(8192), 0)
-            os.fdatasync(file)
-            took.append(time.perf_counter() - began)
-    finally:
-        os.close(file)
-    return sorted(took)[len(took) // 2]
