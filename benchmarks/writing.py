@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, orm
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from retrysafe import Guard, Store
+    from retrysafe import Guard
+    from retrysafe.stores import Store
 
 POOL = 10
 """Connections of an application: about as many as SQLAlchemy's own default may open."""

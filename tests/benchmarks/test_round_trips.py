@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ async def _charge(client: httpx.AsyncClient, key: str) -> None:
 
 
 @asynccontextmanager
-async def _client(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def _client(app: Any) -> AsyncGenerator[httpx.AsyncClient]:
     """A client of the application, which is started before and shut down afterwards."""
     told: asyncio.Queue[Any] = asyncio.Queue()
     heard: asyncio.Queue[Any] = asyncio.Queue()
