@@ -74,7 +74,7 @@ def _written(name: str, label: str, app: str, *needs: str, database: bool = True
 
 ASGI = "Starlette under uvicorn"
 WSGI = "WSGI under gunicorn (gthread)"
-WRITING = "A handler that commits one INSERT"
+WRITING = "One INSERT, committed"
 
 _FIK = "fastapi_idempotency_key"
 _OURS_WSGI = ("retrysafe.wsgi",)
@@ -115,11 +115,9 @@ VARIANTS: list[Variant] = [
         rival=True,
     ),
     *_written("tx-psycopg", "psycopg", "psycopg", "psycopg_pool"),
-    *_written("tx-session", "SQLAlchemy Session, FastAPI", "session", "sqlalchemy", "fastapi"),
-    *_written("tx-async-session", "SQLAlchemy AsyncSession, psycopg", "async_session", "sqlalchemy"),
-    *_written(
-        "tx-asyncpg-session", "SQLAlchemy AsyncSession, asyncpg", "asyncpg_session", "sqlalchemy", "asyncpg"
-    ),
+    *_written("tx-session", "Session, FastAPI", "session", "sqlalchemy", "fastapi"),
+    *_written("tx-async-session", "AsyncSession, psycopg", "async_session", "sqlalchemy"),
+    *_written("tx-asyncpg-session", "AsyncSession, asyncpg", "asyncpg_session", "sqlalchemy", "asyncpg"),
     *_written("tx-sqlite", "sqlite3", "sqlite", database=False),
     Variant("wsgi-bare", "bare application", WSGI, Server("wsgi_bare", "gunicorn"), "no key", "wsgi-bare"),
     Variant(
