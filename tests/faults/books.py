@@ -97,8 +97,10 @@ class Books:
     def assert_none_in_transaction(self) -> None:
         """No session of anybody's hangs in a transaction."""
         until = time.monotonic() + PATIENCE
-        question = "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
-        while hanging := self.ask(question):
+        while hanging := self.ask(
+            "SELECT pid, query FROM pg_stat_activity "
+            "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+        ):
             assert time.monotonic() < until, hanging
             time.sleep(0.02)
 
