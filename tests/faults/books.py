@@ -23,8 +23,11 @@ Handle = Callable[["Books", str], Awaitable[None]]
 
 
 def create(url: str) -> None:
+    """Orders; and lines, which may be written without their parents, and not committed."""
     with psycopg.connect(url) as db:
         db.execute("CREATE TABLE orders (key text NOT NULL, id text NOT NULL)")
+        db.execute("CREATE TABLE parents (id int PRIMARY KEY)")
+        db.execute("CREATE TABLE lines (parent int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
 
 
 class Books:
@@ -35,7 +38,9 @@ class Books:
         self.pool = pool
         self.url = url
         self.handle: Handle = Books.write
+        self.answers: dict[str, str] = {}
         self.attempts = 0
+        self._auditor: psycopg.Connection[Any] | None = None
         self.app: App = Middleware(self._serve, guard)
 
     async def _serve(self, scope: Connection, receive: Receive, send: Send) -> None:
@@ -52,10 +57,6 @@ class Books:
     async def insert(self, db: psycopg.AsyncConnection[Any], key: str) -> None:
         self.answers[key] = fresh("order")
         await db.execute("INSERT INTO orders VALUES (%s, %s)", [key, self.answers[key]])
-
-    @property
-    def answers(self) -> dict[str, str]:
-        return self.__dict__.setdefault("_answers", {})
 
     async def post(self, key: str, app: App | None = None) -> Heard:
         """One request.  What the application raises is for the server's log."""
@@ -78,14 +79,17 @@ class Books:
 
     # --- seen from outside
 
-    def ask(self, sql: str) -> list[Any]:
-        with psycopg.connect(self.url) as db:
-            return db.execute(sql.encode()).fetchall()
+    def ask(self, sql: str, *values: str) -> list[Any]:
+        if self._auditor is None or self._auditor.broken:
+            self._auditor = psycopg.connect(self.url, autocommit=True)
+        return self._auditor.execute(sql.encode(), values).fetchall()
+
+    def close(self) -> None:
+        if self._auditor is not None:
+            self._auditor.close()
 
     def orders(self, key: str) -> list[str]:
-        with psycopg.connect(self.url) as db:
-            rows = db.execute("SELECT id FROM orders WHERE key = %s", [key]).fetchall()
-        return [id for (id,) in rows]
+        return [id for (id,) in self.ask("SELECT id FROM orders WHERE key = %s", key)]
 
     def assert_balanced(self) -> None:
         """I14: a completed record for each order and an order for each completed record, of the same id."""
@@ -99,7 +103,7 @@ class Books:
         until = time.monotonic() + PATIENCE
         while hanging := self.ask(
             "SELECT pid, query FROM pg_stat_activity "
-            "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+            "WHERE datname = current_database() AND state LIKE 'idle in transaction%%'"
         ):
             assert time.monotonic() < until, hanging
             time.sleep(0.02)
@@ -125,9 +129,11 @@ async def opened(store: str | Store, application: str, auditor: str, **options: 
         check=AsyncConnectionPool.check_connection,
     )
     await pool.open()
+    books = Books(guard, pool, auditor)
     try:
-        yield Books(guard, pool, auditor)
+        yield books
     finally:
+        books.close()
         with contextlib.suppress(asyncio.CancelledError):
             await pool.close(5)
         await asyncio.to_thread(guard.close)
