@@ -40,6 +40,7 @@ def _fall(how: str, where: str) -> None:
     with open(os.environ[FALLS], "a") as file:
         file.write(f"{os.getpid()} {how} {where}\n")
     os.kill(os.getpid(), SIGNALS[how])
+    time.sleep(0.1)  # another thread may be the one that is told, and this one must not go on meanwhile
 
 
 def reach(moment: str, place: str) -> None:
