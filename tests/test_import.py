@@ -9,7 +9,9 @@ import time
 BUDGET = 0.060
 
 # Needed by some of its users, and loaded when one of them asks.
-LATE = frozenset("asyncio http_sf httpx msgspec sqlite3 starlette typing_extensions uvicorn".split())
+LATE = frozenset(
+    "asyncio http_sf httpx msgspec psycopg sqlalchemy sqlite3 starlette typing_extensions uvicorn".split()
+)
 
 
 def run(code: str) -> str:

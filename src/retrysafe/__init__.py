@@ -7,9 +7,11 @@ app = retrysafe.asgi.Middleware(app, guard)
 from retrysafe import scopes, stores
 from retrysafe.attempt import Attempt, current
 from retrysafe.errors import (
+    CommitRefused,
     ConfigurationError,
     NotDone,
     NotGuarded,
+    NotJoined,
     RetrysafeError,
     SchemaMismatch,
     StoreError,
@@ -22,11 +24,13 @@ from retrysafe.policy import Wire
 
 __all__ = [
     "Attempt",
+    "CommitRefused",
     "ConfigurationError",
     "Event",
     "Guard",
     "NotDone",
     "NotGuarded",
+    "NotJoined",
     "RetrysafeError",
     "SchemaMismatch",
     "StoreError",

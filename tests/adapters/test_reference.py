@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -67,6 +69,13 @@ def refused(server: Server) -> bool:
         (["wsgi", "--store=memory:", "--port=0", "--server=flask"], "invalid choice: 'flask'"),
         (["wsgi", "--store=memory:", "--port=0", "--server=waitress", "--workers=2"], "is one process"),
         (["wsgi", "--store=nonsense", "--port=0"], "begins with a scheme"),
+        (["asgi", "--store=memory:", "--port=0", "--tx"], 'effects="database"'),
+        (["asgi", "--store=sqlite:///x.db", "--port=0", "--tx", "--failed=retry"], "--failed means nothing"),
+        (["wsgi", "--store=sqlite:///x.db", "--port=0", "--tx", "--abandoned=hold"], "is rolled back"),
+        (["wsgi", "--store=sqlite+aiosqlite:///x.db", "--port=0", "--tx"], "wsgi has no event loop"),
+        (["asgi", "--store=sqlite+nothing:///x.db", "--port=0"], "SQLAlchemy has no driver"),
+        (["asgi", "--store=sqlite:////no/such/folder/x.db", "--port=0", "--tx"], "tables cannot be made"),
+        (["asgi", "--store=postgresql://127.0.0.1:1/x", "--port=0", "--tx"], "tables cannot be made"),
     ],
 )
 def test_what_it_cannot_do_it_says(arguments: list[str], complaint: str) -> None:
@@ -144,6 +153,53 @@ def test_attempts_are_counted_across_processes(servers: Starter) -> None:
         futures = [pool.submit(server.post, "/flaky", fail=7, label="flaky") for _ in range(12)]
         statuses = [future.result().status for future in futures]
     assert (statuses.count(500), statuses.count(201)) == (7, 5)
+
+
+def test_effects_in_the_database(servers: Starter) -> None:
+    """With `--tx` they are rows, made once by whoever starts first, and the file is not used: it says so."""
+    server = servers(tx=True)
+    assert "--effects is not used with --tx" in server.log
+    with ThreadPoolExecutor(4) as pool:
+        others = [future.result() for future in [pool.submit(servers, tx=True, workers=2) for _ in range(3)]]
+    for api in (server, *others):
+        assert api.post("/charges", key=fresh("key"), label="one").status == 201
+        assert api.post("/charges", label="one").status == 201
+    assert [api.effects("one") for api in (server, *others)] == [8] * 4
+    with closing(sqlite3.connect(servers.folder / "keys.db")) as database:
+        rows = database.execute("SELECT label, count(*) FROM reference_effects GROUP BY label").fetchall()
+    assert rows == [("one", 8)]
+
+
+def test_attempts_are_counted_even_if_they_are_undone(servers: Starter) -> None:
+    """With `--tx` a failed attempt leaves no effect, and is an attempt all the same."""
+    server = servers(tx=True, workers=2)
+    key = fresh("key")
+    statuses = [server.post("/flaky", key=key, fail=2, label="flaky").status for _ in range(4)]
+    assert statuses == [500, 500, 201, 201]
+    assert (server.begun("flaky"), server.written("flaky"), server.effects("flaky")) == (3, 3, 1)
+
+
+def test_a_deletion_that_was_undone(servers: Starter) -> None:
+    """With `--tx` what is deleted is remembered in the database: who died in between has deleted nothing."""
+    server = servers(tx=True, lease=0.5, trapdoor=True)
+    key, path = fresh("key"), f"/charges/{fresh('id')}"
+    server.trap("before Commit")
+    with pytest.raises((HTTPException, OSError)):
+        server.request("DELETE", path, key=key)
+    server.revive()
+    assert settled(lambda: server.request("DELETE", path, key=key)).status == 204
+    assert server.request("DELETE", path, key=fresh("key")).status == 404
+    server.restart()
+    assert server.request("DELETE", path).status == 404
+
+
+def test_any_label_can_be_counted(servers: Starter) -> None:
+    """A label comes out of a request: no character of it is too strange for a file or a database."""
+    for options in ({}, {"tx": True}):
+        server = servers(**options)
+        for label in ("o'clock; --", "\0nul", "Ünïcödé \N{SNOWMAN}", ":named %s"):
+            assert server.post("/charges", label=label).status == 201
+            assert server.effects(label) == 1
 
 
 def test_a_ledger_numbers_its_lines(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The plain WSGI middleware against the reference application, under the servers that people use.
 
-All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working what
-depends on them, here and in `test_wsgi_gunicorn.py`; with `RETRYSAFE_LONG=1` all of it there too.
+All of it under gunicorn with threads.  Under waitress and gunicorn's other ways of working what depends on
+them, here and in `test_wsgi_gunicorn.py`, and a part on PostgreSQL; with `RETRYSAFE_LONG=1` all of it too.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,17 @@ from typing import ClassVar
 from retrysafe.testing.adapters import (
     AdapterSuite,
     Concurrency,
+    Crash,
     Enforcement,
     Fidelity,
     Fingerprint,
+    Passing,
     Scope,
     Stored,
     Syntax,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, SYNC, SYNC_ALONE, WAITRESS, Limits
+from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
 from retrysafe.testing.adapters.suite import LONG, Suite
 
@@ -28,7 +31,7 @@ class TestThreads(AdapterSuite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
-class TestWaitress(AdapterSuite):
+class _Waitress(Suite):
     framework = "wsgi"
     options: ClassVar[Mapping[str, Option]] = {"server": "waitress"}
     cannot: ClassVar[Limits] = WAITRESS
@@ -48,12 +51,38 @@ class _Preloaded(Suite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
+class _OnPostgres(Suite):
+    framework = "wsgi"
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    cannot: ClassVar[Limits] = GTHREAD
+    backing = Postgres()
+
+
+class _Three(Suite):
+    framework = "wsgi"
+    workers = 3
+    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    cannot: ClassVar[Limits] = GTHREAD
+
+
 if not LONG:
+
+    class TestWaitress(_Waitress, Passing, Concurrency, Fingerprint, Fidelity, Crash):
+        """What depends on how it reads and writes."""
+
+    class TestOnPostgres(_OnPostgres, Enforcement, Stored):
+        pass
+
+    class TestThreeProcesses(_Three, Enforcement, Stored):
+        pass
 
     class TestSync(_Sync, Concurrency):
         """What waits for a free worker."""
 
 else:
+
+    class TestWaitressAll(_Waitress, AdapterSuite):
+        pass
 
     class TestSyncAll(_Sync, AdapterSuite):
         pass
@@ -70,5 +99,8 @@ else:
     class TestPreloadedAll(_Preloaded, AdapterSuite):
         pass
 
-    class TestThreeProcessesOfThreads(_Preloaded, AdapterSuite):
-        options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
+    class TestThreeProcessesOfThreads(_Three, AdapterSuite):
+        pass
+
+    class TestOnPostgresAll(_OnPostgres, AdapterSuite):
+        pass

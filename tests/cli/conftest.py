@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.records import Shop
+from tests.cli.records import PostgresShop, Shop
+from tests.servers import database, postgres
+
+__all__ = ["bank", "database", "postgres", "shop"]
 
 
 @pytest.fixture
@@ -14,3 +17,11 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shop = Shop(tmp_path / "keys.db")
     yield shop
     shop.close()
+
+
+@pytest.fixture
+def bank(database: str) -> Iterator[PostgresShop]:
+    """The same in PostgreSQL."""
+    bank = PostgresShop(database)
+    yield bank
+    bank.close()

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+import psycopg
+
 from retrysafe import keys
 from retrysafe.model import Claim, Door, Final, Headers, Mode, Parts, Response
+from retrysafe.stores.contract import Store
+from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
 DAY = 86400.0
@@ -17,6 +21,8 @@ ACME: Parts = (("tenant", "acme"), ("user", "42"))
 
 class Shop:
     """A store in which time passes when it is told to; what it leaves behind is an ordinary file."""
+
+    store: Store
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,6 +103,36 @@ class Shop:
 
     def close(self) -> None:
         self.store.close()
+
+
+class PostgresShop(Shop):
+    """The same in a PostgreSQL database: its own connections find a clock that is behind, nobody else's do.
+
+    Functions are looked for along the search path, and one named like the server's own is found first where
+    the path says so.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._direct = psycopg.connect(url, autocommit=True)
+        self.execute("CREATE SCHEMA behind")
+        self.execute("CREATE TABLE behind.past (ago interval)")
+        self.execute("INSERT INTO behind.past VALUES ('0')")
+        self.execute(
+            "CREATE FUNCTION behind.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE "
+            "AS 'SELECT pg_catalog.statement_timestamp() - ago FROM behind.past'"
+        )
+        self.store = PostgresStore(f"{url}?options=-csearch_path%3Dpublic,behind,pg_catalog", deadline=20.0)
+
+    def at(self, ago: float) -> None:
+        self._direct.execute("UPDATE behind.past SET ago = %s * interval '1 second'", [ago])
+
+    def execute(self, sql: str) -> None:
+        self._direct.execute(sql.encode())
+
+    def close(self) -> None:
+        super().close()
+        self._direct.close()
 
 
 def identity(claim: Claim) -> str:

@@ -101,9 +101,11 @@ class TestSightings:
     def test_whoever_looks_cannot_write(self, books: Books) -> None:
         """A snapshot is read-only, by the server's word."""
         desk = Desk(lambda: session_at(books.url), PATIENT)
-        with pytest.raises(StoreUnavailable, match="takes no writes"):
-            with desk.transaction(SNAPSHOT, PATIENT) as transaction:
-                transaction.command("DELETE FROM retrysafe_records")
+        with (
+            pytest.raises(StoreUnavailable, match="takes no writes"),
+            desk.transaction(SNAPSHOT, PATIENT) as transaction,
+        ):
+            transaction.command("DELETE FROM retrysafe_records")
         desk.close()
 
     @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ class TestPurging:
             if len(rests) == 2:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(administration.time, "sleep", rest)
+        monkeypatch.setattr(time, "sleep", rest)
         with pytest.raises(KeyboardInterrupt):
             books.admin.purge(100, NOTE)
         assert [entry.outcome for entry in books.admin.audit()] == ["6 records removed"]
@@ -365,7 +367,8 @@ class TestMigration:
 
 def _waiting(books: Books) -> int:
     [(number,)] = books.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = "
+        "current_database()"
     )
     return cast(int, number)
 

@@ -5,6 +5,7 @@ asynchronous engine the same code runs inside of SQLAlchemy's greenlets: only ho
 waits differ.
 """
 
+import re
 import time
 from asyncio import sleep
 from collections.abc import Callable
@@ -29,6 +30,13 @@ _BY_HAND = (
     "the transaction of a guarded call is committed by its guard, together with the answer: inside of one "
     "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
 )
+
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+    r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:\w+\s+)?to\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A statement that would end the transaction, or begin another.  Those of savepoints are not among them."""
 
 
 class AlchemyTransaction:
@@ -90,10 +98,16 @@ class AlchemyTransaction:
             raise
         event.listen(connection, "commit", self._refuse)
         event.listen(connection, "rollback", self._refuse)
+        event.listen(connection, "before_cursor_execute", self._refuse_statement)
         return connection
 
     def _refuse(self, _: Connection) -> None:
         if not self._ours:
+            raise NotJoined(_BY_HAND)
+
+    def _refuse_statement(self, _: Connection, __: object, statement: str, *___: object) -> None:
+        # What it had committed could not be undone any more, and its retry would do it again.
+        if not self._ours and _ENDS.match(statement):
             raise NotJoined(_BY_HAND)
 
     def commit(self, claim: Claim, final: Final) -> bool:
@@ -125,9 +139,7 @@ class AlchemyTransaction:
 
     def _undo_uncommitted(self, connection: Connection) -> None:
         while (nested := connection.get_nested_transaction()) is not None:
-            log.warning(
-                "a session was in use when its call had answered: what it had not committed is undone"
-            )
+            log.warning("a session was in use when its call had answered: its last changes are undone")
             nested.rollback()
 
     def _fetch(self, sql: str, arguments: Arguments) -> list[Row]:

@@ -56,6 +56,7 @@ from retrysafe.testing.adapters.whole import Whole  # noqa: E402
 __all__ = [
     "Abandoned",
     "AdapterSuite",
+    "Alike",
     "Backing",
     "Clock",
     "Concurrency",

@@ -10,7 +10,7 @@ import pytest
 from retrysafe import stores
 from retrysafe.stores.administration import Query
 from retrysafe.testing.adapters.client import Answer, settled, until
-from retrysafe.testing.adapters.crash import BROKEN_OFF, crash
+from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
@@ -20,14 +20,13 @@ class Abandoned(Suite):
     def test_killed_and_held(self, serve: Servers, key: str, label: str) -> None:
         """In flight until the lease ends, then unknown: the effect may have happened, and had."""
         api = serve.alone(lease=2)
+        lease = Lease(2)
         crash(api, key, label)
 
         def send() -> Answer:
             return api.post("/crash", key=key, label=label)
 
-        before = send()
-        assert_problem(before, 409, "in-flight")
-        assert int(before.header("Retry-After") or 0) >= 1
+        lease.assert_in_flight(send)
         unknown = settled(send)
         assert_problem(unknown, 409, "outcome-unknown")
         assert unknown.header("x-should-retry") == "false"
@@ -39,16 +38,19 @@ class Abandoned(Suite):
     def test_killed_and_taken_over(self, serve: Servers, key: str, label: str) -> None:
         """`abandoned=retry`: runs again after the lease, and not before."""
         api = serve.alone(lease=2, abandoned="retry")
-        crash(api, key, label)
+        lease = Lease(2)
 
         def send() -> Answer:
-            return api.post("/crash", key=key, label=label)
+            return api.lasting(key=key, label=label)
 
-        assert_problem(send(), 409, "in-flight")
-        assert api.effects(label) == 1
+        running = api.running(send, label)
+        api.restart()
         with pytest.raises(BROKEN_OFF):
-            settled(send)
-        api.revive()
+            running.result()
+        lease.assert_in_flight(send)
+        after = settled(send)
+        assert after.status == 200
+        assert send().essence == after.essence
         assert api.effects(label) == 2
 
     @covers(76)

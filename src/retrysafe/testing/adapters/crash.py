@@ -1,14 +1,18 @@
 """Crashes and leases: whoever dies, freezes or hangs up, nothing happens twice."""
 
 import http.client
+import time
+from collections.abc import Callable
 
 import pytest
 
 from retrysafe.testing.adapters.client import Answer, common, settled, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
+    STRICT,
     Servers,
     Suite,
+    assert_problem,
     assert_replay,
     covers,
     fresh,
@@ -22,6 +26,21 @@ def crash(api: Server, key: str, label: str) -> None:
     with pytest.raises(BROKEN_OFF):
         api.post("/crash", key=key, label=label)
     api.revive()
+
+
+class Lease:
+    """A lease that begins later than this is made, and so certainly lasts for its length from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._made = time.monotonic()
+
+    def assert_in_flight(self, send: Callable[[], Answer]) -> None:
+        """A retry is refused with hints while it lasts.  A machine that is too slow for it proves nothing."""
+        answer = send()
+        if time.monotonic() - self._made < self._seconds:
+            assert_problem(answer, 409, "in-flight")
+            assert int(answer.header("Retry-After") or 0) >= 1
 
 
 class Crash(Suite):
@@ -57,8 +76,8 @@ class Crash(Suite):
     @covers(81, 62)
     def test_the_client_hangs_up_while_its_answer_flows(self, serve: Servers, key: str, label: str) -> None:
         """Nobody has all of it, and nobody can have the rest: a tombstone or a failure, no rerun."""
-        api = serve(max_response=100)
-        target = f"/stream?chunks=20&ms=50&label={label}"
+        api = serve(**STRICT)
+        target = f"/stream?chunks=60&ms=15&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
 
         def send() -> Answer:

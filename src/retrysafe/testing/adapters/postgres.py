@@ -12,17 +12,28 @@ import pytest
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.postgres import PostgresServer, is_available
 
-Kind = Literal["locked", "stopped"]
+Kind = Literal["full", "locked", "stopped"]
 
 # Every reference application has some for its store and some for itself, and many of them stand idle.
 CONNECTIONS = "1000"
+
+# By row: a statement that finds that there is nothing to be written is not refused.
+_REFUSE = """
+CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full';
+END $$;
+CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE OR DELETE ON retrysafe_records
+FOR EACH ROW EXECUTE FUNCTION full_disk();
+"""
 
 
 class Postgres:
     """`driver` is one of SQLAlchemy's, where the application is to have an engine.
 
-    What an outage is can be chosen.  "locked": somebody else has locked the table of records, as a migration
-    does that does not end; everything else works.  "stopped": the server is shut down, and started again.
+    What an outage is can be chosen.  "full": the server refuses to write records, as it does when there is no
+    room on its disk.  "locked": somebody else has locked their table, as a migration does that does not end.
+    "stopped": the server is shut down, and started again.  But for the last, everything else works.
 
     The server is shared by all suites of a process, but for those that stop it.
     """
@@ -33,7 +44,7 @@ class Postgres:
     _servers: dict[object, tuple[PostgresServer, int]] = {}  # noqa: RUF012 - all of them share it
     """And how many suites need it."""
 
-    def __init__(self, driver: str | None = None, outage: Kind = "locked") -> None:
+    def __init__(self, driver: str | None = None, outage: Kind = "full") -> None:
         self._scheme = f"postgresql+{driver}" if driver else "postgresql"
         self.title = f"PostgreSQL, SQLAlchemy with {driver}" if driver else "PostgreSQL"
         self._kind: Kind = outage
@@ -64,7 +75,13 @@ class Postgres:
         return self.server.new_database().replace("postgresql", self._scheme, 1)
 
     def outage(self, url: str) -> AbstractContextManager[None]:
-        return self._stopped() if self._kind == "stopped" else self._locked(url)
+        match self._kind:
+            case "full":
+                return self._full(url)
+            case "locked":
+                return self._locked(url)
+            case "stopped":
+                return self._stopped()
 
     def outage_at_the_end(self, api: Server) -> AbstractContextManager[None]:
         """The same: what a handler wrote does not keep others from locking the records."""
@@ -77,6 +94,13 @@ class Postgres:
             yield
         finally:
             self.server.start()
+
+    @contextmanager
+    def _full(self, url: str) -> Generator[None]:
+        with psycopg.connect(address(url), autocommit=True) as other:
+            other.execute(_REFUSE)
+            yield
+            other.execute("DROP TRIGGER full_disk ON retrysafe_records")
 
     @contextmanager
     def _locked(self, url: str) -> Generator[None]:

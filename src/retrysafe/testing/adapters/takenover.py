@@ -11,7 +11,7 @@ import pytest
 from retrysafe import stores
 from retrysafe.stores.administration import Query
 from retrysafe.testing.adapters.client import Answer, eventually, settled, until
-from retrysafe.testing.adapters.crash import BROKEN_OFF, crash
+from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
@@ -26,19 +26,32 @@ class TakenOver(Suite):
     def test_killed_and_taken_over(self, serve: Servers, key: str, label: str) -> None:
         """In flight until the lease ends, then it runs again: what the dead one did is undone."""
         api = serve.alone(lease=2)
-        crash(api, key, label)
+        lease = Lease(2)
 
         def send() -> Answer:
-            return api.post("/crash", key=key, label=label)
+            return api.lasting(key=key, label=label)
 
-        before = send()
-        assert_problem(before, 409, "in-flight")
-        assert int(before.header("Retry-After") or 0) >= 1
-        assert_problem(api.post("/charges", key=key, label=label), 422, "key-reused")
+        running = api.running(send, label)
+        api.restart()
         with pytest.raises(BROKEN_OFF):
-            settled(send)
-        api.revive()
+            running.result()
+        lease.assert_in_flight(send)
+        assert_problem(api.post("/charges", key=key, label=label), 422, "key-reused")
+        after = answered(send)
+        assert after.status == 200
+        assert send().essence == after.essence
         assert api.begun(label) == 2
+        assert api.effects(label) == 1
+
+    @covers(76)
+    def test_killed_by_itself_time_and_again(self, serve: Servers, key: str, label: str) -> None:
+        """Each attempt writes and dies.  However often it is taken over, none of it is ever committed."""
+        api = serve.alone(lease=0.5)
+        for number in (1, 2):
+            with pytest.raises(BROKEN_OFF):
+                answered(lambda: api.post("/crash", key=key, label=label))
+            api.revive()
+            assert api.begun(label) == number
         assert api.effects(label) == 0
 
     @covers(76)

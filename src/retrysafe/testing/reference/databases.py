@@ -7,7 +7,7 @@ one in its transaction.
     sqlite+aiosqlite:///… postgresql+asyncpg://…        SQLAlchemy, asynchronous
 
 With a driver in the address the store has an engine (`stores.from_engine`), without one it is opened by its
-address.  Parameters in SQL are `:named`.
+address.  Parameters in SQL are `:named`, and every statement gives rows.
 """
 
 import asyncio
@@ -130,8 +130,8 @@ class Psycopg:
 
         assert self._pool is not None, "it is opened first"
         with connection(self._guard, self._pool) as database:
-            cursor = database.execute(re.sub(r":(\w+)", r"%(\1)s", sql).encode(), values)
-            return cursor.fetchall() if cursor.description else []
+            rows: Rows = database.execute(re.sub(r":(\w+)", r"%(\1)s", sql).encode(), values).fetchall()
+            return rows
 
     def close(self) -> None:
         if self._pool is not None:
@@ -152,10 +152,9 @@ class Alchemy:
         from sqlalchemy import text
 
         with self._session() as session:
-            result = session.execute(text(sql), values)
-            rows = result.all() if result.returns_rows else []
+            rows = session.execute(text(sql), values).all()
             session.commit()
-            return cast("Rows", rows)
+            return rows
 
     def close(self) -> None:
         self._engine.dispose()
@@ -183,10 +182,9 @@ class AsyncAlchemy:
         from sqlalchemy import text
 
         async with self._session() as session:
-            result = await session.execute(text(sql), values)
-            rows = result.all() if result.returns_rows else []
+            rows = (await session.execute(text(sql), values)).all()
             await session.commit()
-            return cast("Rows", rows)
+            return rows
 
     def close(self) -> None:
         if self._loop is not None:

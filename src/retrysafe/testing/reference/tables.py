@@ -16,7 +16,7 @@ CREATE = (
     "CREATE INDEX IF NOT EXISTS reference_effects_label ON reference_effects (label)",
     "CREATE TABLE IF NOT EXISTS reference_deleted (id text PRIMARY KEY)",
 )
-EFFECT = "INSERT INTO reference_effects (label) VALUES (:label)"
+EFFECT = "INSERT INTO reference_effects (label) VALUES (:label) RETURNING label"
 EFFECTS = "SELECT count(*) FROM reference_effects WHERE label = :label"
 DELETE = "INSERT INTO reference_deleted (id) VALUES (:id) ON CONFLICT DO NOTHING RETURNING id"
 

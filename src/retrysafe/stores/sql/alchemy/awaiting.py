@@ -22,26 +22,32 @@ _GRACE = 1.0
 """Seconds that a thread waits beyond the deadline, which its loop keeps: only if that loop stands still."""
 
 
+_inherited: list[object] = []
+"""What children have of their parents.  Kept, because its end would reach into the parent's event loops."""
+
+
 class Loops:
     """Performs operations with at most `size` connections for each event loop."""
 
-    def __init__(self, open: Open, size: int, deadline: float) -> None:
-        self._open = open
+    def __init__(self, open_here: Callable[[], Open], size: int, deadline: float) -> None:
+        self._open_here = open_here
         self._size = size
         self._deadline = deadline
-        self.forked()
+        self._begin_anew()
         process.watch(self)
 
     def forked(self) -> None:
-        """Begin anew: at first, and in a child process, to which neither thread nor loop came along.
+        """A child process, to which neither thread nor loop came along, has to open its own."""
+        self._dropped.detach()
+        _inherited.extend((self._lines, self._thread))
+        self._begin_anew()
 
-        The parent's connections are left as they are: to close them properly would close them for the parent.
-        """
+    def _begin_anew(self) -> None:
         self._lock = threading.Lock()
         self._lines: dict[asyncio.AbstractEventLoop, LoopLines] = {}
         self._thread = LoopThread()
         # A store that is dropped without being closed must not leave its thread behind.
-        self._dropped = weakref.finalize(self, self._thread.stop)
+        self._dropped = weakref.finalize(self, _let_go, self._lines, self._thread)
         self._dropped.atexit = False
 
     def run(self, make: Callable[[], Operation[T]]) -> T:
@@ -52,7 +58,7 @@ class Loops:
         return await lines.perform(make())
 
     async def _begin(self) -> LoopLines:
-        lines = LoopLines(self._open, self._size, self._deadline)
+        lines = LoopLines(self._open_here(), self._size, self._deadline)
         with self._lock:
             for loop in [loop for loop in self._lines if loop.is_closed()]:
                 self._lines.pop(loop).cut()
@@ -68,3 +74,9 @@ class Loops:
             lines.dismiss()
         if (thread := self._thread.stop()) is not None:
             thread.join(2 * self._deadline)
+
+
+def _let_go(every: dict[asyncio.AbstractEventLoop, LoopLines], thread: LoopThread) -> None:
+    for lines in every.values():
+        lines.let_go()
+    thread.stop()

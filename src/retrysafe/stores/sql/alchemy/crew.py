@@ -40,14 +40,18 @@ class Crew:
         self._open = open
         self._size = size
         self._deadline = deadline
-        self.forked()
+        self._begin_anew()
         process.watch(self)
 
     def forked(self) -> None:
-        """Begin anew: at first, and in a child process, to which no thread came along.
+        """A child process, to which no thread came along, has to open its own connections.
 
-        The parent's connections are left as they are: to close them properly would close them for the parent.
+        The parent's are left as they are: to close them properly would close them for the parent.
         """
+        self._dropped.detach()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._roster = Roster(self._open, self._size, self._deadline)
         # A store that is dropped without being closed must not leave its threads behind.
         self._dropped = weakref.finalize(self, self._roster.dismiss)
@@ -66,7 +70,7 @@ class Crew:
     def close(self) -> None:
         roster = self._roster
         self._dropped.detach()
-        self.forked()
+        self._begin_anew()
         for hand in roster.dismiss():
             hand.leave(self._deadline)
 

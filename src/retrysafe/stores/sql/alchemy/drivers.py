@@ -10,6 +10,7 @@ from retrysafe.stores.sql.alchemy.awaiting import Loops
 from retrysafe.stores.sql.alchemy.crew import Crew
 from retrysafe.stores.sql.alchemy.engines import AnyEngine, async_twin, twin
 from retrysafe.stores.sql.alchemy.line import AsyncLine, Execute, Line
+from retrysafe.stores.sql.alchemy.loops import Open
 from retrysafe.stores.sql.alchemy.sessions import LoopSession, ThreadSession
 from retrysafe.stores.sql.alchemy.store import EngineStore
 from retrysafe.stores.sql.alchemy.terms import each
@@ -25,11 +26,10 @@ blocks; for each event loop, the one in the store's own thread included, if it d
 
 def from_driver(engine: AnyEngine, deadline: float) -> EngineStore:
     if isinstance(engine, AsyncEngine):
-        own = async_twin(engine)
         return EngineStore(
             engine,
-            partial(Loops, AsyncOpener(own), deadline=deadline),
-            lambda: LoopSession(own, deadline),
+            partial(Loops, AsyncOpener(engine).here, deadline=deadline),
+            lambda: LoopSession(async_twin(engine), deadline),
             FOR_A_LOOP,
             deadline,
         )
@@ -68,8 +68,13 @@ class AsyncOpener:
         self._engine = engine
         self._is_prepared = False
 
-    async def __call__(self) -> AsyncLine:
-        line = await AsyncLine.open(self._engine)
+    def here(self) -> Open:
+        """How to open them in one event loop."""
+        own = async_twin(self._engine)
+        return lambda: self._open(own)
+
+    async def _open(self, own: AsyncEngine) -> AsyncLine:
+        line = await AsyncLine.open(own)
         try:
             await line.talk(partial(_make_sure, prepared=self._is_prepared))
         except BaseException:

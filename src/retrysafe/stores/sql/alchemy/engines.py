@@ -58,6 +58,7 @@ def twin(engine: Engine) -> Engine:
 
 
 def async_twin(engine: AsyncEngine) -> AsyncEngine:
+    """The same, for one event loop: SQLAlchemy has locks in its engines, and they belong to a loop."""
     return create_async_engine(
         engine.url,
         creator=lambda: draw(engine.sync_engine).adapted,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.util import greenlet_spawn
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql.alchemy.engines import AnyEngine, async_twin, detached, draw
+from retrysafe.stores.sql.alchemy.engines import AnyEngine, draw
 from retrysafe.stores.sql.alchemy.reports import unreachable
 from retrysafe.stores.sql.alchemy.terms import NOT_LET_IN
 from retrysafe.stores.sql.postgresql.store import PostgresStore
@@ -52,7 +53,7 @@ class Drawn:
 
 class Opener:
     def __init__(self, engine: AnyEngine, patience: float) -> None:
-        self._engine = async_twin(engine) if isinstance(engine, AsyncEngine) else engine
+        self._engine = engine
         self._patience = patience
 
     def __call__(self) -> Drawn:
@@ -91,8 +92,8 @@ def _open(engine: Engine) -> Drawn:
 
 
 async def _open_async(engine: AsyncEngine) -> Drawn:
-    raw = await (await engine.connect()).get_raw_connection()
-    connection = cast("psycopg.AsyncConnection[Any]", detached(raw).driver)
+    drawn = await greenlet_spawn(draw, engine.sync_engine)
+    connection = cast("psycopg.AsyncConnection[Any]", drawn.driver)
     try:
         await connection.commit()
         await connection.set_autocommit(True)

@@ -3,9 +3,13 @@
 Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A line
 that was cut, whose server is gone, or which was interrupted in the middle of something is not usable any
 more, and is never given to anybody else.
+
+A child process inherits lines, and must leave them alone: socket and event loop are shared with its parent,
+and whatever is done to them there is done to the parent's.
 """
 
 import contextlib
+import os
 import selectors
 import socket
 import time
@@ -52,6 +56,7 @@ class AsyncLine:
         self._connection = connection
         self._driver = driver
         self._sound = True
+        self._process = os.getpid()
 
     @classmethod
     async def open(cls, engine: AsyncEngine) -> "AsyncLine":
@@ -92,6 +97,8 @@ class AsyncLine:
     def cut(self) -> None:
         """End it at once: an answer that is being waited for does not come any more."""
         self._sound = False
+        if os.getpid() != self._process:
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it whatever was in it
             self._driver.terminate()
 
@@ -112,6 +119,7 @@ class Line:
         self._driver = cast(_Closable, driver)
         self._socket = _socket_of(self._driver)
         self._sound = True
+        self._process = os.getpid()
         self._used = time.monotonic()
 
     @classmethod
@@ -156,7 +164,7 @@ class Line:
     def cut(self) -> None:
         """End it at once, also from another thread: whoever waits for its answer wakes up with an error."""
         self._sound = False
-        if self._socket is not None:
+        if self._socket is not None and os.getpid() == self._process:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -188,7 +196,7 @@ def _clause(sql: str) -> TextClause:
 
 def _plain(row: Sequence[object]) -> Row:
     # psycopg2 gives bytes as views of its own memory.
-    return [bytes(value) if isinstance(value, memoryview) else value for value in row]
+    return [value.tobytes() if isinstance(value, memoryview) else value for value in row]
 
 
 def _number(driver: object, method: str) -> int | None:
@@ -199,7 +207,7 @@ def _number(driver: object, method: str) -> int | None:
 def _socket_of(driver: object) -> socket.socket | None:
     """Another handle of the driver's socket, so that it can be looked at, and shut down by another thread."""
     for holder in (driver, getattr(driver, "_usock", None)):  # psycopg2's, and inside of pg8000's
-        if callable(fileno := getattr(holder, "fileno", None)):
-            with contextlib.suppress(Exception):  # then there is none that could be used
-                return socket.socket(fileno=socket.dup(fileno()))
+        if (descriptor := _number(holder, "fileno")) is not None:
+            with contextlib.suppress(OSError):  # then there is none that could be used
+                return socket.socket(fileno=socket.dup(descriptor))
     return None

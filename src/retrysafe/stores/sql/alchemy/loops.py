@@ -8,6 +8,7 @@ question.  One that takes longer than the deadline has its connection cut.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -122,13 +123,18 @@ class LoopLines:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
-        if not self.loop.is_running():
-            self.cut()
-        elif here is self.loop:
-            self._tasks.add(self.loop.create_task(self.close()))
-        else:
-            with contextlib.suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(self.close(), self.loop).result(self._deadline)
+        closing = self.let_go()
+        if closing is not None and here is not self.loop:
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                closing.result(self._deadline)
+
+    def let_go(self) -> "concurrent.futures.Future[None] | None":
+        """Have the connections closed by whoever runs the loop; if nobody does, they are cut."""
+        self._closed = True
+        if self.loop.is_running():
+            return asyncio.run_coroutine_threadsafe(self.close(), self.loop)
+        self.cut()
+        return None
 
     def cut(self) -> None:
         """Close the connections that nobody uses, without a word to the server."""

@@ -80,8 +80,8 @@ class _Examination:
             yield Finding(
                 "schema",
                 "problem",
-                f"{self._connection.path} has no tables of retrysafe",
-                "`retrysafe migrate` makes them; if there should be some, look at the path",
+                f"{self._connection.path} has no tables of retrysafe, or none that say their version",
+                "`retrysafe migrate` makes what is missing; if there should be some, look at the path",
             )
             return
         self._meta = meta

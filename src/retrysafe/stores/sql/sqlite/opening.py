@@ -50,10 +50,11 @@ def migrate(path: str, clock: Clock, patience: float) -> list[str]:
     try:
         with connection.transaction():
             before = present(connection)
-            if before:
-                _read_known(connection, before)
+            marked = not before or "schema" in _read_known(connection, before)
             create(connection)
             made = [name for name in (*TABLES, *INDEXES) if name not in before]
+            if not marked:
+                made.append(f"version {SCHEMA} in retrysafe_meta")
         _prepare(connection, clock if isinstance(clock, HostClock) else None)
         return made
     finally:
@@ -72,7 +73,8 @@ def _prepare(connection: Connection, clock: HostClock | None) -> None:
         return
     if meta is None and connection.role == "admin":
         raise SchemaMismatch(
-            f"{connection.path} has no tables of retrysafe: `migrate` makes them, or use another file"
+            f"{connection.path} has no tables of retrysafe, or none that say their version: `migrate` makes "
+            "what is missing, or use another file"
         )
     with connection.transaction():
         meta = read_meta(connection) or create(connection)
@@ -82,7 +84,11 @@ def _prepare(connection: Connection, clock: HostClock | None) -> None:
 
 
 def read_meta(connection: Connection) -> Meta | None:
-    """What the store knows about itself, if it exists and is one that this release can use."""
+    """What the store knows about itself, if it exists and is one that this release can use.
+
+    Nothing, if there are no tables, or if their version is missing: somebody's own migration, such as
+    Alembic's, makes tables and no rows.
+    """
     there = present(connection)
     if not there:
         return None
@@ -90,7 +96,7 @@ def read_meta(connection: Connection) -> Meta | None:
     missing = [table for table in TABLES if table not in there]
     if missing:
         raise SchemaMismatch(f"{' and '.join(missing)} is missing: `retrysafe migrate` makes what is missing")
-    return meta
+    return meta if "schema" in meta else None
 
 
 def _read_known(connection: Connection, there: set[str]) -> Meta:
@@ -102,7 +108,7 @@ def _read_known(connection: Connection, there: set[str]) -> Meta:
             "from a backup, or remove all of these tables and with them every record"
         )
     meta = {str(name): value for name, value in connection.query("meta")}
-    found = meta.get("schema")
+    found = meta.get("schema", SCHEMA)
     if found != SCHEMA:
         raise SchemaMismatch(
             f"the tables have schema version {found!r} and this release works with {SCHEMA}: "

@@ -1,0 +1,293 @@
+"""A table of the application's own, written through each library that can join, in the library's own way.
+
+The tests say what has to hold and the ledgers say how it is written in sqlite3, psycopg or SQLAlchemy:
+`put` is a block that commits, `put_and_fail` one that breaks after it has written, `look` reads within the
+transaction.  The auditor reads through a connection that has nothing to do with any of them.
+"""
+
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine, orm, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+
+import retrysafe.psycopg
+import retrysafe.sqlalchemy
+import retrysafe.sqlite3
+from retrysafe import Guard, scopes, stores
+
+TABLE = "CREATE TABLE items (name text NOT NULL)"
+
+
+class Broken(Exception):
+    """What a handler meets on its way."""
+
+
+class Ledger(Protocol):
+    """A way to write, and somebody who looks from outside."""
+
+    guard: Guard
+
+    async def put(self, name: str) -> None: ...
+    async def put_and_fail(self, name: str) -> None: ...
+    async def look(self) -> list[str]: ...
+    def audit(self) -> list[str]: ...
+
+
+Open = Callable[..., Any]
+"""A context manager: from an address to a ledger.  Options are the guard's."""
+
+
+def a_guard(store: Any, **options: Any) -> Guard:
+    return Guard(store, **{"scope": scopes.header("X-Tenant"), "effects": "database", **options})
+
+
+class InFile:
+    """The auditor of an SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(TABLE)
+
+    def __call__(self) -> list[str]:
+        with closing(sqlite3.connect(self.path)) as db:
+            return [name for (name,) in db.execute("SELECT name FROM items ORDER BY rowid")]
+
+
+class InServer:
+    """The auditor of a PostgreSQL database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with psycopg.connect(url) as db:
+            db.execute(TABLE)
+
+    def __call__(self) -> list[str]:
+        with psycopg.connect(self.url) as db:
+            return [name for (name,) in db.execute("SELECT name FROM items ORDER BY ctid")]
+
+    def idle_in_transaction(self) -> int:
+        with psycopg.connect(self.url) as db:
+            row = db.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' "
+                "AND datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        count: int = row[0]
+        return count
+
+
+class _Sqlite3:
+    def __init__(self, guard: Guard, audit: InFile) -> None:
+        self.guard, self.audit = guard, audit
+
+    async def put(self, name: str) -> None:
+        with retrysafe.sqlite3.connection(self.guard) as db:
+            db.execute("INSERT INTO items VALUES (?)", [name])
+
+    async def put_and_fail(self, name: str) -> None:
+        with retrysafe.sqlite3.connection(self.guard) as db:
+            db.execute("INSERT INTO items VALUES (?)", [name])
+            raise Broken
+
+    async def look(self) -> list[str]:
+        with retrysafe.sqlite3.connection(self.guard) as db:
+            return [name for (name,) in db.execute("SELECT name FROM items ORDER BY rowid")]
+
+
+@asynccontextmanager
+async def with_sqlite3(path: Path, **options: Any) -> AsyncGenerator[Ledger]:
+    audit = InFile(path)
+    guard = a_guard(f"sqlite:///{path}", **options)
+    yield _Sqlite3(guard, audit)
+    guard.close()
+
+
+class _Psycopg:
+    def __init__(self, guard: Guard, pool: Any, audit: InServer) -> None:
+        self.guard, self.pool, self.audit = guard, pool, audit
+
+    async def put(self, name: str) -> None:
+        with retrysafe.psycopg.connection(self.guard, self.pool) as db:
+            db.execute("INSERT INTO items VALUES (%s)", [name])
+
+    async def put_and_fail(self, name: str) -> None:
+        with retrysafe.psycopg.connection(self.guard, self.pool) as db:
+            db.execute("INSERT INTO items VALUES (%s)", [name])
+            raise Broken
+
+    async def look(self) -> list[str]:
+        with retrysafe.psycopg.connection(self.guard, self.pool) as db:
+            return [name for (name,) in db.execute("SELECT name FROM items ORDER BY ctid")]
+
+
+@asynccontextmanager
+async def with_psycopg(url: str, **options: Any) -> AsyncGenerator[Ledger]:
+    audit = InServer(url)
+    guard = a_guard(url, **options)
+    with ConnectionPool(url, min_size=1, max_size=4, open=True) as pool:
+        yield _Psycopg(guard, pool, audit)
+        guard.close()
+
+
+class _AsyncPsycopg(_Psycopg):
+    async def put(self, name: str) -> None:
+        async with retrysafe.psycopg.connection_async(self.guard, self.pool) as db:
+            await db.execute("INSERT INTO items VALUES (%s)", [name])
+
+    async def put_and_fail(self, name: str) -> None:
+        async with retrysafe.psycopg.connection_async(self.guard, self.pool) as db:
+            await db.execute("INSERT INTO items VALUES (%s)", [name])
+            raise Broken
+
+    async def look(self) -> list[str]:
+        async with retrysafe.psycopg.connection_async(self.guard, self.pool) as db:
+            cursor = await db.execute("SELECT name FROM items ORDER BY ctid")
+            return [name async for (name,) in cursor]
+
+
+@asynccontextmanager
+async def with_async_psycopg(url: str, **options: Any) -> AsyncGenerator[Ledger]:
+    audit = InServer(url)
+    guard = a_guard(url, **options)
+    async with AsyncConnectionPool(url, min_size=1, max_size=4) as pool:
+        yield _AsyncPsycopg(guard, pool, audit)
+        guard.close()
+
+
+INSERT = text("INSERT INTO items VALUES (:name)")
+SELECT = text("SELECT name FROM items")
+
+
+class _Session:
+    def __init__(self, guard: Guard, audit: Any) -> None:
+        self.guard, self.audit = guard, audit
+        self.maker: orm.sessionmaker[orm.Session] = retrysafe.sqlalchemy.sessionmaker(guard)
+
+    async def put(self, name: str) -> None:
+        with self.maker() as session:
+            session.execute(INSERT, {"name": name})
+            session.commit()
+
+    async def put_and_fail(self, name: str) -> None:
+        with self.maker() as session:
+            session.execute(INSERT, {"name": name})
+            raise Broken
+
+    async def look(self) -> list[str]:
+        with self.maker() as session:
+            return list(session.scalars(SELECT))
+
+
+class _Core(_Session):
+    async def put(self, name: str) -> None:
+        with retrysafe.sqlalchemy.begin(self.guard) as connection:
+            connection.execute(INSERT, {"name": name})
+
+    async def put_and_fail(self, name: str) -> None:
+        with retrysafe.sqlalchemy.begin(self.guard) as connection:
+            connection.execute(INSERT, {"name": name})
+            raise Broken
+
+    async def look(self) -> list[str]:
+        with retrysafe.sqlalchemy.begin(self.guard) as connection:
+            return list(connection.scalars(SELECT))
+
+
+class _AsyncSession:
+    def __init__(self, guard: Guard, audit: Any) -> None:
+        self.guard, self.audit = guard, audit
+        self.maker = retrysafe.sqlalchemy.async_sessionmaker(guard)
+
+    async def put(self, name: str) -> None:
+        session: AsyncSession
+        async with self.maker() as session:
+            await session.execute(INSERT, {"name": name})
+            await session.commit()
+
+    async def put_and_fail(self, name: str) -> None:
+        async with self.maker() as session:
+            await session.execute(INSERT, {"name": name})
+            raise Broken
+
+    async def look(self) -> list[str]:
+        async with self.maker() as session:
+            return list(await session.scalars(SELECT))
+
+
+class _AsyncCore(_AsyncSession):
+    async def put(self, name: str) -> None:
+        connection: AsyncConnection
+        async with retrysafe.sqlalchemy.begin_async(self.guard) as connection:
+            await connection.execute(INSERT, {"name": name})
+
+    async def put_and_fail(self, name: str) -> None:
+        async with retrysafe.sqlalchemy.begin_async(self.guard) as connection:
+            await connection.execute(INSERT, {"name": name})
+            raise Broken
+
+    async def look(self) -> list[str]:
+        async with retrysafe.sqlalchemy.begin_async(self.guard) as connection:
+            return list(await connection.scalars(SELECT))
+
+
+def with_engine(driver: str, kind: type[Any]) -> Open:
+    """SQLAlchemy through a driver; `+aiosqlite` and `+asyncpg` are awaited, and so is `+psycopg_async`."""
+
+    @asynccontextmanager
+    async def opened(place: str | Path, **options: Any) -> AsyncGenerator[Ledger]:
+        if isinstance(place, Path):
+            audit: Any = InFile(place)
+            url = f"sqlite+{driver}:///{place}"
+        else:
+            audit = InServer(place)
+            url = f"postgresql+{driver}:" + place.removeprefix("postgresql:")  # noqa: ASYNC240 - it is text
+        if issubclass(kind, _AsyncSession):
+            engine = create_async_engine(url)
+            guard = a_guard(stores.from_engine(engine), **options)
+            yield kind(guard, audit)
+            guard.close()
+            await engine.dispose()
+        else:
+            blocking = create_engine(url)
+            guard = a_guard(stores.from_engine(blocking), **options)
+            yield kind(guard, audit)
+            guard.close()
+            blocking.dispose()
+
+    return opened
+
+
+ON_SQLITE: dict[str, Open] = {
+    "sqlite3": with_sqlite3,
+    "Session, pysqlite": with_engine("pysqlite", _Session),
+    "Core, pysqlite": with_engine("pysqlite", _Core),
+    "AsyncSession, aiosqlite": with_engine("aiosqlite", _AsyncSession),
+    "async Core, aiosqlite": with_engine("aiosqlite", _AsyncCore),
+}
+ON_POSTGRESQL: dict[str, Open] = {
+    "psycopg": with_psycopg,
+    "async psycopg": with_async_psycopg,
+    "Session, psycopg": with_engine("psycopg", _Session),
+    "Core, psycopg": with_engine("psycopg", _Core),
+    "Session, pg8000": with_engine("pg8000", _Session),
+    "AsyncSession, psycopg": with_engine("psycopg_async", _AsyncSession),
+    "AsyncSession, asyncpg": with_engine("asyncpg", _AsyncSession),
+    "async Core, asyncpg": with_engine("asyncpg", _AsyncCore),
+}
+
+
+def place_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> str | Path:
+    """An SQLite file, or a PostgreSQL database that is started for it."""
+    if name in ON_SQLITE:
+        return tmp_path / "app.db"
+    url: str = request.getfixturevalue("database")
+    return url
