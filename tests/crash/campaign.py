@@ -120,7 +120,7 @@ class _Campaign:
         )
 
     async def _until_done(
-        self, wrecking: "list[asyncio.Future[None]]", others: "list[asyncio.Future[None]]"
+        self, wrecking: "list[asyncio.Task[None]]", others: "list[asyncio.Task[None]]"
     ) -> None:
         told = time.monotonic()
         while not all(task.done() for task in wrecking):
@@ -134,7 +134,7 @@ class _Campaign:
         for task in wrecking:
             task.result()
 
-    async def _recover(self, coming: "list[asyncio.Future[None]]") -> float:
+    async def _recover(self, coming: "list[asyncio.Task[None]]") -> float:
         """Everybody who is still asking is answered."""
         began = time.monotonic()
         _, stuck = await asyncio.wait(coming, timeout=self._plan.lease + EPSILON)

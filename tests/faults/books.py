@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from psycopg_pool import AsyncConnectionPool
 from retrysafe import Guard
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App, Connection, Receive, Send
-from retrysafe.policy import Options
 from retrysafe.psycopg import connection_async
 from retrysafe.stores.contract import Store
 from tests.faults.wire import PATIENCE, Heard, Wire, connection, fresh, respond
@@ -116,10 +115,10 @@ class Books:
 
 
 @asynccontextmanager
-async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncIterator[Books]:
+async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncGenerator[Books]:
     """Store, application and auditor may take different ways to the same database."""
-    policy: Options = {"scope": lambda request: "books", "effects": "database", "lease": 30.0, **options}
-    guard = Guard(store, **policy)
+    policy: dict[str, Any] = {"effects": "database", "lease": 30.0, **options}
+    guard = Guard(store, scope=lambda request: "books", **policy)
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         application,
         min_size=1,

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def at(url: str, level: str) -> str:
 
 
 @asynccontextmanager
-async def isolated(url: str, level: str, lease: float = 30.0) -> AsyncIterator[Books]:
+async def isolated(url: str, level: str, lease: float = 30.0) -> AsyncGenerator[Books]:
     async with opened(url, at(url, level), url, lease=lease) as books:
         await books.settled(fresh())
         yield books
@@ -240,6 +240,7 @@ def test_disk_full(small_disk: Path, what: str) -> None:
             _fill(filler)
             before, refused = books.attempts, set[Any]()
             keys: list[str] = []
+            key = ""
             while len(refused) == 0:
                 # Until the pages that are there are full.
                 heard = await books.post(key := fresh())

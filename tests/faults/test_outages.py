@@ -7,7 +7,7 @@ transaction.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -42,7 +42,7 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 @asynccontextmanager
 async def behind_proxy(
     server: PostgresServer, mode: Mode, lease: float = 30.0, abandoned: str = "hold"
-) -> AsyncIterator[tuple[Books, Proxy]]:
+) -> AsyncGenerator[tuple[Books, Proxy]]:
     url = server.new_database()
     create(url)
     more = {"effects": "outside", "abandoned": abandoned} if mode == "lease" else {}

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, Header
-from sqlalchemy import DDL, Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -151,7 +151,7 @@ def make(request: pytest.FixtureRequest, server: PostgresServer, tmp_path: Path)
     auditor = create_engine(plain)
     with auditor.begin() as database:
         for statement in TABLES:
-            database.execute(DDL(statement))
+            database.execute(text(statement))
     build = _awaiting if asynchronous or driver.endswith(("aiosqlite", "asyncpg")) else _blocking
     yield lambda: build(url, auditor)
     auditor.dispose()
