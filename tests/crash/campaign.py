@@ -3,6 +3,7 @@ key has been asked for once more."""
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +78,7 @@ class _Campaign:
     async def run(self) -> Report:
         began = time.monotonic()
         customers, plan = self._customers, self._plan
+        await customers.settle_quietly(uuid.uuid4().hex)  # all tables are there
         coming = [asyncio.ensure_future(customers.come()) for _ in range(plan.customers)]
         watching = [
             asyncio.ensure_future(self._audit_for_ever()),

@@ -19,7 +19,7 @@ import pytest
 from retrysafe.psycopg import connection_async
 from retrysafe.testing.postgres import PostgresServer
 from tests.faults.books import Books, create, opened
-from tests.faults.wire import fresh
+from tests.faults.wire import PATIENCE, fresh
 
 BOUND = 15.0
 
@@ -168,6 +168,39 @@ def test_somebody_has_locked_the_record(url: str) -> None:
             assert (await books.settled(key)).status == 201
             books.assert_balanced()
             books.assert_none_in_transaction()
+
+    asyncio.run(play())
+
+
+def test_a_lock_on_one_record_costs_no_other_its_lease(url: str) -> None:
+    """F20, F23: leases are renewed in one batch, and one of the rows is locked for longer than a lease."""
+
+    async def play() -> None:
+        async with opened(url, url, url, lease=1.0) as books:
+            go_on = asyncio.Event()
+
+            async def slow(books: Books, key: str) -> None:
+                await books.write(key)
+                await go_on.wait()
+
+            books.handle = slow
+            locked, free = fresh(), fresh()
+            running = [asyncio.ensure_future(books.post(key)) for key in (locked, free)]
+            while books.attempts < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            with psycopg.connect(url) as other:
+                other.execute("SELECT 1 FROM retrysafe_records WHERE key = %s FOR UPDATE", [locked])
+                question = (
+                    "SELECT lease_until > created_at + interval '4 s' FROM retrysafe_records WHERE key = %s"
+                )
+                async with asyncio.timeout(PATIENCE * 2):
+                    while books.ask(question, free) != [(True,)]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                assert books.ask(question, locked) == [(False,)]
+                other.rollback()
+            go_on.set()
+            assert [heard.status for heard in await asyncio.gather(*running)] == [201, 201]
+            books.assert_balanced()
 
     asyncio.run(play())
 
