@@ -166,28 +166,37 @@ def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcom
 
 async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool:
     junction = _junction(step.attempt)
+    kept = await _only_once(junction, Commit, lambda: _committing(junction, step, engine))
+    if kept:
+        junction.committed()
+    return kept
+
+
+async def _committing(junction: Junction, step: Commit, engine: Engine) -> bool:
     match junction.close():
         case None:
             if not junction.joined:
                 engine.nothing_joined(step.claim)
             return await engine.aio.finish(step.claim, step.final)
         case AsyncTransaction() as transaction:
-            return await _only_once(junction, Commit, transaction.commit_async(step.claim, step.final))
+            return await transaction.commit_async(step.claim, step.final)
         case transaction:
-            work = to_own_thread(transaction.commit, step.claim, step.final)
-            return await _only_once(junction, Commit, work)
+            return await to_own_thread(transaction.commit, step.claim, step.final)
 
 
 async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) -> None:
     junction = _junction(step.attempt)
+    await _only_once(junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off))
+
+
+async def _rolling_back(junction: Junction, *, discard: bool) -> None:
     match junction.close():
         case None:
             pass
         case AsyncTransaction() as transaction:
-            await _only_once(junction, RollBack, transaction.roll_back_async(discard=step.cut_off))
+            await transaction.roll_back_async(discard=discard)
         case transaction:
-            work = to_own_thread(transaction.roll_back, discard=step.cut_off)
-            await _only_once(junction, RollBack, work)
+            await to_own_thread(transaction.roll_back, discard=discard)
 
 
 def _junction(attempt: Attempt) -> Junction:
@@ -195,13 +204,11 @@ def _junction(attempt: Attempt) -> Junction:
     return attempt.junction
 
 
-async def _only_once(junction: Junction, kind: type[Step], work: Coroutine[Any, Any, T]) -> T:
+async def _only_once(junction: Junction, kind: type[Step], make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Await something that cannot be made a second time; whoever was cancelled comes back for its result."""
     task: asyncio.Task[T] | None = junction.tasks.get(kind)
     if task is None:
-        task = junction.tasks[kind] = asyncio.ensure_future(work)
-    else:
-        work.close()
+        task = junction.tasks[kind] = asyncio.ensure_future(make())
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

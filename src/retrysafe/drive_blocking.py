@@ -75,12 +75,17 @@ def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
 
 
 def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
+    junction = _junction(step.attempt)
     transaction = _close(step.attempt)
     if transaction is not None:
-        return transaction.commit(step.claim, step.final)
-    if not _junction(step.attempt).joined:
-        engine.nothing_joined(step.claim)
-    return engine.store.finish(step.claim, step.final)
+        kept = transaction.commit(step.claim, step.final)
+    else:
+        if not junction.joined:
+            engine.nothing_joined(step.claim)
+        kept = engine.store.finish(step.claim, step.final)
+    if kept:
+        junction.committed()
+    return kept
 
 
 def _roll_back(step: RollBack, engine: Engine, hands: Hands) -> None:

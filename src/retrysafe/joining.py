@@ -6,18 +6,68 @@ share it, and when the handler is done the driver commits or rolls back.  Which 
 known here: `retrysafe.sqlalchemy`, `retrysafe.psycopg` and `retrysafe.sqlite3` bring a transaction each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from threading import Lock
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from retrysafe import attempt as attempts
 from retrysafe.errors import NotJoined
 from retrysafe.model import Claim, Final
 
+_AT_ONCE = (
+    "two sessions or connections of one guarded call were used for the first time at the same moment: they "
+    "share one connection, and have to take turns"
+)
+_OVER = (
+    "the guarded call that this code belongs to has ended without it, or was cut off: what it writes now "
+    "could not be committed with the answer. Wait for threads and tasks before the handler returns; for what "
+    "is to be written afterwards, use a session or a connection that is not a guard's"
+)
+
+
+class Opening:
+    """How the connection that all of one call share is opened: once, and not after the call's end.
+
+    It takes a while to open one, and meanwhile a handler may be cut off, or ask in another thread or task.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._busy = False
+        self._over = False
+
+    @contextmanager
+    def once(self) -> Generator[None]:
+        with self._lock:
+            if self._over:
+                raise NotJoined(_OVER)
+            if self._busy:
+                raise NotJoined(_AT_ONCE)
+            self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def keep(self, keep: Callable[[], None]) -> None:
+        """Make what was opened the call's.  Raises, and does not, if the call is over by now."""
+        with self._lock:
+            if self._over:
+                raise NotJoined(_OVER)
+            keep()
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+
 
 @runtime_checkable
 class Transaction(Protocol):
     """What a handler wrote, and the outcome that is committed with it.  Blocking."""
+
+    @property
+    def opening(self) -> Opening: ...
 
     @property
     def begun(self) -> bool:
@@ -45,6 +95,8 @@ class AsyncTransaction(Protocol):
     """The same, awaiting."""
 
     @property
+    def opening(self) -> Opening: ...
+    @property
     def begun(self) -> bool: ...
     async def commit_async(self, claim: Claim, final: Final) -> bool: ...
     async def roll_back_async(self, *, discard: bool = False) -> None: ...
@@ -62,15 +114,18 @@ class Junction:
         """Whether the call is driven by an event loop."""
         self._lock = Lock()
         self._transaction: Transaction | AsyncTransaction | None = None
-        self._over = False
+        self._state: Literal["open", "ending", "committed"] = "open"
         self.tasks: dict[object, Any] = {}
         """How its transaction is being ended, where that is awaited."""
 
     def join(self, kind: type[T], begin: Callable[[], T]) -> T | None:
-        """The call's transaction, made by `begin` if this is the first to ask.  `None`: the call is over."""
+        """The call's transaction, made by `begin` if this is the first to ask.  `None`: it is committed."""
         with self._lock:
-            if self._over:
+            if self._state == "committed":
                 return None
+            if self._state == "ending":
+                # Undone, or about to be: an ordinary session would keep a part of what was undone.
+                raise NotJoined(_OVER)
             if self._transaction is None:
                 self._transaction = begin()
             if not isinstance(self._transaction, kind):
@@ -86,17 +141,24 @@ class Junction:
         return self._transaction is not None
 
     def close(self) -> Transaction | AsyncTransaction | None:
-        """The handler is done: from now on sessions are ordinary again.  Gives what is to be ended."""
+        """The handler is done, or cut off: nobody may join any more.  Gives what is to be ended."""
         with self._lock:
-            self._over = True
+            self._state = "ending"
             transaction = self._transaction
-        return transaction if transaction is not None and transaction.begun else None
+        if transaction is None:
+            return None
+        transaction.opening.end()
+        return transaction if transaction.begun else None
+
+    def committed(self) -> None:
+        """From now on sessions are ordinary again."""
+        self._state = "committed"
 
 
 def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool = False) -> T | None:
     """The transaction of the call that runs here, made by `begin` if this is the first to ask.
 
-    `None` where there is none to join: no call is guarded, or its effects are elsewhere, or it is over.
+    `None` where there is none to join: no call is guarded, or its effects are elsewhere, or it is committed.
     """
     attempt = attempts.running()
     if attempt is None or not isinstance(attempt.junction, Junction):

@@ -11,7 +11,12 @@ savepoints, as ever inside a transaction.
 
 import re
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from functools import cache
 from typing import Any, TypeVar
 
@@ -20,10 +25,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from retrysafe.errors import ConfigurationError, StoreUnavailable
+from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.joining import join
+from retrysafe.joining import Opening, join
 from retrysafe.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint, not_committed
@@ -64,13 +69,49 @@ def _joint(guard: Guard) -> Joint:
     return joint
 
 
+class Blocks:
+    """The blocks of one call that are open.  They share one connection, so the last one opened ends first."""
+
+    def __init__(self) -> None:
+        self._open: list[object] = []
+        self.in_order = True
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        block = object()
+        self._open.append(block)
+        try:
+            yield
+        finally:
+            if self._open[-1] is not block:
+                self.in_order = False
+            self._open.remove(block)
+
+    @property
+    def any_open(self) -> bool:
+        return bool(self._open)
+
+    def check(self) -> None:
+        """What was left half-way, or undone together with another block, must not be half committed."""
+        if self._open:
+            raise CommitRefused("a block of a guarded call's connection was still open when it had answered")
+        if not self.in_order:
+            raise CommitRefused(
+                "blocks of a guarded call's connection were open side by side, in several threads or tasks: "
+                "they share one connection, and have to take turns or be inside of one another"
+            )
+
+
 class PsycopgTransaction:
     """The transaction of one guarded call."""
 
     def __init__(self, joint: Joint, pool: ConnectionPool[Any]) -> None:
         self._joint = joint
         self._pool = pool
+        self._blocks = Blocks()
+        self.opening = Opening()
         self._db: psycopg.Connection[Any] | None = None
+        self._whole: AbstractContextManager[object] | None = None
 
     @property
     def begun(self) -> bool:
@@ -80,26 +121,32 @@ class PsycopgTransaction:
     def block(self) -> Generator[Any]:
         """A part of it, which takes effect as a whole or not at all."""
         if self._db is not None:
-            with self._db.transaction():  # a savepoint
+            with self._blocks.one(), self._db.transaction():  # a savepoint
                 yield self._db
             return
         db = self._begin()
         try:
-            yield db
+            with self._blocks.one():
+                yield db
         except BaseException:
             self.roll_back()  # nothing came before this part, so there is nothing else to lose
             raise
 
     def _begin(self) -> psycopg.Connection[Any]:
-        db: psycopg.Connection[Any] = self._pool.getconn()
-        self._whole = db.transaction()
-        try:
-            self._whole.__enter__()
-        except BaseException:
-            self._pool.putconn(db)
-            raise
-        self._db = db
+        with self.opening.once():
+            db: psycopg.Connection[Any] = self._pool.getconn()
+            try:
+                whole = db.transaction()
+                whole.__enter__()
+                self.opening.keep(lambda: self._take(db, whole))
+            except BaseException:
+                db.close()
+                self._pool.putconn(db)
+                raise
         return db
+
+    def _take(self, db: psycopg.Connection[Any], whole: AbstractContextManager[object]) -> None:
+        self._db, self._whole = db, whole
 
     def commit(self, claim: Claim, final: Final) -> bool:
         db = self._db
@@ -107,11 +154,11 @@ class PsycopgTransaction:
         if db.info.transaction_status == TransactionStatus.IDLE:
             log.error(_ENDED_BY_HAND)
         try:
+            self._blocks.check()
             kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if kept:
-                self._whole.__exit__(None, None, None)
+                self._end(None)
                 _check(db.closed, db.info.transaction_status)
-                self._put_back()
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
         finally:
@@ -119,22 +166,27 @@ class PsycopgTransaction:
         return kept
 
     def roll_back(self, *, discard: bool = False) -> None:
-        if self._db is None:
+        db, self._db = self._db, None
+        if db is None:
             return
+        sound = False
         try:
-            self._whole.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
-            if discard:
-                self._db.close()
+            self._end(psycopg.Rollback())
+            idle = db.info.transaction_status == TransactionStatus.IDLE
+            sound = idle and not discard and not self._blocks.any_open  # else somebody may still be using it
         except psycopg.Error as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.
             log.warning("a guarded call was not rolled back but cut off: %s", error)
-            self._db.close()
-        self._put_back()
-
-    def _put_back(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
+        finally:
+            if not sound:
+                db.close()
             self._pool.putconn(db)
+
+    def _end(self, error: psycopg.Rollback | None) -> None:
+        """By a COMMIT, or by a ROLLBACK; once, whatever comes of it."""
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            whole.__exit__(None if error is None else type(error), error, None)
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
@@ -149,7 +201,10 @@ class AsyncPsycopgTransaction:
     def __init__(self, joint: Joint, pool: AsyncConnectionPool[Any]) -> None:
         self._joint = joint
         self._pool = pool
+        self._blocks = Blocks()
+        self.opening = Opening()
         self._db: psycopg.AsyncConnection[Any] | None = None
+        self._whole: AbstractAsyncContextManager[object] | None = None
 
     @property
     def begun(self) -> bool:
@@ -159,26 +214,33 @@ class AsyncPsycopgTransaction:
     async def block(self) -> AsyncGenerator[Any]:
         """A part of it, which takes effect as a whole or not at all."""
         if self._db is not None:
-            async with self._db.transaction():  # a savepoint
-                yield self._db
+            with self._blocks.one():
+                async with self._db.transaction():  # a savepoint
+                    yield self._db
             return
         db = await self._begin()
         try:
-            yield db
+            with self._blocks.one():
+                yield db
         except BaseException:
             await self.roll_back_async()  # nothing came before this part, so there is nothing else to lose
             raise
 
     async def _begin(self) -> psycopg.AsyncConnection[Any]:
-        db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
-        self._whole = db.transaction()
-        try:
-            await self._whole.__aenter__()
-        except BaseException:
-            await self._pool.putconn(db)
-            raise
-        self._db = db
+        with self.opening.once():
+            db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
+            try:
+                whole = db.transaction()
+                await whole.__aenter__()
+                self.opening.keep(lambda: self._take(db, whole))
+            except BaseException:
+                await db.close()
+                await self._pool.putconn(db)
+                raise
         return db
+
+    def _take(self, db: psycopg.AsyncConnection[Any], whole: AbstractAsyncContextManager[object]) -> None:
+        self._db, self._whole = db, whole
 
     async def commit_async(self, claim: Claim, final: Final) -> bool:
         db = self._db
@@ -186,11 +248,11 @@ class AsyncPsycopgTransaction:
         if db.info.transaction_status == TransactionStatus.IDLE:
             log.error(_ENDED_BY_HAND)
         try:
+            self._blocks.check()
             kept = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
             if kept:
-                await self._whole.__aexit__(None, None, None)
+                await self._end(None)
                 _check(db.closed, db.info.transaction_status)
-                await self._put_back()
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
         finally:
@@ -198,22 +260,27 @@ class AsyncPsycopgTransaction:
         return kept
 
     async def roll_back_async(self, *, discard: bool = False) -> None:
-        if self._db is None:
+        db, self._db = self._db, None
+        if db is None:
             return
+        sound = False
         try:
-            await self._whole.__aexit__(psycopg.Rollback, psycopg.Rollback(), None)
-            if discard:
-                await self._db.close()
+            await self._end(psycopg.Rollback())
+            idle = db.info.transaction_status == TransactionStatus.IDLE
+            sound = idle and not discard and not self._blocks.any_open  # else somebody may still be using it
         except psycopg.Error as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.
             log.warning("a guarded call was not rolled back but cut off: %s", error)
-            await self._db.close()
-        await self._put_back()
-
-    async def _put_back(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
+        finally:
+            if not sound:
+                await db.close()
             await self._pool.putconn(db)
+
+    async def _end(self, error: psycopg.Rollback | None) -> None:
+        """By a COMMIT, or by a ROLLBACK; once, whatever comes of it."""
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            await whole.__aexit__(None if error is None else type(error), error, None)
 
     async def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None

@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.joining import join
+from retrysafe.joining import Opening, join
 from retrysafe.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Arguments, Row
@@ -66,6 +66,7 @@ class SQLiteTransaction:
     def __init__(self, store: SQLiteStore, setup: Setup | None) -> None:
         self._store = store
         self._setup = setup
+        self.opening = Opening()
         self._lock = store.file_lock()
         self._db: JoinedConnection | None = None
         self._began = 0.0
@@ -76,8 +77,19 @@ class SQLiteTransaction:
 
     def opened(self) -> "JoinedConnection":
         if self._db is None:
-            self._db = self._begin()
+            with self.opening.once():
+                db = self._begin()
+                try:
+                    self.opening.keep(lambda: self._take(db))
+                except BaseException:
+                    db.really_close()
+                    self._lock.close()
+                    raise
+            return db
         return self._db
+
+    def _take(self, db: "JoinedConnection") -> None:
+        self._db = db
 
     def _begin(self) -> "JoinedConnection":
         db = _open(self._store, JoinedConnection, self._setup)
@@ -94,7 +106,8 @@ class SQLiteTransaction:
         return db
 
     def commit(self, claim: Claim, final: Final) -> bool:
-        db = self.opened()
+        db = self._db
+        assert db is not None
         took = time.monotonic() - self._began
         if took > claim.lease / 3:
             log.warning(

@@ -194,11 +194,11 @@ def test_a_password_is_never_repeated(bank: PostgresShop) -> None:
     """Whatever is wrong with the address, and whatever is right: it stands in no error, finding or advice."""
     claim = bank.abandoned()
     for name, address in _addresses(bank.url).items():
-        for command in ("ls", "doctor"):
-            done = run(command, "--store", address)
-            assert done.code in (1, 2, 3), (name, command, done)
-            assert PASSWORD not in done.out + done.err, (name, command)
-            assert "Traceback" not in done.err, (name, command)
+        for asked in ("ls", "doctor"):
+            done = run(asked, "--store", address)
+            assert done.code in (1, 2, 3), (name, asked, done)
+            assert PASSWORD not in done.out + done.err, (name, asked)
+            assert "Traceback" not in done.err, (name, asked)
     right = bank.url.replace("postgres@", f"postgres:{PASSWORD}@")
     apart = f"{bank.url.replace('postgres@', '')}?user=postgres&password={PASSWORD}"
     for address in (right, apart):

@@ -1,8 +1,17 @@
 """The waiting room: how many duplicates may wait, per key and in all."""
 
+import asyncio
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from retrysafe.drive import drive, drive_async
+from retrysafe.steps import Flow, Wait, ask
 from retrysafe.waiting import PER_KEY, PER_PROCESS, WaitingRoom
 
 
@@ -73,3 +82,34 @@ def test_what_the_store_hears_is_passed_on() -> None:
     assert (heard, woken) == ([b"a", b"over"], [1])
     WaitingRoom().listen(b"a", lambda: woken.append(2))()
     assert woken == [1]
+
+
+@pytest.mark.parametrize("driver", ["blocking", "async"])
+def test_a_waiter_who_is_woken_goes_on_at_once(driver: str) -> None:
+    """From another thread, a moment later; whoever is not woken waits for as long as it was to."""
+    subscribed: list[bytes] = []
+
+    def subscribe(id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        subscribed.append(id)
+        if id == b"ends":
+            threading.Timer(0.05, wake).start()
+        return lambda: subscribed.remove(id)
+
+    def flow(id: bytes, seconds: float) -> Flow[float | None]:
+        return (yield from ask(Wait(id, seconds)))
+
+    engine: Any = SimpleNamespace(waiting=WaitingRoom(subscribe))
+    nobody: Any = None
+
+    def wait(id: bytes, seconds: float) -> float | None:
+        if driver == "blocking":
+            return drive(flow(id, seconds), engine, nobody)
+        return asyncio.run(drive_async(flow(id, seconds), engine, nobody))
+
+    began = time.monotonic()
+    went_by = wait(b"ends", 600.0)
+    assert went_by is not None
+    assert 0.04 < went_by <= time.monotonic() - began < 300.0
+    assert (wait(b"goes on", 0.05) or 0) >= 0.04
+    assert subscribed == []
+    assert not engine.waiting._waiting

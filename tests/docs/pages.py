@@ -71,7 +71,7 @@ class Page(NamedTuple):
 @cache
 def pages() -> dict[str, Page]:
     """Every page, by its path from the top of the repository."""
-    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
     names = sorted(str(file.relative_to(ROOT)) for file in files)
     return {name: Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in names}
 

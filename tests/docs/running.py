@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from sqlalchemy import Engine
+
 from retrysafe import Guard, scopes
 from tests.docs import serving
 from tests.docs.pages import Block, page
@@ -67,6 +69,8 @@ def told(name: str, folder: Path) -> Generator[Story]:
         yield Story(names, ran)
         for guard in _guards(names):
             guard.close()
+        for engine in [value for value in names.values() if isinstance(value, Engine)]:
+            engine.dispose()
 
 
 def _guards(names: dict[str, Any]) -> list[Guard]:
@@ -131,6 +135,7 @@ def setting(name: str) -> dict[str, Any]:
         "docs/api.md": {"card_network": network, "charged": charged},
         "docs/operating.md": {"guard": Guard("memory:", scope=scopes.public())},
         "docs/options.md": {"app": Starlette()},
+        "docs/transactions.md": {"card_network": network},
         "docs/twice.md": {"card_network": network, "charged": charged},
     }
     return {"__name__": "a_page", **known.get(name, {})}

@@ -8,6 +8,9 @@ from typing import get_args
 import pytest
 
 import retrysafe
+import retrysafe.psycopg
+import retrysafe.sqlalchemy
+import retrysafe.sqlite3
 from retrysafe import asgi, attempt, headers, scopes, stores, testing, verdicts
 from retrysafe.policy import _CHOICES, Options, Policy, RequestRules, Wire
 from retrysafe.problems import CATALOGUE, Code
@@ -228,7 +231,19 @@ def test_public_names() -> None:
         assert re.search(rf"^\| `{name}\b", API, re.M), name
 
 
-@pytest.mark.parametrize("module", [asgi, stores, testing, adapters, store_suite])
+@pytest.mark.parametrize(
+    "module",
+    [
+        asgi,
+        stores,
+        testing,
+        adapters,
+        store_suite,
+        retrysafe.sqlalchemy,
+        retrysafe.psycopg,
+        retrysafe.sqlite3,
+    ],
+)
 def test_names_of_submodules(module: object) -> None:
     """So is what its public modules export."""
     for name in module.__all__:  # type: ignore[attr-defined]  # a module that says what it exports
@@ -244,7 +259,7 @@ def test_members_of_guards(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in vars(attempt.Attempt) if not name.startswith("_")])
 def test_what_a_handler_sees(name: str) -> None:
     """Every public part of the running attempt, but for what only the engine looks at."""
-    inner = {"checkpointed", "claim", "derived", "lease_ends", "leased", "said_not_started"}
+    inner = set("callbacks checkpointed claim derived junction lease_ends leased said_not_started".split())
     assert name in inner or f"current().{name}" in OPTIONS or f"`.{name}`" in OPTIONS
     assert name in inner or row(API, f"attempt.{name}") or f"`attempt.{name}(" in API
 

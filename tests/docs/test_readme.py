@@ -1,10 +1,16 @@
 """The README's code is run as it stands, and its promises are asked of the application that comes out."""
 
 import asyncio
+import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import httpx
+import pytest
 
+from tests.docs import serving
+from tests.docs.pages import page
 from tests.docs.running import told
 
 
@@ -31,3 +37,25 @@ async def ask(app: object) -> list[httpx.Response]:
             await client.post("/payments", json={"amount": 6}, headers=headers),
             await client.get("/idempotency"),
         ]
+
+
+def test_the_order_and_its_answer_are_one(tmp_path: Path) -> None:
+    """The first example, saved and served as it stands: one order, and the second answer is the first one."""
+    pytest.importorskip("fastapi")
+    [block] = [block for block in page("README.md").blocks if "FastAPI()" in block.text]
+    (tmp_path / "shop.py").write_text(block.text, encoding="utf-8")
+    headers = {"Idempotency-Key": "order-1", "X-Tenant": "acme"}
+    with serving.serve(tmp_path, [sys.executable, "-m", "uvicorn", "shop:app", "--port", "0"]) as address:
+        first, again = (
+            httpx.post(f"{address}/orders?item=apple", headers=headers, timeout=serving.PATIENCE)
+            for _ in range(2)
+        )
+    assert (first.status_code, first.json()) == (201, {"ordered": "apple"})
+    assert (again.status_code, again.content) == (201, first.content)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        assert database.execute("SELECT item FROM orders").fetchall() == [("apple",)]
+        records = database.execute("SELECT state, mode FROM retrysafe_records").fetchall()
+    assert records == [("completed", "tx")], (
+        "what was written and what was answered were not committed together"
+    )

@@ -85,7 +85,8 @@ class Bouncer:
                     attached = self._taken()
                 attached.sendall(message)
                 if message[:1] in (b"S", b"Q") and _relayed(attached, client) and self._per_transaction:
-                    attached = self._given(attached)
+                    self._give(attached)
+                    attached = None
         finally:
             if attached is not None:
                 attached.close()  # in the middle of a transaction, or of nobody's any more
@@ -96,7 +97,7 @@ class Bouncer:
                 return self._free.pop()
         return self._connected()[0]
 
-    def _given(self, server: socket.socket) -> None:
+    def _give(self, server: socket.socket) -> None:
         with self._lock:
             self._free.append(server)
 

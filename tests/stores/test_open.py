@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from retrysafe import stores
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.memory import MemoryStore
+from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim
 
@@ -49,7 +51,11 @@ def test_opening_touches_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://user:hunter2@db/app", "postgresql: are not available in this release"),
+        ("postgresql:hunter2@db/app", "two slashes"),
+        ("postgresql://user:hunter2@db:port:port/a b", "no address of a PostgreSQL database"),
+        ("postgresql://user:hunter2@db/app?hunter=hunter2", "no address of a PostgreSQL database"),
+        ("postgresql+psycopg://user:hunter2@db/app", r"stores.from_engine\(engine\)"),
+        ("postgres+asyncpg://user:hunter2@db/app", r"stores.from_engine\(engine\)"),
         ("mysql+asyncmy://user:hunter2@db/app", "not available in this release"),
         ("rediss://:hunter2@cache", "not available in this release"),
         ("mongodb://user:hunter2@db", "no store has the scheme mongodb:"),
@@ -77,14 +83,42 @@ def test_other_addresses_are_refused(url: str, says: str) -> None:
 @pytest.mark.parametrize("deadline", [0.0, -1.0, float("nan")])
 def test_a_deadline_lies_ahead(deadline: float) -> None:
     """One that has passed would fail every operation, and is refused where it is given."""
-    with pytest.raises(ConfigurationError, match="deadline"):
-        stores.open("sqlite:///keys.db", deadline=deadline)
+    for url in ("sqlite:///keys.db", "postgresql://user@db/app"):
+        with pytest.raises(ConfigurationError, match="deadline"):
+            stores.open(url, deadline=deadline)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_postgresql(scheme: str) -> None:
+    """Both spellings that libpq knows; nothing is reached for until the store is used."""
+    store = stores.open(f"{scheme}://user:secret@nowhere.invalid/app")
+    assert isinstance(store, PostgresStore)
+    store.close()
+
+
+def test_postgresql_needs_its_driver() -> None:
+    """Where psycopg is missing, the error names what installs it."""
+    code = (
+        "import sys; sys.modules['psycopg'] = None; from retrysafe import stores\n"
+        "try: stores.open('postgresql://user:hunter2@db/app')\n"
+        "except stores.ConfigurationError as told: print(told)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "pip install 'retrysafe[postgres]'" in done.stdout
+    assert "hunter2" not in done.stdout
+
+
+@pytest.mark.parametrize("given", [{}, {"conninfo": "", "connect": print}])
+def test_a_postgresql_store_has_one_address(given: dict[str, Any]) -> None:
+    """None, or two of them, is a mistake."""
+    with pytest.raises(ConfigurationError, match="one of them"):
+        PostgresStore(**given)
 
 
 def test_only_sqlite_users_load_sqlite() -> None:
     """The driver and the event loop are imported when an SQLite store is opened, not before."""
     code = (
         "import sys; from retrysafe import stores; stores.open('memory:'); "
-        "assert not {'sqlite3', 'asyncio'} & set(sys.modules)"
+        "assert not {'sqlite3', 'asyncio', 'psycopg'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

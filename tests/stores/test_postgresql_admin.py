@@ -198,7 +198,7 @@ class TestPurging:
             if len(rests) == 2:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(administration.time, "sleep", rest)
+        monkeypatch.setattr(time, "sleep", rest)
         with pytest.raises(KeyboardInterrupt):
             books.admin.purge(100, NOTE)
         assert [entry.outcome for entry in books.admin.audit()] == ["6 records removed"]

@@ -102,7 +102,7 @@ def test_damage(books: Books, damage: str) -> None:
 
 
 SETTINGS = {
-    "synchronous_commit = off": ("durability", "problem", "run twice"),
+    "synchronous_commit = off": ("durability", "warning", "those of handlers"),
     "default_transaction_read_only = on": ("server", "problem", "default_transaction_read_only"),
     "default_transaction_isolation = 'repeatable read'": ("isolation", "warning", "40001"),
     "default_transaction_isolation = 'serializable'": ("isolation", "warning", "40001"),

@@ -267,6 +267,31 @@ class TestRights:
             halves(opened(database)).look(a_claim().id)
         assert half.reserve(a_claim("on the old connection")) == Reserved(1)
 
+    def test_a_server_that_takes_no_more_writes(self, database: str, halves: Halves, opened: Opened) -> None:
+        """As after a failover: such a connection is not used again, and on another it works."""
+        half = halves(opened(database))
+        half.reserve(a_claim())
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(_FAILS_TWICE.replace("%", "25006").replace("< 3", "< 2").encode())
+            pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'retrysafe' AND datname = %s"
+            before = connection.execute(pids, [connection.info.dbname]).fetchall()
+            assert half.reserve(a_claim("other")) == Reserved(1)
+            until = time.monotonic() + PATIENT
+            while set(before) & set(connection.execute(pids, [connection.info.dbname]).fetchall()):
+                assert time.monotonic() < until, "it is still open"
+                time.sleep(0.02)
+
+    def test_a_table_that_is_changed(self, database: str, halves: Halves, opened: Opened) -> None:
+        """Prepared statements are stale then, and are prepared anew."""
+        half = halves(opened(database))
+        claim = a_claim()
+        half.reserve(claim)
+        assert half.look(claim.id) is not None
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("ALTER TABLE retrysafe_records ALTER status TYPE bigint")
+        assert half.look(claim.id) is not None
+        assert half.finish(claim, an_outcome()) is True
+
     def test_tables_that_vanish(self, database: str, halves: Halves, opened: Opened) -> None:
         """No answer is made up: whoever asks is told what makes them."""
         half = halves(opened(database))

@@ -1,4 +1,5 @@
-"""The SQL files: each says what it takes, and none walks through the table."""
+"""The SQL files: each says what it takes, and none walks through the table.  The plans of PostgreSQL are
+looked at in test_postgresql_plans.py, because it takes a server."""
 
 import re
 import sqlite3
@@ -11,7 +12,7 @@ from retrysafe.model import Record
 from retrysafe.stores import sql
 from retrysafe.stores.sql.statements import load
 
-FOLDER = Path(sql.__file__).parent / "sqlite" / "statements"
+DIALECTS = ("sqlite", "postgresql")
 FRAGMENTS = {
     "expired",
     "columns",
@@ -26,21 +27,25 @@ FRAGMENTS = {
 ONCE = {"schema", "tables", "meta"}
 # An operator may wait, and an index would cost every request.
 BY_HAND = {"sightings", "totals", "by_route", "by_scope", "verdicts", "audit", "unreadable", "waiting"}
-FILES = sorted(FOLDER.glob("*.sql"))
+FILES = sorted(
+    file
+    for dialect in DIALECTS
+    for file in (Path(sql.__file__).parent / dialect / "statements").glob("*.sql")
+)
 
 
 def arguments(text: str) -> set[str]:
     return set(re.findall(r":(\w+)", text))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.parent.name}-{file.stem}")
 def test_a_statement_opens_with_what_it_takes(file: Path) -> None:
     """The arguments named at its top are those that it uses, its fragments' included."""
     comment = re.match(r"(--[^\n]*\n)+", file.read_text(encoding="utf-8"))
     assert comment is not None
     listed = re.search(r"-- Arguments: ([\w,\s]+(?:--  +[\w,\s]+)*)", comment[0])
     told = set(re.findall(r"\w+", listed[1])) if listed else set()
-    assert arguments(load("sqlite")[file.stem]) == told
+    assert arguments(load(file.parent.parent.name)[file.stem]) == told
 
 
 @pytest.mark.parametrize("name", sorted(set(load("sqlite")) - FRAGMENTS - ONCE - BY_HAND))
@@ -62,7 +67,29 @@ def test_finishing_in_time_leaves_the_expiry_alone() -> None:
     assert "expires_at" not in assignments
 
 
-def test_every_field_of_a_record_has_its_column() -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_field_of_a_record_has_its_column(dialect: str) -> None:
     """What the model says a record is, the table keeps; the response as three columns."""
-    columns = {name.strip() for name in load("sqlite")["columns"].split(",")}
+    columns = {name.strip() for name in load(dialect)["columns"].split(",")}
     assert columns == set(Record._fields) - {"response", "omitted"} | {"version"}
+
+
+def test_what_is_read_is_what_is_written() -> None:
+    """PostgreSQL's times are read as numbers, so its columns stand in two files: in the same order."""
+    statements = load("postgresql")
+    read = re.findall(r"record\.(\w+)", statements["record"])
+    assert read == [name.strip() for name in statements["columns"].split(",")]
+
+
+def test_nothing_but_an_argument_has_a_colon() -> None:
+    """So that every driver can be given its own kind of placeholder."""
+    for name, text in load("postgresql").items():
+        assert "::" not in text, name
+        assert "%" not in text, name
+
+
+def test_the_servers_time_is_one_time() -> None:
+    """Whatever asks for it asks `now.sql`, and nothing stands still in a caller's transaction."""
+    for name, text in load("postgresql").items():
+        asked = re.findall(r"\b(now|current_timestamp|clock_timestamp|transaction_timestamp)\b\s*\(", text)
+        assert not asked, name

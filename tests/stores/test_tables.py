@@ -2,7 +2,7 @@
 store's."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def described() -> sa.MetaData:
 
 
 @contextmanager
-def context(engine: sa.Engine, metadata: sa.MetaData, **options: object) -> Iterator[MigrationContext]:
+def context(engine: sa.Engine, metadata: sa.MetaData, **options: object) -> Generator[MigrationContext]:
     with engine.begin() as connection:
         yield MigrationContext.configure(connection, opts={"target_metadata": metadata, **options})
 

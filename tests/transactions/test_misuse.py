@@ -253,6 +253,42 @@ def test_the_connection_under_a_session(path: Path, audit: InFile, method: str) 
         assert connection.execute(text("SELECT count(*) FROM items")).scalar() == 0
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["COMMIT", "  -- now\n/* really */ commit work", "ROLLBACK", "END", "BEGIN", "start transaction"],
+)
+def test_a_session_ended_by_hand(path: Path, audit: InFile, statement: str) -> None:
+    """The same in SQL: refused before it reaches the database, so nothing is committed early."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+
+    async def handler() -> None:
+        with sessionmaker(guard)() as session:
+            session.execute(INSERT, {"name": "a"})
+            session.execute(text(statement))
+
+    assert guarded(guard, handler, NotJoined) == 500
+    assert audit() == []
+
+
+def test_savepoints_in_sql(path: Path, audit: InFile) -> None:
+    """They end nothing."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+
+    async def handler() -> None:
+        with sessionmaker(guard)() as session:
+            session.execute(text("SAVEPOINT mine"))
+            session.execute(INSERT, {"name": "a"})
+            session.execute(text("ROLLBACK TO mine"))
+            session.execute(INSERT, {"name": "b"})
+            session.execute(text("ROLLBACK TRANSACTION TO SAVEPOINT mine"))
+            session.execute(INSERT, {"name": "c"})
+            session.execute(text("RELEASE mine"))
+            session.commit()
+
+    assert guarded(guard, handler) == 201
+    assert audit() == ["c"]
+
+
 def test_a_connection_that_is_closed_by_hand(path: Path, audit: InFile) -> None:
     """It is not the handler's to close: refused, undone, and free."""
     guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))

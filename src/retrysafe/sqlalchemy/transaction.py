@@ -5,10 +5,10 @@ asynchronous engine the same code runs inside of SQLAlchemy's greenlets: only ho
 waits differ.
 """
 
+import re
 import time
 from asyncio import sleep
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
@@ -18,6 +18,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
+from retrysafe.joining import Opening
 from retrysafe.model import Claim, Final
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.stores.sql import operations
@@ -30,6 +31,13 @@ _BY_HAND = (
     "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
 )
 
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+    r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:\w+\s+)?to\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A statement that would end the transaction, or begin another.  Those of savepoints are not among them."""
+
 
 class AlchemyTransaction:
     """The transaction of one guarded call."""
@@ -40,7 +48,7 @@ class AlchemyTransaction:
         self._joint = joint
         self._engine = engine
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
-        self._opening = Lock()
+        self.opening = Opening()
         self._connection: Connection | None = None
         self._ours = False
         """Whether it is the guard that is ending it just now."""
@@ -62,16 +70,20 @@ class AlchemyTransaction:
 
     def connection(self) -> Connection:
         if self._connection is None:
-            if not self._opening.acquire(blocking=False):
-                raise NotJoined(
-                    "two sessions of one guarded call were used at the same moment: they share one "
-                    "connection, and have to take turns"
-                )
-            try:
-                self._connection = self._begin()
-            finally:
-                self._opening.release()
+            with self.opening.once():
+                connection = self._begin()
+                try:
+                    self.opening.keep(lambda: self._take(connection))
+                except BaseException:
+                    self._ours = True
+                    connection.invalidate()
+                    self._close(connection)
+                    raise
+            return connection
         return self._connection
+
+    def _take(self, connection: Connection) -> None:
+        self._connection = connection
 
     def _begin(self) -> Connection:
         connection = self._engine.connect()
@@ -86,10 +98,16 @@ class AlchemyTransaction:
             raise
         event.listen(connection, "commit", self._refuse)
         event.listen(connection, "rollback", self._refuse)
+        event.listen(connection, "before_cursor_execute", self._refuse_statement)
         return connection
 
     def _refuse(self, _: Connection) -> None:
         if not self._ours:
+            raise NotJoined(_BY_HAND)
+
+    def _refuse_statement(self, _: Connection, __: object, statement: str, *___: object) -> None:
+        # What it had committed could not be undone any more, and its retry would do it again.
+        if not self._ours and _ENDS.match(statement):
             raise NotJoined(_BY_HAND)
 
     def commit(self, claim: Claim, final: Final) -> bool:

@@ -8,6 +8,9 @@
     session.py      what is said on a connection, by libpq; wire.py how; waiting.py how a thread waits for it
     trouble.py      what went wrong, and whether to try again; burial.py ends what broke off
     connecting.py   addresses; borrowing.py the application's pools; opening.py tables, versions, replicas
+    layout.py       which of our tables are there, and of which version; migration.py makes them
+    admin.py        the operator's end; desk.py its transactions, operator.py its connection
+    diagnosis.py    what could be wrong with records and tables; surroundings.py with what they depend on
     statements/     the SQL
 
 **Durable**: an answer is given only after its commit has reached the server's disk, even where the role or

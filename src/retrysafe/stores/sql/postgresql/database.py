@@ -50,6 +50,7 @@ class Database:
         process.watch(self)
 
     def _begin(self) -> None:
+        """With nothing: at first, in a child process, and after it was closed."""
         self._own = Belongings(self._source, self._deadline, self._lender)
         # A store that is dropped without being closed must not leave connections and threads behind.
         self._dropped = weakref.finalize(self, self._own.let_go)
@@ -61,7 +62,8 @@ class Database:
 
     def close(self) -> None:
         own = self._own
-        self.forked()
+        self._dropped.detach()
+        self._begin()
         own.let_go()
 
     def run(self, make: Make[T]) -> T:
@@ -74,9 +76,10 @@ class Database:
             try:
                 return wait(session.perform(make(), until), session.socket, until)
             except Trouble as trouble:
-                pause = trials.after(trouble, seasoned=seasoned)
                 if trouble.ends_session:
+                    session.retire()
                     pool.empty()
+                pause = trials.after(trouble, seasoned=seasoned)
             finally:
                 pool.give(session)
             time.sleep(pause)
@@ -92,9 +95,10 @@ class Database:
             try:
                 return await seat.wait(session.perform(make(), until), until)
             except Trouble as trouble:
-                pause = trials.after(trouble, seasoned=seasoned)
                 if trouble.ends_session:
+                    session.retire()
                     pool.empty()
+                pause = trials.after(trouble, seasoned=seasoned)
             finally:
                 pool.give(seat)
             await asyncio.sleep(pause)

@@ -37,6 +37,8 @@ class Executor:
             try:
                 return wait(session.perform(make(), until), session.socket, until)
             except Trouble as trouble:
+                if trouble.ends_session:
+                    session.retire()
                 pause = trials.after(trouble, seasoned=seasoned)
             finally:
                 if not session.is_idle:

@@ -126,7 +126,10 @@ class Listener:
         with self._lock:
             wakes = list(self._subscribers.get(id, ()))
         for wake in wakes:
-            wake()
+            try:
+                wake()
+            except Exception as error:  # noqa: BLE001 - the others are to be woken all the same
+                _log.debug("somebody who waits could not be woken: %r", error)
 
 
 def _heard(session: Session) -> list[bytes]:

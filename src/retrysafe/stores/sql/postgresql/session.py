@@ -71,6 +71,7 @@ class Session:
         self.socket = self.pgconn.socket
         self.seasoned = False
         """Whether a conversation has succeeded on it since it was opened."""
+        self._is_retired = False
         self._connection = connection
         self._manner = manner
         self._end = end
@@ -160,9 +161,14 @@ class Session:
     def is_idle(self) -> bool:
         """Whether another conversation may begin: the last one is over, and the connection lives."""
         return (
-            self.pgconn.status == pq.ConnStatus.OK
+            not self._is_retired
+            and self.pgconn.status == pq.ConnStatus.OK
             and self.pgconn.transaction_status == pq.TransactionStatus.IDLE
         )
+
+    def retire(self) -> None:
+        """It answers, but is of no more use: its server takes no more writes, or its statements are stale."""
+        self._is_retired = True
 
     def close(self) -> None:
         _sessions.discard(self)
@@ -175,9 +181,13 @@ class Session:
         replaced by nothing before it is closed.  One that a thread of the parent's was using is not even
         closed, because what is in its memory may be half written.
         """
+        try:
+            socket = self.pgconn.socket
+        except psycopg.Error:
+            return  # it was lost, and its number may be another file's by now
         with contextlib.suppress(OSError):
             nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, self.socket)
+            os.dup2(nothing, socket)
             os.close(nothing)
         if self.is_idle:
             self.pgconn.finish()

@@ -89,10 +89,10 @@ def durability(server: Server) -> Iterator[Finding]:
     elif server.synchronous_commit == "off":
         yield Finding(
             "durability",
-            "problem",
+            "warning",
             f"{found}: commits are acknowledged before they are on the disk",
-            "a crash of the server can lose the last half second of records, and their requests then run "
-            f"twice: ALTER ROLE {server.role} SET synchronous_commit = on",
+            "the store overrules it for its own commits, but not for those of handlers: a crash can lose "
+            f"what a stored answer says was done. ALTER ROLE {server.role} SET synchronous_commit = on",
         )
     elif server.full_page_writes != "on":
         yield Finding(

@@ -1,5 +1,5 @@
 -- From here on, a statement of this transaction takes no longer than so many seconds, and waits for a lock no
--- longer than `patience`.
+-- longer than `patience`; and what it commits is on disk before it is acknowledged.
 -- Arguments: seconds, patience
 -- Columns: 1, then nothing of interest
 --
@@ -9,4 +9,4 @@ SELECT 1, set_config(
     CAST(CAST(least(greatest(CAST(:seconds AS float8) * 1000, 1), 2147483647) AS integer) AS text),
     true
 )
-WHERE {patient}
+WHERE {patient} AND {durable}

@@ -1,0 +1,99 @@
+"""What PostgreSQL makes of the statements: each finds its records by an index."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from retrysafe.stores.sql.postgresql.wire import known
+from retrysafe.testing.postgres import PostgresServer
+
+BY_ID = (
+    "reserve take_over look known finish finish_late finished conclude checkpoint release release_all renew "
+    "settled"
+).split()
+
+VALUES = {
+    **dict.fromkeys(("id", "token", "previous", "fingerprint", "body"), r"'\x01'"),
+    "claims": """'[["01", "01", 30, 0], ["02", "02", 30, 0]]'""",
+}
+
+
+@pytest.fixture(scope="module")
+def connection(postgres: PostgresServer) -> Iterator["psycopg.Connection[Any]"]:
+    """Tables that are empty and were never analysed."""
+    url = postgres.new_database()
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute(known()["schema"].text)
+        yield connection
+    postgres.drop_database(url)
+
+
+def plan(connection: "psycopg.Connection[Any]", mode: str, name: str) -> str:
+    statement = known()[name]
+    values = ", ".join(VALUES.get(argument, "'1'") for argument in statement.arguments)
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"SET LOCAL plan_cache_mode = {mode}".encode())
+        connection.execute("DEALLOCATE ALL")
+        connection.execute(f"PREPARE {name}_{mode} AS ".encode() + statement.text)
+        lines = connection.execute(f"EXPLAIN EXECUTE {name}_{mode}({values})".encode()).fetchall()
+    return "\n".join(line for (line,) in lines)
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("name", BY_ID)
+def test_a_record_is_found_by_its_id(connection: "psycopg.Connection[Any]", name: str, mode: str) -> None:
+    """Even in a table of which the planner knows nothing, with arguments known or not."""
+    found = plan(connection, mode, name)
+    assert re.search("Index (Only )?Scan using retrysafe_records_pkey", found)
+    assert "Seq Scan on retrysafe" not in found
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("analysed", [False, True])
+def test_what_has_expired_is_found_by_its_expiry(
+    connection: "psycopg.Connection[Any]", mode: str, analysed: bool
+) -> None:
+    """As soon as there are more than a handful of pages, which are as quickly read through.  Once the table
+    was analysed, in the order of the index, so that a limit ends the search; and what was found is removed
+    where it stands."""
+    with connection.transaction(force_rollback=True):
+        connection.execute(_MANY)
+        if analysed:
+            connection.execute("ANALYZE retrysafe_records")
+        found = plan(connection, mode, "purge")
+    assert "retrysafe_records_expires_at" in found
+    assert "Tid Scan" in found
+    assert "Seq Scan" not in found
+    assert "Sort" not in found or not analysed
+
+
+def test_finishing_touches_no_index(connection: "psycopg.Connection[Any]") -> None:
+    """A finished record stays on its page, in time as well as in a transaction of the caller's own."""
+    with connection.transaction(force_rollback=True):
+        connection.execute(_MANY)
+        for name in ("finish", "conclude"):
+            statement = known()[name]
+            statement_name = f"hot_{name}"
+            connection.execute(f"PREPARE {statement_name} AS ".encode() + statement.text)
+            number = "7" if name == "finish" else "8"
+            chosen = {**VALUES, "id": f"sha256('{number}')", "state": "'completed'"}
+            values = ", ".join(chosen.get(argument, "'1'") for argument in statement.arguments)
+            assert connection.execute(f"EXECUTE {statement_name}({values})".encode()).rowcount == 1
+        updates = connection.execute(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
+            " WHERE relname = 'retrysafe_records'"
+        ).fetchone()
+    assert updates == (2, 2)
+
+
+_MANY = """
+    INSERT INTO retrysafe_records
+    SELECT
+        sha256(CAST(CAST(n AS text) AS bytea)), 1, '\\x01', '\\x02', 'in_progress', 'lease', 1, now(), 0,
+        'request', '[]', 'key', 'POST', '/orders', 'request', NULL, now(), now(), NULL,
+        now() + interval '1 day', now(), NULL, NULL, NULL, 0
+    FROM generate_series(1, 3000) AS n
+"""
