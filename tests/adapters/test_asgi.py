@@ -64,3 +64,9 @@ else:
 
     class TestThreeOnPostgresAll(_ThreeOnPostgres, AdapterSuite):
         pass
+
+    class TestPostgresLocked(Outage):
+        """Somebody has locked the table of records and does not let go."""
+
+        framework = "asgi"
+        backing = Postgres(outage="locked")
