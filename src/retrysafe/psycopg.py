@@ -111,6 +111,7 @@ class PsycopgTransaction:
         self._blocks = Blocks()
         self.opening = Opening()
         self._db: psycopg.Connection[Any] | None = None
+        self._whole: AbstractContextManager[object] | None = None
 
     @property
     def begun(self) -> bool:
@@ -156,9 +157,8 @@ class PsycopgTransaction:
             self._blocks.check()
             kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if kept:
-                self._whole.__exit__(None, None, None)
+                self._end(None)
                 _check(db.closed, db.info.transaction_status)
-                self._put_back()
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
         finally:
@@ -166,22 +166,27 @@ class PsycopgTransaction:
         return kept
 
     def roll_back(self, *, discard: bool = False) -> None:
-        if self._db is None:
+        db, self._db = self._db, None
+        if db is None:
             return
+        sound = False
         try:
-            self._whole.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
-            if discard or self._blocks.any_open:  # somebody may still be using it
-                self._db.close()
+            self._end(psycopg.Rollback())
+            idle = db.info.transaction_status == TransactionStatus.IDLE
+            sound = idle and not discard and not self._blocks.any_open  # else somebody may still be using it
         except psycopg.Error as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.
             log.warning("a guarded call was not rolled back but cut off: %s", error)
-            self._db.close()
-        self._put_back()
-
-    def _put_back(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
+        finally:
+            if not sound:
+                db.close()
             self._pool.putconn(db)
+
+    def _end(self, error: psycopg.Rollback | None) -> None:
+        """By a COMMIT, or by a ROLLBACK; once, whatever comes of it."""
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            whole.__exit__(None if error is None else type(error), error, None)
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
@@ -199,6 +204,7 @@ class AsyncPsycopgTransaction:
         self._blocks = Blocks()
         self.opening = Opening()
         self._db: psycopg.AsyncConnection[Any] | None = None
+        self._whole: AbstractAsyncContextManager[object] | None = None
 
     @property
     def begun(self) -> bool:
@@ -245,9 +251,8 @@ class AsyncPsycopgTransaction:
             self._blocks.check()
             kept = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
             if kept:
-                await self._whole.__aexit__(None, None, None)
+                await self._end(None)
                 _check(db.closed, db.info.transaction_status)
-                await self._put_back()
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
         finally:
@@ -255,22 +260,27 @@ class AsyncPsycopgTransaction:
         return kept
 
     async def roll_back_async(self, *, discard: bool = False) -> None:
-        if self._db is None:
+        db, self._db = self._db, None
+        if db is None:
             return
+        sound = False
         try:
-            await self._whole.__aexit__(psycopg.Rollback, psycopg.Rollback(), None)
-            if discard or self._blocks.any_open:  # somebody may still be using it
-                await self._db.close()
+            await self._end(psycopg.Rollback())
+            idle = db.info.transaction_status == TransactionStatus.IDLE
+            sound = idle and not discard and not self._blocks.any_open  # else somebody may still be using it
         except psycopg.Error as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.
             log.warning("a guarded call was not rolled back but cut off: %s", error)
-            await self._db.close()
-        await self._put_back()
-
-    async def _put_back(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
+        finally:
+            if not sound:
+                await db.close()
             await self._pool.putconn(db)
+
+    async def _end(self, error: psycopg.Rollback | None) -> None:
+        """By a COMMIT, or by a ROLLBACK; once, whatever comes of it."""
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            await whole.__aexit__(None if error is None else type(error), error, None)
 
     async def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None

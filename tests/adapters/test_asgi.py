@@ -8,7 +8,6 @@ from retrysafe.testing.adapters import (
     Abandoned,
     AdapterSuite,
     Concurrency,
-    Crash,
     Enforcement,
     Memory,
     Outage,
@@ -53,7 +52,7 @@ class _ThreeOnPostgres(_Three):
 
 if not LONG:
 
-    class TestThreeProcesses(_Three, Concurrency, Crash, Abandoned):
+    class TestThreeProcesses(_Three, Concurrency, Abandoned):
         """What one of several processes does to the others."""
 
     class TestThreeOnPostgres(_ThreeOnPostgres, Enforcement, Stored):

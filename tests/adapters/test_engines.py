@@ -37,7 +37,7 @@ if not LONG:
     class _Leases(Enforcement, Stored):
         pass
 
-    class _Transactions(Enforcement, Stored, Undone):
+    class _Transactions(Stored, Undone):
         tx = True
 
     class TestPsycopg(_Asgi, _Leases):

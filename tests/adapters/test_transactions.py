@@ -1,13 +1,22 @@
 """Transactional mode against the reference application: its effects are rows in the store's database.
 
-All of it for ASGI in one process, on SQLite and on PostgreSQL, and for WSGI on SQLite.  Elsewhere a part of
-it; with `RETRYSAFE_LONG=1` all of it there too.
+All of it for ASGI in one process, on SQLite and on PostgreSQL.  Elsewhere a part of it; with
+`RETRYSAFE_LONG=1` all of it there too.
 """
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from retrysafe.testing.adapters import Enforcement, Stored, Suite, TransactionalSuite, Uncommitted, Undone
+from retrysafe.testing.adapters import (
+    Concurrency,
+    Stored,
+    Suite,
+    TakenOver,
+    TransactionalSuite,
+    Uncommitted,
+    Undone,
+    Whole,
+)
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
@@ -38,10 +47,6 @@ class _Wsgi(Suite):
     tx = True
 
 
-class TestWsgiOnSqlite(_Wsgi, TransactionalSuite):
-    pass
-
-
 class _AsgiInThree(Suite):
     framework = "asgi"
     workers = 3
@@ -66,19 +71,25 @@ class _WsgiInThreeOnPostgres(_Wsgi):
 
 if not LONG:
 
-    class TestAsgiInThree(_AsgiInThree, Enforcement, Stored, Undone):
+    class TestWsgiOnSqlite(_Wsgi, Concurrency, Stored, Undone, Whole, TakenOver, Uncommitted):
+        """What a transaction could make different."""
+
+    class TestAsgiInThree(_AsgiInThree, Stored, Undone):
         pass
 
-    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, Enforcement, Stored, Undone):
+    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, Stored, Undone):
         pass
 
-    class TestWsgiOnPostgres(_WsgiOnPostgres, Enforcement, Stored, Undone):
+    class TestWsgiOnPostgres(_WsgiOnPostgres, Stored, Undone):
         pass
 
-    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, Enforcement, Stored, Undone):
+    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, Stored, Undone):
         pass
 
 else:
+
+    class TestWsgiOnSqliteAll(_Wsgi, TransactionalSuite):
+        pass
 
     class TestAsgiInThreeAll(_AsgiInThree, TransactionalSuite):
         pass

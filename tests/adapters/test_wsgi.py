@@ -1,7 +1,7 @@
 """The plain WSGI middleware against the reference application, under the servers that people use.
 
-All of it under gunicorn with threads, and under waitress.  Under gunicorn's other ways of working what
-depends on them, here and in `test_wsgi_gunicorn.py`; with `RETRYSAFE_LONG=1` all of it there too.
+All of it under gunicorn with threads.  Under waitress and gunicorn's other ways of working what depends on
+them, here and in `test_wsgi_gunicorn.py`, and a part on PostgreSQL; with `RETRYSAFE_LONG=1` all of it too.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,11 @@ from typing import ClassVar
 from retrysafe.testing.adapters import (
     AdapterSuite,
     Concurrency,
+    Crash,
     Enforcement,
     Fidelity,
     Fingerprint,
+    Passing,
     Scope,
     Stored,
     Syntax,
@@ -29,7 +31,7 @@ class TestThreads(AdapterSuite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
-class TestWaitress(AdapterSuite):
+class _Waitress(Suite):
     framework = "wsgi"
     options: ClassVar[Mapping[str, Option]] = {"server": "waitress"}
     cannot: ClassVar[Limits] = WAITRESS
@@ -65,6 +67,9 @@ class _Three(Suite):
 
 if not LONG:
 
+    class TestWaitress(_Waitress, Passing, Concurrency, Fingerprint, Fidelity, Crash):
+        """What depends on how it reads and writes."""
+
     class TestOnPostgres(_OnPostgres, Enforcement, Stored):
         pass
 
@@ -75,6 +80,9 @@ if not LONG:
         """What waits for a free worker."""
 
 else:
+
+    class TestWaitressAll(_Waitress, AdapterSuite):
+        pass
 
     class TestSyncAll(_Sync, AdapterSuite):
         pass

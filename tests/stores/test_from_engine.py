@@ -12,7 +12,8 @@ import pytest
 from retrysafe import stores
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.alchemy.engines import AnyEngine
-from retrysafe.testing import StoreSuite
+from retrysafe.stores.sql.alchemy.files import EngineSQLiteStore
+from retrysafe.testing import ManualClock, StoreSuite
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores.harness import Elapse, LoseLease
 from tests.stores.engines import engine_for
@@ -64,12 +65,13 @@ class TestAsyncpg(EngineSuite):
     driver = "asyncpg"
 
 
-class TestPg8000(EngineSuite):
-    driver = "pg8000"
-
-
 class TestPsycopg(EngineSuite):
     driver = "psycopg"
+
+
+@pytest.mark.skipif(not LONG, reason="takes half a minute: RETRYSAFE_LONG=1 runs it")
+class TestPg8000(EngineSuite):
+    driver = "pg8000"
 
 
 @pytest.mark.skipif(not LONG, reason="differs from psycopg in how connections open: RETRYSAFE_LONG=1 runs it")
@@ -78,12 +80,28 @@ class TestPsycopgAsync(EngineSuite):
 
 
 class SQLiteSuite(StoreSuite):
-    @pytest.fixture
-    def elapse(self, tmp_path: Path) -> Elapse:
-        def elapse(seconds: float) -> None:
-            times = "lease_until created_at updated_at completed_at expires_at held_until".split()
-            moved = ", ".join(f"{time} = {time} - {seconds}" for time in times)
-            with closing(sqlite3.connect(tmp_path / "app.db")) as connection, connection:
-                connection.execute(f"UPDATE retrysafe_records SET {moved}")
+    driver: str
 
-        return elapse
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
+        # As `from_engine` makes it, but by this clock.
+        store = EngineSQLiteStore(engine_for(f"sqlite:///{tmp_path}/app.db", self.driver), PATIENT, clock)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def lose_lease(self, tmp_path: Path) -> LoseLease:
+        def lose(id: bytes) -> None:
+            with closing(sqlite3.connect(tmp_path / "app.db")) as connection, connection:
+                connection.execute("UPDATE retrysafe_records SET lease_until = NULL WHERE id = ?", (id,))
+
+        return lose
+
+
+class TestPysqlite(SQLiteSuite):
+    driver = "pysqlite"
+
+
+@pytest.mark.skipif(not LONG, reason="differs from pysqlite in its engine only: RETRYSAFE_LONG=1 runs it")
+class TestAiosqlite(SQLiteSuite):
+    driver = "aiosqlite"

@@ -1,10 +1,9 @@
 """Stores on SQLAlchemy's connections in rough weather: crowds, cancellation, frozen and killed servers,
-several event loops, forks."""
+several event loops."""
 
 import asyncio
 import gc
-import subprocess
-import sys
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,15 +22,14 @@ from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for
 from tests.stores.rows import PATIENT
 
-pytestmark = [
-    # One server at a time: most of these stop one, and each has one of its own.
-    pytest.mark.xdist_group("engines"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+# In one process: they share a server that they freeze and kill.
+pytestmark = pytest.mark.xdist_group("engines")
 
-ALL = ("asyncpg", "pg8000", "psycopg", "psycopg_async")
 OURS = ("asyncpg", "pg8000")
-"""Drivers whose connections are SQLAlchemy's.  The store by psycopg has tests of its own."""
+"""Drivers whose connections are SQLAlchemy's."""
+
+ALL = (*OURS, "psycopg", "psycopg_async") if "RETRYSAFE_LONG" in os.environ else OURS
+"""The store by psycopg has tests of its own; what differs here is how its connections are opened."""
 
 T = TypeVar("T")
 
@@ -322,81 +320,6 @@ def test_a_replica_is_refused(replica: str, application: Application, driver: st
 def replica(postgres: PostgresServer) -> Iterator[str]:
     with postgres.replica() as replica:
         yield replica.url("postgres")
-
-
-# --- processes
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.parametrize("driver", OURS)
-def test_a_fork_begins_anew(database: str, driver: str) -> None:
-    """Children of a process whose threads, loops and keeper are busy work at once, and harm nothing."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK, database, driver],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-FORK = """
-import asyncio, os, sys, threading, time
-from retrysafe import stores
-from retrysafe.model import Reserved
-from retrysafe.testing.stores import a_claim, an_outcome
-from tests.stores.engines import engine_for
-
-store = stores.from_engine(engine_for(sys.argv[1], sys.argv[2]), deadline=20.0)
-keeper = store.open_keeper()
-finished = []
-enough = threading.Event()
-
-def work():
-    while not enough.is_set():
-        claim = a_claim(f"parent {len(finished)}")
-        store.reserve(claim)
-        keeper.renew([claim])
-        assert store.finish(claim, an_outcome())
-        finished.append(claim)
-
-async def work_async():
-    n = 0
-    while not enough.is_set():
-        claim = a_claim(f"coroutine {(n := n + 1)}")
-        assert await store.aio.reserve(claim) == Reserved(1)
-        assert await store.aio.finish(claim, an_outcome())
-        finished.append(claim)
-
-workers = [threading.Thread(target=work), threading.Thread(target=lambda: asyncio.run(work_async()))]
-for worker in workers:
-    worker.daemon = True
-    worker.start()
-while len(finished) < 20:
-    time.sleep(0.001)
-for child in range(2):
-    pid = os.fork()
-    if pid == 0:
-        # The workers and their threads did not come along; what they used must not be touched.
-        claim, other = a_claim(f"child {child}"), a_claim(f"child coroutine {child}")
-        assert store.reserve(claim) == Reserved(1)
-        assert asyncio.run(store.aio.reserve(other)) == Reserved(1)
-        assert keeper.renew([claim, other]) == [True, True]
-        assert store.finish(claim, an_outcome())
-        assert asyncio.run(store.aio.finish(other, an_outcome()))
-        assert store.look(finished[0].id) is not None
-        if child % 2:
-            keeper.close()
-            store.close()
-        sys.exit(0)  # and not os._exit: every object is finalised, as in a worker that ends well
-    assert os.waitpid(pid, 0)[1] == 0
-enough.set()
-for worker in workers:
-    worker.join()
-assert all(store.look(claim.id).record.state == "completed" for claim in finished[-50:])
-keeper.close()
-store.close()
-"""
 
 
 @pytest.mark.parametrize("driver", OURS)

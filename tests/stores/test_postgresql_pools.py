@@ -1,6 +1,7 @@
 """Connections from elsewhere: a pool that the application made, a function that opens one, an address."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
@@ -51,6 +52,27 @@ class TestPools:
             with pool.connection() as connection:
                 row: object = connection.execute("SELECT 1 AS one").fetchone()
             assert row == {"one": 1}, "it works as before"
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    def test_a_child_takes_nothing_from_it(self, database: str) -> None:
+        """The connections that wait in it are the parent's; the child opens its own, as the pool does."""
+        with ConnectionPool(database, min_size=2, max_size=2) as pool:
+            pool.wait()
+            store = PostgresStore(pool=pool, deadline=PATIENT)
+            store.reserve(a_claim())
+            child = os.fork()
+            if child == 0:
+                try:
+                    assert isinstance(store.reserve(a_claim()), Found)
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+            with pool.connection() as connection:
+                assert connection.execute("SELECT 1").fetchone() == (1,)
+            assert isinstance(store.reserve(a_claim()), Found)
+            store.close()
 
     def test_a_pool_for_coroutines(self, database: str) -> None:
         """The loop that it was opened in uses its connections; another loop, and threads, have others."""

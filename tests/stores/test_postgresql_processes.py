@@ -216,6 +216,32 @@ class TestLoops:
             asyncio.run(store.aio.reserve(a_claim(f"{turn}")))
             assert eventually(lambda: sessions(database) == 1)
 
+    def test_a_lost_connection_is_no_longer_watched(self, database: str, store: PostgresStore) -> None:
+        """Its number may be another connection's a moment later, which the loop must not forget for us: not
+        when the server ends it while it is idle, nor in the middle of a conversation."""
+        claim = a_claim()
+        end = "SELECT pg_terminate_backend(%s, 20000)"
+
+        async def lose() -> None:
+            loop = asyncio.get_running_loop()
+            await store.aio.reserve(claim)
+            [idle] = store._database._own.pool_of(loop)._idle
+            with psycopg.connect(database) as other:
+                other.execute(end, [idle.session.pgconn.backend_pid])
+                await _turns(lambda: not store._database._own.pool_of(loop)._idle)
+                assert loop.remove_reader(idle.session.socket) is False
+                await store.aio.look(claim.id)
+                [busy] = store._database._own.pool_of(loop)._idle
+                other.execute("SELECT 1 FROM retrysafe_records FOR UPDATE")
+                finishing = asyncio.create_task(store.aio.finish(claim, an_outcome()))
+                await _turns(lambda: busy._conversation is not None)
+                other.execute(end, [busy.session.pgconn.backend_pid])
+                await _turns(lambda: not busy._is_watched)
+                assert loop.remove_reader(busy.session.socket) is False
+            assert await finishing is True, "on another connection"
+
+        asyncio.run(lose())
+
     def test_there_is_a_limit(self, database: str, store: PostgresStore) -> None:
         """However many ask at once, in a loop or in threads."""
 
@@ -282,6 +308,14 @@ class TestLoops:
         assert all(isinstance(answer, StoreUnavailable) for answer in answers[: len(claims)])
         assert all(isinstance(answer, StoreUnavailable | Found) for answer in answers[len(claims) :])
         store.close()
+
+
+async def _turns(is_true: Callable[[], bool]) -> None:
+    """Let the loop turn until something has happened."""
+    until = time.monotonic() + PATIENT
+    while not is_true():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.005)
 
 
 def _patiently_reserved(store: PostgresStore, claim: Claim) -> None:

@@ -50,8 +50,9 @@ class Joint(NamedTuple):
         return arguments if self.clock is None else {**arguments, "now": self.clock()}
 
 
-_PASSING = frozenset({"40001", "40P01", "55P03"})
-"""Serialization failure, deadlock, a lock that was not to be had: another time it will work."""
+_PASSING = frozenset({"40001", "40P01", "55P03", "25P03", "25P04"})
+"""Serialization failure, deadlock, a lock that was not to be had, a transaction that took too long: another
+time it will work."""
 
 _UNCERTAIN = ("08", "53", "57", "58", "XX")
 """Classes of errors after which the server may not be there any more: the connection, its resources, an

@@ -9,6 +9,7 @@ import pytest
 from retrysafe.testing.adapters.client import Answer, common, settled, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
+    STRICT,
     Servers,
     Suite,
     assert_problem,
@@ -75,8 +76,8 @@ class Crash(Suite):
     @covers(81, 62)
     def test_the_client_hangs_up_while_its_answer_flows(self, serve: Servers, key: str, label: str) -> None:
         """Nobody has all of it, and nobody can have the rest: a tombstone or a failure, no rerun."""
-        api = serve(max_response=100)
-        target = f"/stream?chunks=20&ms=50&label={label}"
+        api = serve(**STRICT)
+        target = f"/stream?chunks=60&ms=15&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
 
         def send() -> Answer:

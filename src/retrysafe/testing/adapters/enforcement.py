@@ -8,6 +8,7 @@ import pytest
 from retrysafe.testing.adapters.client import Answer, common
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
+    STRICT,
     Servers,
     Suite,
     assert_problem,
@@ -21,7 +22,7 @@ class Enforcement(Suite):
     @covers(15)
     def test_a_required_key(self, serve: Servers, key: str, label: str) -> None:
         """Where a key is required, a request without one runs nothing and is told where to read."""
-        api = serve(required=True)
+        api = serve(**STRICT)
         answer = api.post("/charges", label=label)
         assert_problem(answer, 400, "key-missing")
         assert api.effects(label) == 0
@@ -133,7 +134,7 @@ class Enforcement(Suite):
     @covers(26)
     def test_problems_are_well_formed(self, serve: Servers, label: str) -> None:
         """Distinct absolute types, constant titles, and a status that says the same as HTTP's."""
-        api = serve(max_request=1000)
+        api = serve(**STRICT)
         key = fresh()
         api.post("/charges", key=key, label=label)
         seen: dict[str, dict[str, object]] = {}
@@ -156,7 +157,7 @@ class Enforcement(Suite):
     @covers(27, 15)
     def test_the_type_leads_to_the_promises(self, serve: Servers, label: str) -> None:
         """Without any credentials or key: format, scope, retention and what is stored."""
-        api = serve(required=True)
+        api = serve(**STRICT)
         link = urlsplit(str(api.post("/charges", label=label).document["type"]))
         assert link.netloc == "reference.test"
         page = api.request("GET", link.path, user=None)

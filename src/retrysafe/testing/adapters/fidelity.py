@@ -8,9 +8,16 @@ import pytest
 
 from retrysafe.testing.adapters.client import Answer, eventually
 from retrysafe.testing.adapters.server import Server
-from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers, fresh
-
-LIMIT = 2000
+from retrysafe.testing.adapters.suite import (
+    MAX_RESPONSE,
+    STRICT,
+    Servers,
+    Suite,
+    assert_problem,
+    assert_replay,
+    covers,
+    fresh,
+)
 
 
 class Fidelity(Suite):
@@ -136,10 +143,10 @@ class Fidelity(Suite):
         assert_replay(first, api.post("/binary", key=key, label=label))
 
     @covers(61, 74)
-    @pytest.mark.parametrize("size", [LIMIT + 1, 3_000_000])
+    @pytest.mark.parametrize("size", [MAX_RESPONSE + 1, 3_000_000])
     def test_an_answer_over_the_limit(self, serve: Servers, key: str, label: str, size: int) -> None:
         """The client gets all of it, once; the retry gets status, headers and no second run."""
-        api = serve(max_response=LIMIT)
+        api = serve(**STRICT)
         first = api.post("/big", key=key, bytes=size, label=label)
         assert (first.status, len(first.body)) == (200, size)
         assert first.header("Idempotency-Body") is None
@@ -155,9 +162,9 @@ class Fidelity(Suite):
     @covers(61)
     def test_an_answer_at_the_limit(self, serve: Servers, key: str, label: str) -> None:
         """The last byte that fits is kept."""
-        api = serve(max_response=LIMIT)
-        first = api.post("/big", key=key, bytes=LIMIT, label=label)
-        retry = api.post("/big", key=key, bytes=LIMIT, label=label)
+        api = serve(**STRICT)
+        first = api.post("/big", key=key, bytes=MAX_RESPONSE, label=label)
+        retry = api.post("/big", key=key, bytes=MAX_RESPONSE, label=label)
         assert_replay(first, retry)
         assert retry.header("Idempotency-Body") is None
 
@@ -178,7 +185,7 @@ class Fidelity(Suite):
     @covers(62, 74)
     def test_a_stream_over_the_limit(self, serve: Servers, key: str, label: str) -> None:
         """From the limit on its bytes flow; meanwhile it is in progress, then a tombstone."""
-        api = serve(max_response=LIMIT)
+        api = serve(**STRICT)
 
         def send() -> Answer:
             return api.post("/stream", key=key, chunks=140, ms=5, label=label)
@@ -187,7 +194,7 @@ class Fidelity(Suite):
         assert_problem(send(), 409, "in-flight")
         first = running.result()
         assert len(first.body.splitlines()) == 140
-        assert len(first.body) > LIMIT
+        assert len(first.body) > MAX_RESPONSE
         retry = send()
         assert (retry.status, retry.body) == (200, b"")
         assert retry.header("Idempotency-Body") == "omitted"

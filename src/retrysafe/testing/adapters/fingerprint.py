@@ -8,6 +8,8 @@ import pytest
 from retrysafe.testing.adapters.client import Answer, common
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
+    MAX_REQUEST,
+    STRICT,
     Servers,
     Suite,
     assert_problem,
@@ -15,8 +17,6 @@ from retrysafe.testing.adapters.suite import (
     covers,
     fresh,
 )
-
-LIMIT = 1000
 
 
 def multipart(boundary: str, **files: bytes) -> tuple[list[tuple[str, str]], bytes]:
@@ -104,20 +104,20 @@ class Fingerprint(Suite):
     @covers(43, 46)
     def test_a_body_over_the_limit(self, serve: Servers, key: str, label: str) -> None:
         """Refused by its announced length, before it is sent; the key is free afterwards."""
-        api = serve(max_request=LIMIT)
-        fields = [("Content-Length", str(LIMIT + 1)), ("Expect", "100-continue")]
+        api = serve(**STRICT)
+        fields = [("Content-Length", str(MAX_REQUEST + 1)), ("Expect", "100-continue")]
         with api.connect() as connection:
             connection.head("POST", f"/charges?label={label}", common(key, "alice", fields))
             assert_problem(connection.answer(), 413, "body-too-large")
         assert api.effects(label) == 0
-        at_the_limit = api.post("/charges", key=key, body=b"." * LIMIT, label=label)
+        at_the_limit = api.post("/charges", key=key, body=b"." * MAX_REQUEST, label=label)
         assert at_the_limit.status == 201
         assert not at_the_limit.replayed
 
     @covers(43)
     def test_a_body_over_the_limit_without_a_length(self, serve: Servers, key: str, label: str) -> None:
         """A chunked body says nothing about its length: it is counted, and there is one answer."""
-        api = serve(max_request=LIMIT)
+        api = serve(**STRICT)
         with api.connect() as connection:
             fields = common(key, "alice", [("Transfer-Encoding", "chunked")])
             connection.head("POST", f"/charges?label={label}", fields)
@@ -131,7 +131,7 @@ class Fingerprint(Suite):
     @covers(43)
     def test_a_chunked_body_under_the_limit(self, serve: Servers, key: str, label: str) -> None:
         """How the bytes were cut does not matter: chunked or not, it is the same request."""
-        api = serve(max_request=LIMIT)
+        api = serve(**STRICT)
         body = json.dumps({"label": label, "padding": "." * 500}).encode()
         with api.connect() as connection:
             fields = common(key, "alice", [("Transfer-Encoding", "chunked")])

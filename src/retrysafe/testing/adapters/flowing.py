@@ -10,7 +10,7 @@ import pytest
 from retrysafe.testing.adapters.client import Answer, common, settled
 from retrysafe.testing.adapters.passing import arrivals
 from retrysafe.testing.adapters.server import Server
-from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, covers
+from retrysafe.testing.adapters.suite import STRICT, Servers, Suite, assert_problem, covers
 
 
 class Flowing(Suite):
@@ -34,7 +34,7 @@ class Flowing(Suite):
     @covers(50, 62)
     def test_a_stream_that_breaks_while_it_flows(self, serve: Servers, key: str, label: str) -> None:
         """The first client sees that it broke off; the retry learns that it failed."""
-        api = serve(max_response=500)
+        api = serve(**STRICT)
 
         def send() -> Answer:
             return api.post("/break", key=key, chunks=100, label=label)

@@ -21,6 +21,10 @@ from retrysafe.testing.adapters.server import Backing, Option, Server, Sqlite
 LONG = bool(os.environ.get("RETRYSAFE_LONG"))
 """Whether there is time for what takes long."""
 
+MAX_REQUEST, MAX_RESPONSE = 1000, 500
+STRICT: Mapping[str, Option] = {"required": True, "max_request": MAX_REQUEST, "max_response": MAX_RESPONSE}
+"""One server for all who need one that demands more or allows less than others."""
+
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
@@ -105,16 +109,22 @@ class Suite:
 
     @pytest.fixture(scope="session")
     @classmethod
-    def serve(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    def _standing(cls) -> Iterator[None]:
+        """For the whole session: what several suites share is not started for each."""
+        with cls.backing.standing():
+            yield
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def serve(cls, tmp_path_factory: pytest.TempPathFactory, _standing: None) -> Iterator[Servers]:
         """Starts the reference application with options of its command line."""
         folder = tmp_path_factory.mktemp("reference")
         options = {"workers": cls.workers, **cls.options}
         if cls.tx:
             options["tx"] = True
-        with cls.backing.standing():
-            servers = Servers(cls.framework, options, cls.backing, folder)
-            yield servers
-            servers.close()
+        servers = Servers(cls.framework, options, cls.backing, folder)
+        yield servers
+        servers.close()
 
     @pytest.fixture(autouse=True)
     def _nobody_stays_alone(self, serve: Servers) -> Iterator[None]:

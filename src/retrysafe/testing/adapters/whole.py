@@ -5,9 +5,7 @@
 
 from retrysafe.testing.adapters.client import Answer, common, settled, until
 from retrysafe.testing.adapters.server import Server
-from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, covers
-
-LIMIT = 500
+from retrysafe.testing.adapters.suite import MAX_RESPONSE, STRICT, Servers, Suite, assert_problem, covers
 
 
 class Whole(Suite):
@@ -24,7 +22,7 @@ class Whole(Suite):
     @covers(61, 62)
     def test_nothing_leaves_before_the_commit(self, serve: Servers, key: str, label: str) -> None:
         """However large it is: not a byte of it while it is not certain, and then all of it."""
-        api = serve(max_response=LIMIT)
+        api = serve(**STRICT)
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
         with api.connect() as connection:
             connection.head("POST", f"/stream?chunks=50&ms=20&label={label}", fields)
@@ -34,13 +32,13 @@ class Whole(Suite):
             answer = connection.answer()
         assert silent or committed == 1  # unless this test was too slow to see any of it
         assert (answer.status, len(answer.body.splitlines())) == (200, 50)
-        assert len(answer.body) > LIMIT
+        assert len(answer.body) > MAX_RESPONSE
         assert api.effects(label) == 1
 
     @covers(62)
     def test_a_large_stream_that_breaks(self, serve: Servers, key: str, label: str) -> None:
         """Beyond the limit too: an error instead of half an answer, and everything is undone."""
-        api = serve(max_response=LIMIT)
+        api = serve(**STRICT)
         for _ in range(2):
             answer = api.post("/break", key=key, chunks=100, label=label)
             assert_problem(answer, 500, "handler-failed")
@@ -49,7 +47,7 @@ class Whole(Suite):
     @covers(61, 74, 77)
     def test_killed_while_its_answer_is_sent(self, serve: Servers, key: str, label: str) -> None:
         """Whoever has seen the first byte knows that it is committed: a tombstone, and no second run."""
-        api = serve.alone(lease=1, max_response=LIMIT)
+        api = serve.alone(lease=1, max_response=MAX_RESPONSE)
         target = f"/big?bytes=30000000&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
 

@@ -23,7 +23,7 @@ _GRACE = 1.0
 
 
 _inherited: list[object] = []
-"""What children have of their parents.  It is kept, because its end would reach into the parent's event loops."""
+"""What children have of their parents.  Kept, because its end would reach into the parent's event loops."""
 
 
 class Loops:

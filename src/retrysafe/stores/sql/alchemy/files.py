@@ -6,6 +6,7 @@ from sqlalchemy.engine import URL
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql.alchemy.engines import AnyEngine, blocking_part
 from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.stores.sql.sqlite.connection import Clock
 
 _DRIVERS = ("pysqlite", "aiosqlite")
 
@@ -13,8 +14,8 @@ _DRIVERS = ("pysqlite", "aiosqlite")
 class EngineSQLiteStore(SQLiteStore):
     """An SQLite store, and the engine that works on the same file."""
 
-    def __init__(self, engine: AnyEngine, deadline: float) -> None:
-        super().__init__(_path(blocking_part(engine)), deadline=deadline)
+    def __init__(self, engine: AnyEngine, deadline: float, clock: Clock | None = None) -> None:
+        super().__init__(_path(blocking_part(engine)), deadline=deadline, clock=clock)
         self.engine = engine
 
 

@@ -196,7 +196,7 @@ def _clause(sql: str) -> TextClause:
 
 def _plain(row: Sequence[object]) -> Row:
     # psycopg2 gives bytes as views of its own memory.
-    return [bytes(value) if isinstance(value, memoryview) else value for value in row]
+    return [value.tobytes() if isinstance(value, memoryview) else value for value in row]
 
 
 def _number(driver: object, method: str) -> int | None:
@@ -207,7 +207,7 @@ def _number(driver: object, method: str) -> int | None:
 def _socket_of(driver: object) -> socket.socket | None:
     """Another handle of the driver's socket, so that it can be looked at, and shut down by another thread."""
     for holder in (driver, getattr(driver, "_usock", None)):  # psycopg2's, and inside of pg8000's
-        if callable(fileno := getattr(holder, "fileno", None)):
-            with contextlib.suppress(Exception):  # then there is none that could be used
-                return socket.socket(fileno=socket.dup(fileno()))
+        if (descriptor := _number(holder, "fileno")) is not None:
+            with contextlib.suppress(OSError):  # then there is none that could be used
+                return socket.socket(fileno=socket.dup(descriptor))
     return None

@@ -6,6 +6,7 @@ opens its connections.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -43,6 +44,7 @@ class Lender:
         self._pool = pool
         self._source = source
         self._deadline = deadline
+        self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -50,7 +52,12 @@ class Lender:
         return self._pool.max_size or self._pool.min_size
 
     def lends_to(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Whether this pool is for threads, or for this event loop: the first one that asks."""
+        """Whether this pool is for threads, or for this event loop: the first one that asks.
+
+        In a child process it is for nobody: the connections in it are the parent's.
+        """
+        if os.getpid() != self._process:
+            return False
         if loop is None or isinstance(self._pool, ConnectionPool):
             return loop is None and isinstance(self._pool, ConnectionPool)
         if self._loop is None:

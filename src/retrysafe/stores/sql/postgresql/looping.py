@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import pq
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql.postgresql.burial import bury
@@ -32,7 +33,7 @@ its statements wait for the same disk: commits that wait together are written to
 class Seat:
     """A session at an event loop."""
 
-    __slots__ = ("_conversation", "_future", "_is_writing", "_loop", "_vacated", "session")
+    __slots__ = ("_conversation", "_future", "_is_watched", "_is_writing", "_loop", "_vacated", "session")
 
     def __init__(
         self, session: Session, loop: asyncio.AbstractEventLoop, vacated: "Callable[[Seat], None]"
@@ -43,6 +44,7 @@ class Seat:
         self._conversation: Generator[int, None, Any] | None = None
         self._future: asyncio.Future[Any] | None = None
         self._is_writing = False
+        self._is_watched = True
         loop.add_reader(session.socket, self._go_on)
 
     async def wait(self, conversation: Generator[int, None, T], until: float) -> T:
@@ -70,6 +72,7 @@ class Seat:
         except StopIteration as answer:
             future.set_result(answer.value)
         except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            self._look_away_if_lost()
             future.set_exception(error)
         else:
             if not wanted & WRITE:
@@ -88,7 +91,20 @@ class Seat:
         try:
             self.session.pgconn.consume_input()
         except psycopg.Error:
+            self._look_away_if_lost()
             self._vacated(self)
+
+    def _look_away_if_lost(self) -> None:
+        """At once: libpq has closed the socket, and its number may be another connection's a moment later."""
+        if self.session.pgconn.status != pq.ConnStatus.OK:
+            self._look_away()
+
+    def _look_away(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._rest()
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self.session.socket)
 
     def _expire(self, future: "asyncio.Future[Any]") -> None:
         if not future.done():
@@ -96,8 +112,7 @@ class Seat:
 
     def leave(self) -> Session:
         """Let the loop forget it."""
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self.session.socket)
+        self._look_away()
         return self.session
 
 

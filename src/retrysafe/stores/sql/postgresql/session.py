@@ -181,9 +181,13 @@ class Session:
         replaced by nothing before it is closed.  One that a thread of the parent's was using is not even
         closed, because what is in its memory may be half written.
         """
+        try:
+            socket = self.pgconn.socket
+        except psycopg.Error:
+            return  # it was lost, and its number may be another file's by now
         with contextlib.suppress(OSError):
             nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, self.socket)
+            os.dup2(nothing, socket)
             os.close(nothing)
         if self.is_idle:
             self.pgconn.finish()

@@ -1,0 +1,131 @@
+"""An application with one table in PostgreSQL, in process, and what must hold of it after every fault."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from retrysafe import Guard
+from retrysafe.asgi import Middleware
+from retrysafe.asgi.types import App, Connection, Receive, Send
+from retrysafe.policy import Options
+from retrysafe.psycopg import connection_async
+from retrysafe.stores.contract import Store
+from tests.faults.wire import PATIENCE, Heard, Wire, connection, fresh, respond
+
+Handle = Callable[["Books", str], Awaitable[None]]
+"""What a request does, given its key."""
+
+
+def create(url: str) -> None:
+    with psycopg.connect(url) as db:
+        db.execute("CREATE TABLE orders (key text NOT NULL, id text NOT NULL)")
+
+
+class Books:
+    """A guarded application whose orders are rows.  `url` is the auditor's way to the database."""
+
+    def __init__(self, guard: Guard, pool: "AsyncConnectionPool[Any]", url: str) -> None:
+        self.guard = guard
+        self.pool = pool
+        self.url = url
+        self.handle: Handle = Books.write
+        self.attempts = 0
+        self.app: App = Middleware(self._serve, guard)
+
+    async def _serve(self, scope: Connection, receive: Receive, send: Send) -> None:
+        key = dict(scope["headers"])[b"idempotency-key"].decode()
+        self.attempts += 1
+        await self.handle(self, key)
+        await respond(send, 201, self.answers[key].encode())
+
+    async def write(self, key: str) -> None:
+        """One order, and its answer says which."""
+        async with connection_async(self.guard, self.pool) as db:
+            await self.insert(db, key)
+
+    async def insert(self, db: psycopg.AsyncConnection[Any], key: str) -> None:
+        self.answers[key] = fresh("order")
+        await db.execute("INSERT INTO orders VALUES (%s, %s)", [key, self.answers[key]])
+
+    @property
+    def answers(self) -> dict[str, str]:
+        return self.__dict__.setdefault("_answers", {})
+
+    async def post(self, key: str, app: App | None = None) -> Heard:
+        """One request.  What the application raises is for the server's log."""
+        wire = Wire(b"{}")
+        try:
+            await (app or self.app)(connection("/orders", key=key), wire.receive, wire.send)
+        except Exception:  # noqa: BLE001 - raised again for the log, after it was answered
+            assert wire.complete
+        return wire.heard
+
+    async def settled(self, key: str) -> Heard:
+        """Ask until it is answered for good."""
+        until = time.monotonic() + PATIENCE * 3
+        while True:
+            heard = await self.post(key)
+            if heard.status == 201:
+                return heard
+            assert time.monotonic() < until, heard
+            await asyncio.sleep(0.05)
+
+    # --- seen from outside
+
+    def ask(self, sql: str) -> list[Any]:
+        with psycopg.connect(self.url) as db:
+            return db.execute(sql.encode()).fetchall()
+
+    def orders(self, key: str) -> list[str]:
+        with psycopg.connect(self.url) as db:
+            rows = db.execute("SELECT id FROM orders WHERE key = %s", [key]).fetchall()
+        return [id for (id,) in rows]
+
+    def assert_balanced(self) -> None:
+        """I14: a completed record for each order and an order for each completed record, of the same id."""
+        stored = self.ask(
+            "SELECT key, convert_from(body, 'UTF8') FROM retrysafe_records WHERE state = 'completed'"
+        )
+        assert sorted(self.ask("SELECT key, id FROM orders")) == sorted(stored)
+
+    def assert_none_in_transaction(self) -> None:
+        """No session of anybody's hangs in a transaction."""
+        until = time.monotonic() + PATIENCE
+        question = "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+        while hanging := self.ask(question):
+            assert time.monotonic() < until, hanging
+            time.sleep(0.02)
+
+    async def assert_pool_is_full(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            taken = [await self.pool.getconn() for _ in range(self.pool.max_size)]
+        for db in taken:
+            await self.pool.putconn(db)
+
+
+@asynccontextmanager
+async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncIterator[Books]:
+    """Store, application and auditor may take different ways to the same database."""
+    policy: Options = {"scope": lambda request: "books", "effects": "database", "lease": 30.0, **options}
+    guard = Guard(store, **policy)
+    pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+        application,
+        min_size=1,
+        max_size=3,
+        timeout=2.0,
+        open=False,
+        check=AsyncConnectionPool.check_connection,
+    )
+    await pool.open()
+    try:
+        yield Books(guard, pool, auditor)
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await pool.close(5)
+        await asyncio.to_thread(guard.close)

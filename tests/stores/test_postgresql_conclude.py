@@ -1,0 +1,182 @@
+"""Keeping an outcome in a transaction of the caller's own, on PostgreSQL."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from retrysafe.model import Claim, Final, Reserved
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.operations import Arguments, Row
+from retrysafe.stores.sql.postgresql import PostgresStore
+from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import the_record
+from tests.stores.rows import PATIENT, Rows
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def rows(database: str) -> Iterator[Rows]:
+    rows = Rows(database)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture
+def store(rows: Rows) -> Iterator[PostgresStore]:
+    store = PostgresStore(rows.url, deadline=PATIENT)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def caller(rows: Rows) -> Iterator[Connection]:
+    """A connection of the application's, in a transaction."""
+    connection = psycopg.connect(rows.url)
+    connection.execute("SELECT 1")
+    yield connection
+    connection.close()
+
+
+def concluded(store: PostgresStore, caller: Connection, claim: Claim, final: Final | None = None) -> bool:
+    def execute(sql: str, arguments: Arguments) -> Sequence[Row]:
+        return caller.execute(re.sub(r":(\w+)", r"%(\1)s", sql).encode(), arguments).fetchall()
+
+    return store.joint.perform(operations.conclude(claim, final or an_outcome()), execute)
+
+
+def reserved(store: PostgresStore, **more: object) -> Claim:
+    claim = a_claim()._replace(mode="tx", **more)  # type: ignore[arg-type]
+    assert store.reserve(claim) == Reserved(1)
+    return claim
+
+
+def settings(caller: Connection) -> list[str]:
+    names = ("lock_timeout", "idle_in_transaction_session_timeout", "synchronous_commit")
+    return [caller.execute(f"SHOW {name}".encode()).fetchone()[0] for name in names]  # type: ignore[index]
+
+
+def test_it_comes_with_the_commit(store: PostgresStore, caller: Connection) -> None:
+    """Nobody sees it before, and a rollback takes it back."""
+    claim = reserved(store)
+    assert concluded(store, caller, claim) is True
+    assert the_record(store, claim).state == "in_progress"
+    caller.rollback()
+    assert the_record(store, claim).state == "in_progress"
+    assert concluded(store, caller, claim) is True
+    caller.commit()
+    record = the_record(store, claim)
+    assert (record.state, record.mode, record.response) == ("completed", "tx", an_outcome().response)
+
+
+def test_whoever_was_overtaken_is_told(store: PostgresStore, caller: Connection, rows: Rows) -> None:
+    """In time for a rollback; and so is whoever has finished before."""
+    claim = reserved(store)
+    rows.elapse(31.0)
+    successor = a_claim()
+    assert store.take_over(successor, claim.token, "in_progress") == Reserved(2)
+    assert concluded(store, caller, claim) is False
+    assert concluded(store, caller, successor) is True
+    assert concluded(store, caller, successor) is False
+
+
+def test_a_successor_that_was_quicker(store: PostgresStore, caller: Connection, rows: Rows) -> None:
+    """It takes over while we wait for its row: the fence is looked at again, when the row is ours."""
+    claim = reserved(store)
+    rows.elapse(31.0)
+    answers: list[bool] = []
+    with psycopg.connect(rows.url) as successor:
+        successor.execute("UPDATE retrysafe_records SET token = 'another'")
+        waiting = threading.Thread(target=lambda: answers.append(concluded(store, caller, claim)))
+        waiting.start()
+        _until(lambda: rows.execute(_WAITING) == [(1,)])
+        successor.commit()
+        waiting.join()
+    assert answers == [False]
+
+
+def test_a_late_one_is_kept_for_its_retention(store: PostgresStore, caller: Connection, rows: Rows) -> None:
+    """With one statement; and one in time leaves the expiry alone."""
+    claim = reserved(store)
+    before = the_record(store, claim)
+    assert concluded(store, caller, claim) is True
+    caller.rollback()
+    rows.elapse(10.0)
+    assert concluded(store, caller, claim) is True
+    caller.commit()
+    assert the_record(store, claim).expires_at == before.expires_at
+    late = a_claim("late")
+    store.reserve(late)
+    rows.elapse(3700.0)
+    assert concluded(store, caller, late) is True
+    caller.commit()
+    record = the_record(store, late)
+    assert record.completed_at is not None
+    assert abs(record.expires_at - record.completed_at - 3600.0) < 0.001
+
+
+def test_its_end_must_come(store: PostgresStore, caller: Connection) -> None:
+    """From then on, and to the end of the transaction, nothing waits for longer than the lease."""
+    claim = reserved(store, lease=2.5)
+    caller.rollback()
+    assert settings(caller) == ["0", "0", "on"]
+    concluded(store, caller, claim)
+    assert settings(caller) == ["2500ms", "2500ms", "on"]
+    caller.rollback()
+    assert settings(caller) == ["0", "0", "on"]
+
+
+def test_what_was_shorter_stays_shorter(store: PostgresStore, caller: Connection) -> None:
+    """Whoever has chosen bounds of his own keeps them; and an answer is durable, whatever was chosen."""
+    claim = reserved(store)
+    caller.execute("SET LOCAL lock_timeout = '700ms'")
+    caller.execute("SET LOCAL idle_in_transaction_session_timeout = '1h'")
+    caller.execute("SET LOCAL synchronous_commit = off")
+    concluded(store, caller, claim)
+    assert settings(caller) == ["700ms", "30s", "on"]
+
+
+def test_a_frozen_worker_loses_the_key(store: PostgresStore, caller: Connection) -> None:
+    """It concluded and never committed: its session is ended, and what it did is undone."""
+    claim = reserved(store, lease=0.3)
+    concluded(store, caller, claim)
+    successor = a_claim()
+    assert store.take_over(successor, claim.token, "in_progress") != Reserved(2), (
+        "not while the lease is alive"
+    )
+    store.release(claim)  # waits for the row, and gets it
+    assert store.reserve(successor) == Reserved(1)
+    with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+        caller.commit()
+
+
+def test_an_end_is_told_with_the_commit(store: PostgresStore, caller: Connection, rows: Rows) -> None:
+    """And not before: whoever hears it must find it."""
+    claim = reserved(store, announced=True)
+    heard = threading.Event()
+    store.subscribe(claim.id, heard.set)
+    _until(lambda: rows.execute(_LISTENING) == [(1,)])
+    concluded(store, caller, claim)
+    assert not heard.wait(0.2)
+    caller.commit()
+    assert heard.wait(PATIENT)
+
+
+def _until(is_true: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENT
+    while not is_true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
+_LISTENING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN retrysafe' AND datname = current_database()"
+)
