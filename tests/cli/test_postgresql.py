@@ -58,6 +58,7 @@ def _timeless(document: object) -> object:
     return document
 
 
+@pytest.mark.timeout(600)  # some forty processes, one after the other, on a machine that may be busy
 def test_the_same_answers_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
     """Every command, told the same story, says the same about it: lists, one record, statistics,
     interventions, what operators did, a purge."""
@@ -190,6 +191,7 @@ def _addresses(url: str) -> Mapping[str, str]:
     }
 
 
+@pytest.mark.timeout(600)
 def test_a_password_is_never_repeated(bank: PostgresShop) -> None:
     """Whatever is wrong with the address, and whatever is right: it stands in no error, finding or advice."""
     claim = bank.abandoned()
