@@ -122,7 +122,7 @@ def draw() -> str:
         path(f"M{from_x} {runs.middle[1] + 10} H{turn} V{abandoned.middle[1]} H{RIGHT - 2}", lost=True),
         label(turn + 32, abandoned.middle[1] - 7, "killed or cut off"),
         label(RIGHT, abandoned.y + Box.height + 22, "Nobody knows how far it came."),
-        label(RIGHT, abandoned.y + Box.height + 40, "In a transaction: it was undone, the retry runs."),
+        label(RIGHT, abandoned.y + Box.height + 40, "In a transaction: undone, so the retry runs."),
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
