@@ -181,7 +181,7 @@ async def _committing(junction: Junction, step: Commit, engine: Engine) -> bool:
     match junction.close():
         case None:
             if not junction.joined:
-                engine.nothing_joined(step.claim)
+                engine.nothing_joined(step.claim, step.final)
             return await engine.aio.finish(step.claim, step.final)
         case transaction if awaits(transaction):
             return await transaction.commit_async(step.claim, step.final)

@@ -81,7 +81,7 @@ def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
         kept = transaction.commit(step.claim, step.final)
     else:
         if not junction.joined:
-            engine.nothing_joined(step.claim)
+            engine.nothing_joined(step.claim, step.final)
         kept = engine.store.finish(step.claim, step.final)
     if kept:
         junction.committed()
