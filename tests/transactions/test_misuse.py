@@ -1,6 +1,7 @@
 """What must not be done inside of a guarded call, and is said so in words."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -336,6 +337,75 @@ def test_two_sessions_one_inside_the_other(path: Path, audit: InFile) -> None:
 
     assert guarded(guard, handler) == 201
     assert audit() == ["a", "b", "d"]
+
+
+def enclosing(path: Path, outer_writes: bool, end: str) -> tuple[int, list[str]]:
+    """A session that is opened before another one, and ends after it without a commit."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    maker = sessionmaker(guard)
+
+    async def handler() -> None:
+        outer = maker()
+        outer.execute(text("SELECT count(*) FROM items"))
+        if outer_writes:
+            outer.execute(INSERT, {"name": "outer"})
+        with maker() as inner:
+            inner.execute(INSERT, {"name": "inner"})
+            inner.commit()
+        outer.execute(text("SELECT count(*) FROM items"))
+        getattr(outer, end)()
+
+    status = guarded(guard, handler, retrysafe.CommitRefused if outer_writes else None)
+    return status, _names(path)
+
+
+def _names(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as db:
+        return [name for (name,) in db.execute("SELECT name FROM items")]
+
+
+@pytest.mark.parametrize("end", ["close", "rollback"])
+def test_a_session_that_only_read_undoes_nothing(path: Path, audit: InFile, end: str) -> None:
+    """As that of an authentication does: what another one committed meanwhile stays."""
+    assert enclosing(path, False, end) == (201, ["inner"])
+
+
+@pytest.mark.parametrize("end", ["close", "rollback"])
+def test_a_session_that_wrote_cannot_be_undone_alone(path: Path, audit: InFile, end: str) -> None:
+    """What another one committed inside of it would be lost in silence: the whole is refused, and undone."""
+    assert enclosing(path, True, end) == (500, [])
+
+
+def test_a_block_that_undoes_another_ones_commit(path: Path, audit: InFile) -> None:
+    """The same where the session's transaction is ended by its block."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    maker = sessionmaker(guard)
+
+    async def handler() -> None:
+        with contextlib.suppress(KeyError), maker.begin() as outer:
+            outer.execute(INSERT, {"name": "outer"})
+            with maker.begin() as inner:
+                inner.execute(INSERT, {"name": "inner"})
+            raise KeyError
+
+    assert guarded(guard, handler, retrysafe.CommitRefused) == 500
+    assert audit() == []
+
+
+def test_a_session_may_undo_its_own_savepoints(path: Path, audit: InFile) -> None:
+    """What it committed into a savepoint of its own is its own to roll back."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+
+    async def handler() -> None:
+        with sessionmaker(guard)() as session:
+            with session.begin_nested():
+                session.execute(INSERT, {"name": "a"})
+            session.rollback()
+            session.execute(INSERT, {"name": "b"})
+            session.commit()
+
+    assert guarded(guard, handler) == 201
+    assert audit() == ["b"]
 
 
 def test_listeners_that_begin_transactions_themselves(path: Path, audit: InFile) -> None:

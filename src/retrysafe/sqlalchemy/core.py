@@ -22,6 +22,7 @@ def begin(guard: Guard) -> Generator[Connection]:
             yield ordinary
     else:
         connection = joined.connection()
+        joined.parts.author = None
         with connection.begin_nested():
             yield connection
 
@@ -41,5 +42,6 @@ async def begin_async(guard: Guard) -> AsyncGenerator[AsyncConnection]:
             yield ordinary
     else:
         connection = await joined.connection_async()
+        joined.parts.author = None
         async with connection.begin_nested():
             yield connection

@@ -22,6 +22,7 @@ from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.joining import Opening
 from retrysafe.model import Claim, Final
+from retrysafe.sqlalchemy.parts import Parts
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
@@ -51,6 +52,7 @@ class AlchemyTransaction:
         self._engine = _watched(store, engine)
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
         self.opening = Opening()
+        self.parts = Parts()
         self._connection: Connection | None = None
         self.ours = True
         """Whether it is the guard that is beginning or ending it just now."""
@@ -111,6 +113,7 @@ class AlchemyTransaction:
                 raise CommitRefused(
                     "a handler closed or invalidated the connection of its guard's transaction"
                 )
+            self.parts.check()
             self._undo_uncommitted(connection)
             kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if kept:
@@ -180,7 +183,8 @@ def _watched(store: object, engine: Engine) -> Engine:
         watched = engine.execution_options()
         event.listen(watched, "commit", _refuse)
         event.listen(watched, "rollback", _refuse)
-        event.listen(watched, "before_cursor_execute", _refuse_statement)
+        event.listen(watched, "before_cursor_execute", _look_at)
+        event.listen(watched, "rollback_savepoint", _rolled_back)
         return _engines.setdefault(store, watched)
 
 
@@ -189,10 +193,20 @@ def _refuse(connection: Connection) -> None:
         raise NotJoined(_BY_HAND)
 
 
-def _refuse_statement(connection: Connection, _: object, statement: str, *__: object) -> None:
-    # What it had committed could not be undone any more, and its retry would do it again.
-    if not _joined(connection).ours and _ENDS.match(statement):
+def _look_at(connection: Connection, _: object, statement: str, *__: object) -> None:
+    transaction = _joined(connection)
+    if transaction.ours:
+        return
+    if _ENDS.match(statement):
+        # What it had committed could not be undone any more, and its retry would do it again.
         raise NotJoined(_BY_HAND)
+    transaction.parts.executed(statement)
+
+
+def _rolled_back(connection: Connection, *_: object) -> None:
+    transaction = _joined(connection)
+    if not transaction.ours:
+        transaction.parts.rolled_back(connection.get_nested_transaction())
 
 
 def _joined(connection: Connection) -> AlchemyTransaction:
