@@ -21,7 +21,7 @@ from retrysafe.drive_blocking import Hands as Hands
 from retrysafe.drive_blocking import drive as drive
 from retrysafe.endings import to_own_thread
 from retrysafe.engine import Engine
-from retrysafe.errors import StoreUnavailable
+from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.joining import Junction, awaits, blocks
 from retrysafe.model import Scope
@@ -38,6 +38,7 @@ from retrysafe.steps import (
     Outcome,
     Pause,
     Persist,
+    Raised,
     ReadBody,
     Reauthorise,
     Release,
@@ -164,8 +165,15 @@ def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcom
     if attempt.leased:
         engine.keeper.hold(attempt)
         if attempt.claim.mode == "tx":
-            attempt.junction = Junction(engine.store, awaited=True)
+            return _run_joinable(attempt, engine, hands)
     return hands.run(attempt)
+
+
+async def _run_joinable(attempt: Attempt, engine: Engine, hands: AsyncHands) -> Outcome:
+    attempt.junction = Junction(engine.store, awaited=True)
+    if engine.turnstile is not None and not await engine.turnstile.enter(attempt.claim.token):
+        return Raised(NotDone("too many requests are waiting for a database connection"))
+    return await hands.run(attempt)
 
 
 async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool:

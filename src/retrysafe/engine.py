@@ -20,6 +20,8 @@ from retrysafe.waiting import WaitingRoom
 if TYPE_CHECKING:
     from asyncio import Task  # importing it takes longer than all of this library
 
+    from retrysafe.turnstile import Turnstile
+
 T = TypeVar("T")
 
 SLOW_BACKGROUND = 0.5
@@ -27,6 +29,9 @@ SLOW_BACKGROUND = 0.5
 
 
 class Engine:
+    turnstile: "Turnstile | None" = None
+    """Before handlers in transactions, once there is somebody who waits in threads."""
+
     def __init__(self, store: Store, observers: Observers, secret: bytes) -> None:
         self.store = store
         self.aio = store.aio
@@ -39,6 +44,8 @@ class Engine:
 
     def forked(self) -> None:
         """Nothing runs at first, nor in a child process."""
+        if self.turnstile is not None:
+            self.turnstile.forked()
         self.waiting = WaitingRoom(getattr(self.store, "subscribe", None))
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
@@ -54,6 +61,8 @@ class Engine:
         if claim is not None:
             self.running.discard(claim.token)
             self.keeper.drop(claim)
+            if self.turnstile is not None:
+                self.turnstile.leave(claim.token)
             exchange.drop_call()
         waited = exchange.rules.request.background == "before"
         if waited and exchange.body.on_disk:
@@ -69,6 +78,14 @@ class Engine:
         if answer is not None:
             self.keeper.note(answer.verdict)
             self.observers.ended(exchange.request, claim, answer)
+
+    def at_most(self, calls: int | None) -> None:
+        """So many calls in transactions may run at once, because each may block a thread for a connection."""
+        if self.turnstile is None:
+            from retrysafe.turnstile import Turnstile  # only those need it who use transactions
+
+            self.turnstile = Turnstile()
+        self.turnstile.limit = calls
 
     def nothing_joined(self, claim: Claim, final: Final) -> None:
         """A call said that its effects are in our database, and used no session or connection of ours."""

@@ -33,6 +33,10 @@ Setup = Callable[[sqlite3.Connection], object]
 
 _SAVEPOINT = "retrysafe_joined"
 
+WRITERS = 4
+"""Calls that may be on their way to SQLite's one write lock at once, where each blocks a thread: fewer than
+any event loop has threads, and enough that those who have not begun to write work side by side."""
+
 _ENDED_BY_HAND = (
     "BEGIN, COMMIT and ROLLBACK are the guard's inside of a guarded call, whose transaction is committed "
     "together with its answer: leave the block, or call commit() or rollback(), which are provisional"
@@ -51,6 +55,7 @@ def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3
         raise ConfigurationError(
             f"retrysafe.sqlite3 is for guards whose store is an SQLite file, and this one's is {store!r}"
         )
+    guard.engine.at_most(WRITERS)
     joined = join(store, SQLiteTransaction, lambda: SQLiteTransaction(store, setup))
     if joined is None:
         with closing(_open(store, sqlite3.Connection, setup)) as ordinary, ordinary:

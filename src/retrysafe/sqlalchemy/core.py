@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from retrysafe.guard import Guard
 from retrysafe.joining import join
-from retrysafe.sqlalchemy.engines import async_engine_of, engine_of
+from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 
 
@@ -16,6 +16,7 @@ from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTra
 def begin(guard: Guard) -> Generator[Connection]:
     """A connection for as long as the block lasts, all of which takes effect, or nothing."""
     engine = engine_of(guard)
+    guard.engine.at_most(capacity(engine))
     joined = join(guard.store, AlchemyTransaction, lambda: AlchemyTransaction(guard.store, engine))
     if joined is None:
         with engine.begin() as ordinary:

@@ -1,10 +1,11 @@
 """The engine that a guard's store and the application share."""
 
-from sqlalchemy import Engine
+from sqlalchemy import AssertionPool, Engine, QueuePool, SingletonThreadPool, StaticPool
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
+from retrysafe.sqlite3 import WRITERS
 
 
 def engine_of(guard: Guard) -> Engine:
@@ -31,3 +32,17 @@ def _shared(guard: Guard) -> object:
             "build it with Guard(stores.from_engine(engine), ...)"
         )
     return engine
+
+
+def capacity(engine: Engine) -> int | None:
+    """How many connections there may be before somebody has to wait for one."""
+    if engine.dialect.name == "sqlite":
+        return WRITERS
+    match engine.pool:
+        case QueuePool() as pool:
+            overflow: int = pool._max_overflow  # pyright: ignore[reportPrivateUsage]  # asked for nowhere else
+            return pool.size() + overflow if overflow >= 0 else None
+        case SingletonThreadPool() | StaticPool() | AssertionPool():
+            return 1
+        case _:
+            return None

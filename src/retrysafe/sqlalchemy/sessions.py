@@ -15,7 +15,7 @@ from sqlalchemy.ext import asyncio
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.joining import join
-from retrysafe.sqlalchemy.engines import async_engine_of, engine_of
+from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.parts import Parts
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 
@@ -37,6 +37,7 @@ def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: An
     """SQLAlchemy's `sessionmaker`, with a guard where it has an engine.  Takes the same options."""
     engine, store = engine_of(guard), guard.store
     _check(options)
+    guard.engine.at_most(capacity(engine))
 
     def joined() -> AlchemyTransaction | None:
         return join(store, AlchemyTransaction, lambda: AlchemyTransaction(store, engine))
