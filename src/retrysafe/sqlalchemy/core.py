@@ -21,7 +21,7 @@ def begin(guard: Guard) -> Generator[Connection]:
         with engine.begin() as ordinary:
             yield ordinary
     else:
-        connection = joined.connection()
+        connection = joined.connection(object())
         with connection.begin_nested():
             yield connection
 

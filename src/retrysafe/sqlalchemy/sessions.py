@@ -75,7 +75,7 @@ def _joining(
     def get_bind(self: S, *args: Any, **options: Any) -> Engine | Connection:
         bind = class_.get_bind(self, *args, **options)
         transaction = joined()
-        return bind if transaction is None else transaction.connection_for(bind)
+        return bind if transaction is None else transaction.connection_for(bind, self)
 
     return cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
 

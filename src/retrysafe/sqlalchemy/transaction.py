@@ -21,6 +21,7 @@ from retrysafe.events import log
 from retrysafe.joining import Opening
 from retrysafe.model import Claim, Final
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
+from retrysafe.sqlalchemy.turns import Turns
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
@@ -50,6 +51,7 @@ class AlchemyTransaction:
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
         self.opening = Opening()
         self._connection: Connection | None = None
+        self.turns = Turns()
         self._ours = False
         """Whether it is the guard that is ending it just now."""
 
@@ -59,16 +61,18 @@ class AlchemyTransaction:
     def begun(self) -> bool:
         return self._connection is not None
 
-    def connection_for(self, bind: Engine | Connection) -> Connection:
+    def connection_for(self, bind: Engine | Connection, session: object) -> Connection:
         """The transaction's connection, for a session that would use this one."""
         if bind.engine.pool is not self._engine.pool:
             raise NotJoined(
                 f"a session of the guard's was about to use another database, {bind.engine.url!r}: what is "
                 "written there could not be committed with the answer. Use a session of its own for it"
             )
-        return self.connection()
+        return self.connection(session)
 
-    def connection(self) -> Connection:
+    def connection(self, user: object) -> Connection:
+        """The transaction's connection, for a session or block."""
+        self.turns.asking = user
         if self._connection is None:
             with self.opening.once():
                 connection = self._begin()
@@ -99,16 +103,21 @@ class AlchemyTransaction:
         event.listen(connection, "commit", self._refuse)
         event.listen(connection, "rollback", self._refuse)
         event.listen(connection, "before_cursor_execute", self._refuse_statement)
+        event.listen(connection, "release_savepoint", self.turns.released)
+        event.listen(connection, "rollback_savepoint", self.turns.rolled_back)
         return connection
 
     def _refuse(self, _: Connection) -> None:
         if not self._ours:
             raise NotJoined(_BY_HAND)
 
-    def _refuse_statement(self, _: Connection, __: object, statement: str, *___: object) -> None:
+    def _refuse_statement(self, connection: Connection, _: object, statement: str, *__: object) -> None:
+        if self._ours:
+            return
         # What it had committed could not be undone any more, and its retry would do it again.
-        if not self._ours and _ENDS.match(statement):
+        if _ENDS.match(statement):
             raise NotJoined(_BY_HAND)
+        self.turns.executes(connection, statement)
 
     def commit(self, claim: Claim, final: Final) -> bool:
         connection = self._connection
@@ -120,11 +129,15 @@ class AlchemyTransaction:
                     "a handler closed or invalidated the connection of its guard's transaction"
                 )
             self._undo_uncommitted(connection)
+            if self.turns.spoiled:
+                raise CommitRefused(self.turns.spoiled)
             kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if kept:
                 self._whole.commit()
         except DBAPIError as error:
             raise self._translated(error) from error
+        except NotJoined as error:
+            raise CommitRefused(str(error)) from error
         except SQLAlchemyError as error:
             raise CommitRefused(f"SQLAlchemy refused the commit: {error}") from error
         finally:
@@ -186,7 +199,7 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
     _sleep = staticmethod(_sleep_in_greenlet)
 
     async def connection_async(self) -> AsyncConnection:
-        return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection))
+        return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection, object()))
 
     async def commit_async(self, claim: Claim, final: Final) -> bool:
         return await greenlet_spawn(self.commit, claim, final)
