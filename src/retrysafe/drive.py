@@ -23,7 +23,7 @@ from retrysafe.endings import to_own_thread
 from retrysafe.engine import Engine
 from retrysafe.errors import StoreUnavailable
 from retrysafe.events import log
-from retrysafe.joining import AsyncTransaction, Junction
+from retrysafe.joining import Junction, awaits, blocks
 from retrysafe.model import Scope
 from retrysafe.steps import (
     CallBack,
@@ -52,6 +52,10 @@ from retrysafe.steps import (
 from retrysafe.verdicts import Answer
 
 T = TypeVar("T")
+
+_GRACE = 2.0
+"""Seconds for the end of a transaction, beyond the lease, for which its completion may wait for a lock: as
+many as a store has for an operation."""
 
 # Since Python 3.12 a task may begin at once, and a handler that never waits costs no turn of the loop.
 _start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.Task[Any]] = getattr(
@@ -166,7 +170,8 @@ def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcom
 
 async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool:
     junction = _junction(step.attempt)
-    kept = await _only_once(junction, Commit, lambda: _committing(junction, step, engine))
+    patience = step.claim.lease + _GRACE
+    kept = await _only_once(junction, Commit, lambda: _committing(junction, step, engine), engine, patience)
     if kept:
         junction.committed()
     return kept
@@ -178,24 +183,35 @@ async def _committing(junction: Junction, step: Commit, engine: Engine) -> bool:
             if not junction.joined:
                 engine.nothing_joined(step.claim, step.final)
             return await engine.aio.finish(step.claim, step.final)
-        case AsyncTransaction() as transaction:
+        case transaction if awaits(transaction):
             return await transaction.commit_async(step.claim, step.final)
         case transaction:
+            assert blocks(transaction)
             return await to_own_thread(transaction.commit, step.claim, step.final)
 
 
 async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) -> None:
     junction = _junction(step.attempt)
-    await _only_once(junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off))
+    ending = junction.tasks.get(Commit)
+    if ending is not None and not ending.done():
+        return  # nobody else may touch its connection; and whatever was not committed, it rolls back itself
+    try:
+        await _only_once(
+            junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off), engine, _GRACE
+        )
+    except StoreUnavailable as trouble:
+        # The server undoes what it was not told to commit, as soon as it notices that nobody is there.
+        log.warning("a guarded call was not rolled back but left alone: %s", trouble)
 
 
 async def _rolling_back(junction: Junction, *, discard: bool) -> None:
     match junction.close():
         case None:
             pass
-        case AsyncTransaction() as transaction:
+        case transaction if awaits(transaction):
             await transaction.roll_back_async(discard=discard)
         case transaction:
+            assert blocks(transaction)
             await to_own_thread(transaction.roll_back, discard=discard)
 
 
@@ -204,17 +220,33 @@ def _junction(attempt: Attempt) -> Junction:
     return attempt.junction
 
 
-async def _only_once(junction: Junction, kind: type[Step], make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await something that cannot be made a second time; whoever was cancelled comes back for its result."""
+async def _only_once(
+    junction: Junction,
+    kind: type[Step],
+    make: Callable[[], Coroutine[Any, Any, T]],
+    engine: Engine,
+    patience: float,
+) -> T:
+    """Await something that cannot be made a second time; whoever was cancelled comes back for its result.
+
+    The connection is the application's, and may have no deadline of its own: where the other end is silent,
+    it is left alone with it.  The record is fenced, so what comes of it later does no harm.
+    """
     task: asyncio.Task[T] | None = junction.tasks.get(kind)
     if task is None:
         task = junction.tasks[kind] = asyncio.ensure_future(make())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.cancelled():  # by the end of the event loop
-            raise StoreUnavailable("the end of a transaction was cut off") from None
-        raise
+    await asyncio.wait({task}, timeout=patience)
+    if not task.done():
+        engine.remember(task, _let_be)
+        raise StoreUnavailable(f"the database did not say within {patience:g} s how a transaction ended")
+    if task.cancelled():  # by the end of the event loop
+        raise StoreUnavailable("the end of a transaction was cut off")
+    return task.result()
+
+
+def _let_be(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    log.warning("a transaction that nobody waits for any more has ended: %s", error or "as it was to")
 
 
 async def _call_back_async(step: CallBack, engine: Engine, hands: AsyncHands) -> None:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 from retrysafe.testing.postgres import PostgresServer
 from tests.crash.campaign import Plan, as_text, run, shortfalls
+from tests.crash.orders import Way
 
-WAYS = {"sqlite": ("sqlite3",), "postgresql": ("psycopg", "psycopg async")}
+WAYS: dict[str, tuple[Way, ...]] = {
+    "sqlite": ("sqlite3", "sqlalchemy"),
+    "postgresql": ("psycopg", "psycopg async", "sqlalchemy", "sqlalchemy async"),
+}
 
 
 def main() -> int:
@@ -25,7 +29,9 @@ def main() -> int:
     said = parser.parse_args()
     if not (said.kills or said.freezes or said.cuts):
         parser.error("say how many --kills, --freezes or --cuts")
-    ways = [said.way] if said.way else WAYS[said.store]
+    ways = [way for way in WAYS[said.store] if said.way in (None, way)]
+    if not ways:
+        parser.error(f"--way is {said.way!r}: with this store, one of {WAYS[said.store]}")
     failed = False
     with tempfile.TemporaryDirectory(prefix="retrysafe-crash-") as name:
         for way in ways:
@@ -35,10 +41,10 @@ def main() -> int:
     return int(failed)
 
 
-def _run(said: argparse.Namespace, way: str, share: int, folder: Path) -> bool:
+def _run(said: argparse.Namespace, way: Way, share: int, folder: Path) -> bool:
     def plan(url: str) -> Plan:
-        counts = (-(-count // share) for count in (said.kills, said.freezes, said.cuts))
-        return Plan(url, way, *counts, said.lease, said.workers, said.customers, said.pace)  # type: ignore[arg-type]  # the command line's
+        kills, freezes, cuts = (-(-count // share) for count in (said.kills, said.freezes, said.cuts))
+        return Plan(url, way, kills, freezes, cuts, said.lease, said.workers, said.customers, said.pace)
 
     def tell(line: str) -> None:
         sys.stderr.write(line + "\n")

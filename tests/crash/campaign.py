@@ -3,6 +3,7 @@ key has been asked for once more."""
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +78,7 @@ class _Campaign:
     async def run(self) -> Report:
         began = time.monotonic()
         customers, plan = self._customers, self._plan
+        await customers.settle_quietly(uuid.uuid4().hex)  # all tables are there
         coming = [asyncio.ensure_future(customers.come()) for _ in range(plan.customers)]
         watching = [
             asyncio.ensure_future(self._audit_for_ever()),
@@ -120,7 +122,7 @@ class _Campaign:
         )
 
     async def _until_done(
-        self, wrecking: "list[asyncio.Future[None]]", others: "list[asyncio.Future[None]]"
+        self, wrecking: "list[asyncio.Task[None]]", others: "list[asyncio.Task[None]]"
     ) -> None:
         told = time.monotonic()
         while not all(task.done() for task in wrecking):
@@ -134,7 +136,7 @@ class _Campaign:
         for task in wrecking:
             task.result()
 
-    async def _recover(self, coming: "list[asyncio.Future[None]]") -> float:
+    async def _recover(self, coming: "list[asyncio.Task[None]]") -> float:
         """Everybody who is still asking is answered."""
         began = time.monotonic()
         _, stuck = await asyncio.wait(coming, timeout=self._plan.lease + EPSILON)

@@ -121,11 +121,11 @@ class Customers:
         try:
             async with asyncio.timeout(PATIENCE):
                 answer = await self._exchange(key, fields)
-        except (OSError, EOFError, ValueError, asyncio.IncompleteReadError):
-            self.verdicts["cut off"] += 1
-            return False
         except TimeoutError:
             self.wrongs.append(f"{key}: not answered within {PATIENCE} s")
+            return False
+        except (OSError, EOFError, ValueError):
+            self.verdicts["cut off"] += 1
             return False
         name = answer.code or str(answer.status)
         self.verdicts[name] += 1

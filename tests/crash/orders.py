@@ -7,28 +7,32 @@ request says in the header `Mood`, which is no part of its fingerprint.
 import contextlib
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing
 from typing import Any, Literal, Protocol
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from retrysafe import Guard, NotDone
+from retrysafe import Guard, NotDone, stores
 from retrysafe import psycopg as joined_psycopg
 from retrysafe import sqlite3 as joined_sqlite
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App
+from retrysafe.sqlalchemy import async_sessionmaker, sessionmaker
+from retrysafe.stores.contract import Store
 from tests.crash.traps import Trapped, reach
 
 TABLES = ("crash_orders", "crash_lines")
 COLUMNS = "(key text NOT NULL, id text NOT NULL)"
 
-Way = Literal["sqlite3", "psycopg", "psycopg async"]
+Way = Literal["sqlite3", "psycopg", "psycopg async", "sqlalchemy", "sqlalchemy async"]
 """How handlers reach the database: in threads, or in the event loop."""
 
 PATIENCE = 2.0
@@ -61,7 +65,12 @@ def create_tables(url: str) -> None:
 
 
 def build(url: str, way: Way, lease: float) -> tuple[App, Guard]:
-    guard = Guard(url, scope=lambda request: "crash", effects="database", lease=lease)
+    store: str | Store = url
+    if way == "sqlalchemy":
+        store = stores.from_engine(create_engine(url.replace("postgresql:", "postgresql+psycopg:")))
+    elif way == "sqlalchemy async":
+        store = stores.from_engine(create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:")))
+    guard = Guard(store, scope=lambda request: "crash", effects="database", lease=lease)
     desk: Desk
     match way:
         case "sqlite3":
@@ -70,9 +79,13 @@ def build(url: str, way: Way, lease: float) -> tuple[App, Guard]:
             desk = Pooled(guard, url)
         case "psycopg async":
             desk = Awaiting(guard, url)
+        case "sqlalchemy":
+            desk = Sessions(guard)
+        case "sqlalchemy async":
+            desk = AwaitedSessions(guard)
 
     @asynccontextmanager
-    async def lifespan(app: object) -> AsyncIterator[None]:
+    async def lifespan(app: object) -> AsyncGenerator[None]:
         async with desk.living():
             yield
 
@@ -132,7 +145,7 @@ class Pooled(Blocking):
         super().__init__(lambda: joined_psycopg.connection(guard, self._pool), "%s")
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[None]:
+    async def _opened(self) -> AsyncGenerator[None]:
         self._pool.open()
         yield
 
@@ -148,7 +161,7 @@ class Awaiting:
         self._url = url
 
     @asynccontextmanager
-    async def living(self) -> AsyncIterator[None]:
+    async def living(self) -> AsyncGenerator[None]:
         self._pool = AsyncConnectionPool(
             self._url,
             min_size=1,
@@ -167,6 +180,53 @@ class Awaiting:
                 async with joined_psycopg.connection_async(self._guard, self._pool) as connection:
                     await connection.execute(_insert(table, "%s").encode(), (key, id))
                 reach("after", f"Write {table}")
+            return _answer(request, id)
+
+        return place
+
+
+ROW = "INSERT INTO {} (key, id) VALUES (:key, :id)"
+
+
+class Sessions:
+    """Handlers in threads, with a session of SQLAlchemy's that is committed after each write."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._sessions = sessionmaker(guard)
+
+    def living(self) -> AbstractAsyncContextManager[object]:
+        return contextlib.nullcontext()
+
+    def endpoint(self) -> Callable[[Request], Response]:
+        def place(request: Request) -> Response:
+            id, key = uuid.uuid4().hex, _key(request)
+            with self._sessions() as session:
+                for table in TABLES:
+                    session.execute(text(ROW.format(table)), {"key": key, "id": id})
+                    session.commit()
+                    reach("after", f"Write {table}")
+            return _answer(request, id)
+
+        return place
+
+
+class AwaitedSessions:
+    """The same in the event loop."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._sessions = async_sessionmaker(guard)
+
+    def living(self) -> AbstractAsyncContextManager[object]:
+        return contextlib.nullcontext()
+
+    def endpoint(self) -> Callable[[Request], Awaitable[Response]]:
+        async def place(request: Request) -> Response:
+            id, key = uuid.uuid4().hex, _key(request)
+            async with self._sessions() as session:
+                for table in TABLES:
+                    await session.execute(text(ROW.format(table)), {"key": key, "id": id})
+                    await session.commit()
+                    reach("after", f"Write {table}")
             return _answer(request, id)
 
         return place

@@ -16,12 +16,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import psycopg
+from sqlalchemy.engine.default import DefaultDialect
 
 from retrysafe import drive
 from retrysafe import sqlite3 as joined_sqlite
@@ -40,6 +41,7 @@ def _fall(how: str, where: str) -> None:
     with open(os.environ[FALLS], "a") as file:
         file.write(f"{os.getpid()} {how} {where}\n")
     os.kill(os.getpid(), SIGNALS[how])
+    time.sleep(0.1)  # another thread may be the one that is told, and this one must not go on meanwhile
 
 
 def reach(moment: str, place: str) -> None:
@@ -60,7 +62,7 @@ def _fall_soon(how: str, where: str) -> None:
 
 
 @contextmanager
-def place(name: str) -> Iterator[None]:
+def place(name: str) -> Generator[None]:
     """A place with its three moments."""
     reach("before", name)
     reach("inside", name)
@@ -96,8 +98,8 @@ def _around_conclude() -> None:
         with place("conclude"):
             return await perform_async(self, *rest)
 
-    Joint.perform = performed  # type: ignore[method-assign]  # that is what a trapdoor is
-    Joint.perform_async = performed_async  # type: ignore[method-assign]
+    _replace(Joint, "perform", performed)
+    _replace(Joint, "perform_async", performed_async)
 
 
 def _around_commit() -> None:
@@ -120,9 +122,21 @@ def _around_commit() -> None:
         with place("COMMIT"):
             return await leave_async(self, kind, *rest)
 
-    joined_sqlite.JoinedConnection.really_commit = committed  # type: ignore[method-assign]
-    psycopg.Transaction.__exit__ = left  # type: ignore[method-assign]
-    psycopg.AsyncTransaction.__aexit__ = left_async  # type: ignore[method-assign]
+    do_commit = DefaultDialect.do_commit
+
+    def done(self: DefaultDialect, dbapi_connection: Any) -> None:
+        with place("COMMIT"):
+            do_commit(self, dbapi_connection)
+
+    _replace(DefaultDialect, "do_commit", done)
+    _replace(joined_sqlite.JoinedConnection, "really_commit", committed)
+    _replace(psycopg.Transaction, "__exit__", left)
+    _replace(psycopg.AsyncTransaction, "__aexit__", left_async)
+
+
+def _replace(owner: type, name: str, method: Callable[..., object]) -> None:
+    """That is what a trapdoor is."""
+    setattr(owner, name, method)
 
 
 class Trapped:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from psycopg_pool import AsyncConnectionPool
 from retrysafe import Guard
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App, Connection, Receive, Send
-from retrysafe.policy import Options
 from retrysafe.psycopg import connection_async
 from retrysafe.stores.contract import Store
 from tests.faults.wire import PATIENCE, Heard, Wire, connection, fresh, respond
@@ -23,8 +22,11 @@ Handle = Callable[["Books", str], Awaitable[None]]
 
 
 def create(url: str) -> None:
+    """Orders; and lines, which may be written without their parents, and not committed."""
     with psycopg.connect(url) as db:
         db.execute("CREATE TABLE orders (key text NOT NULL, id text NOT NULL)")
+        db.execute("CREATE TABLE parents (id int PRIMARY KEY)")
+        db.execute("CREATE TABLE lines (parent int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
 
 
 class Books:
@@ -35,7 +37,9 @@ class Books:
         self.pool = pool
         self.url = url
         self.handle: Handle = Books.write
+        self.answers: dict[str, str] = {}
         self.attempts = 0
+        self._auditor: psycopg.Connection[Any] | None = None
         self.app: App = Middleware(self._serve, guard)
 
     async def _serve(self, scope: Connection, receive: Receive, send: Send) -> None:
@@ -52,10 +56,6 @@ class Books:
     async def insert(self, db: psycopg.AsyncConnection[Any], key: str) -> None:
         self.answers[key] = fresh("order")
         await db.execute("INSERT INTO orders VALUES (%s, %s)", [key, self.answers[key]])
-
-    @property
-    def answers(self) -> dict[str, str]:
-        return self.__dict__.setdefault("_answers", {})
 
     async def post(self, key: str, app: App | None = None) -> Heard:
         """One request.  What the application raises is for the server's log."""
@@ -78,14 +78,17 @@ class Books:
 
     # --- seen from outside
 
-    def ask(self, sql: str) -> list[Any]:
-        with psycopg.connect(self.url) as db:
-            return db.execute(sql.encode()).fetchall()
+    def ask(self, sql: str, *values: str) -> list[Any]:
+        if self._auditor is None or self._auditor.broken:
+            self._auditor = psycopg.connect(self.url, autocommit=True)
+        return self._auditor.execute(sql.encode(), values).fetchall()
+
+    def close(self) -> None:
+        if self._auditor is not None:
+            self._auditor.close()
 
     def orders(self, key: str) -> list[str]:
-        with psycopg.connect(self.url) as db:
-            rows = db.execute("SELECT id FROM orders WHERE key = %s", [key]).fetchall()
-        return [id for (id,) in rows]
+        return [id for (id,) in self.ask("SELECT id FROM orders WHERE key = %s", key)]
 
     def assert_balanced(self) -> None:
         """I14: a completed record for each order and an order for each completed record, of the same id."""
@@ -97,8 +100,10 @@ class Books:
     def assert_none_in_transaction(self) -> None:
         """No session of anybody's hangs in a transaction."""
         until = time.monotonic() + PATIENCE
-        question = "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
-        while hanging := self.ask(question):
+        while hanging := self.ask(
+            "SELECT pid, query FROM pg_stat_activity "
+            "WHERE datname = current_database() AND state LIKE 'idle in transaction%%'"
+        ):
             assert time.monotonic() < until, hanging
             time.sleep(0.02)
 
@@ -110,10 +115,10 @@ class Books:
 
 
 @asynccontextmanager
-async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncIterator[Books]:
+async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncGenerator[Books]:
     """Store, application and auditor may take different ways to the same database."""
-    policy: Options = {"scope": lambda request: "books", "effects": "database", "lease": 30.0, **options}
-    guard = Guard(store, **policy)
+    policy: dict[str, Any] = {"effects": "database", "lease": 30.0, **options}
+    guard = Guard(store, scope=lambda request: "books", **policy)
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         application,
         min_size=1,
@@ -123,9 +128,11 @@ async def opened(store: str | Store, application: str, auditor: str, **options: 
         check=AsyncConnectionPool.check_connection,
     )
     await pool.open()
+    books = Books(guard, pool, auditor)
     try:
-        yield Books(guard, pool, auditor)
+        yield books
     finally:
+        books.close()
         with contextlib.suppress(asyncio.CancelledError):
             await pool.close(5)
         await asyncio.to_thread(guard.close)

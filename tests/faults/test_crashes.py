@@ -1,7 +1,7 @@
 """Workers die, sleep and lose their connections in transactional mode, anywhere and at every named place.
 
-A short version of what `python -m tests.crash` does at length: I14, committed effects are stored answers, none
-or one for each key; I5, what any client was told is what everybody is told; I11, no key stays stuck.
+A short version of what `python -m tests.crash` does at length.  I14: committed effects are stored answers,
+none or one for each key.  I5: what any client was told is what everybody is told.  I11: no key stays stuck.
 """
 
 from collections.abc import Iterator

@@ -3,10 +3,10 @@ beside the transaction, nothing is lost from it, and no connection hangs in one.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
@@ -78,7 +78,7 @@ def test_blocks_side_by_side(url: str) -> None:
 class Straggler:
     """A handler whose work is done by a thread, which can be held up."""
 
-    def __init__(self, books: Books, pool: "ConnectionPool[psycopg.Connection]") -> None:
+    def __init__(self, books: Books, pool: "ConnectionPool[Any]") -> None:
         self._books = books
         self._pool = pool
         self.working, self.go, self.over = threading.Event(), threading.Event(), threading.Event()
@@ -99,7 +99,8 @@ class Straggler:
 @asynccontextmanager
 async def straggling(
     url: str,
-) -> AsyncIterator[tuple[Books, Straggler, "ConnectionPool[psycopg.Connection]"]]:
+) -> AsyncGenerator[tuple[Books, Straggler, "ConnectionPool[Any]"]]:
+    pool: ConnectionPool[Any]
     with ConnectionPool(url, min_size=1, max_size=1, timeout=PATIENCE) as pool:
         async with opened(url, url, url) as books:
             yield books, Straggler(books, pool), pool
@@ -199,7 +200,8 @@ def test_cut_at_every_statement(server: PostgresServer, url: str) -> None:
                         assert trap.sprung, (statement, trap.action)
                         where = f"{trap.action} {statement}: {heard}"
                         if heard.status == 201:
-                            assert statement == "^COMMIT", where
+                            # A connection that is found dead before its first use is replaced.
+                            assert statement in ("^BEGIN", "^COMMIT"), where
                             assert books.orders(key) == [heard.body.decode()], where
                         else:
                             assert heard.code in ("store-unavailable", "handler-failed"), where

@@ -70,7 +70,7 @@ class Turns:
             self._move(connection, top)
         top.wrote = True
 
-    def released(self, _: Connection, name: str, __: object) -> None:
+    def released(self, name: str) -> None:
         inner = self._cut(name)
         if not inner or not self._stack:
             return
@@ -83,7 +83,7 @@ class Turns:
             else:
                 outer.holds = True
 
-    def rolled_back(self, connection: Connection, name: str, _: object) -> None:
+    def rolled_back(self, connection: Connection, name: str) -> None:
         undone = self._cut(name)
         if not any(one.holds for one in undone):
             return

@@ -1,0 +1,98 @@
+"""F8: a worker that is frozen inside its completing transaction holds the row of its record.
+
+Its lease does not help, since whoever takes over has to wait for the row.  So the server must cut it off, and
+until then nobody may wait for longer than the store's deadline.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retrysafe.testing.adapters.client import PATIENCE, Answer, Client, until
+from retrysafe.testing.adapters.suite import fresh
+from retrysafe.testing.postgres import PostgresServer
+from tests.crash import audit, orders
+from tests.crash.fleet import Fleet
+
+LEASE = 1.5
+
+ONE_ANSWER = 8.0
+"""Seconds: a bid, and once more, with a deadline of two seconds each, on a machine that is busy."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with PostgresServer() as server:
+        url = server.new_database()
+        orders.create_tables(url)
+        yield url
+
+
+@pytest.fixture(scope="module", params=["psycopg", "psycopg async"])
+def fleet(
+    request: pytest.FixtureRequest, url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    folder: Path = tmp_path_factory.mktemp("fleet")
+    with Fleet(folder, url, request.param, lease=LEASE, workers=3) as fleet:
+        yield fleet
+
+
+@pytest.mark.parametrize("place", ["after conclude", "before COMMIT"])
+def test_frozen_inside_the_completion(fleet: Fleet, url: str, place: str) -> None:
+    """Waiters are refused in time, the sleeper's session is cut after a lease, a successor's answer stands,
+    and the zombie, when it goes on, tells that answer or none."""
+    client, key = Client(fleet.port), fresh()
+
+    def send(*fields: tuple[str, str]) -> Answer:
+        return client.post("/orders", key=key, user=None, body=b"{}", fields=fields)
+
+    before = len(fleet.falls())
+    zombie = client.started(lambda: send(("Trap", f"stop {place}")))
+    until(lambda: len(fleet.falls()) > before)
+    pid, _ = fleet.falls()[-1]
+    try:
+        since = time.monotonic()
+        while True:
+            began = time.monotonic()
+            answer = send()
+            assert time.monotonic() - began < ONE_ANSWER
+            if answer.status == 201:
+                break
+            assert (answer.status, answer.code) in {(409, "in-flight"), (503, "store-unavailable")}
+            assert answer.header("Retry-After") is not None
+            assert time.monotonic() - since < PATIENCE
+            time.sleep(0.05)
+    finally:
+        fleet.signal(pid, signal.SIGCONT)
+    assert not answer.replayed
+    told = zombie.result(PATIENCE)
+    if told.status == 201:
+        assert (told.replayed, told.body) == (True, answer.body)
+    else:
+        assert told.status in (409, 500, 503)
+        assert told.code is not None
+    replay = send()
+    assert (replay.status, replay.replayed, replay.body) == (201, True, answer.body)
+    sight = audit.look(url)
+    assert sight.orders(key) == [json.loads(answer.body)["id"]]
+    assert not sight.wrongs()
+
+
+def test_other_keys_are_served_meanwhile(fleet: Fleet) -> None:
+    """I17: whoever is frozen stops nobody but its own key."""
+    client, key = Client(fleet.port), fresh()
+    before = len(fleet.falls())
+    trap = ("Trap", "stop before COMMIT")
+    zombie = client.started(lambda: client.post("/orders", key=key, user=None, body=b"{}", fields=[trap]))
+    until(lambda: len(fleet.falls()) > before)
+    pid, _ = fleet.falls()[-1]
+    try:
+        for _ in range(5):
+            assert client.post("/orders", key=fresh(), user=None, body=b"{}").status == 201
+    finally:
+        fleet.signal(pid, signal.SIGCONT)
+    zombie.result(PATIENCE)

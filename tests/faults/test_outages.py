@@ -1,0 +1,273 @@
+"""PostgreSQL refuses, goes silent, loses answers, dies and comes back (F10 to F15), in both modes.
+
+Store, application and proxy are in this process; the server is a real one, and what is in it is read by a
+connection of its own.  Where nothing is committed together ("lease"), an order is written by an ordinary
+transaction.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import psycopg
+import pytest
+
+from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.proxy import Proxy
+from tests.faults.books import Books, create, opened
+from tests.faults.wire import Heard, fresh
+
+Mode = Literal["tx", "lease"]
+
+BOUND = 15.0
+"""No request takes longer, however busy the machine is: a few operations of two seconds each."""
+
+COMPLETION = "UPDATE retrysafe_records AS record SET state"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["tx", "lease"])
+def mode(request: pytest.FixtureRequest) -> Mode:
+    found: Mode = request.param
+    return found
+
+
+@asynccontextmanager
+async def behind_proxy(
+    server: PostgresServer, mode: Mode, lease: float = 30.0, abandoned: str = "hold"
+) -> AsyncGenerator[tuple[Books, Proxy]]:
+    url = server.new_database()
+    create(url)
+    more = {"effects": "outside", "abandoned": abandoned} if mode == "lease" else {}
+    with Proxy(server.port) as proxy:
+        async with opened(proxy.through(url), proxy.through(url), url, lease=lease, **more) as books:
+            await books.settled(fresh())  # everybody is connected
+            yield books, proxy
+
+
+def test_refused(server: PostgresServer, mode: Mode) -> None:
+    """F10: 503 with `Retry-After`, and the handler has not run; when the server is back, it runs."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode) as (books, proxy):
+            before = books.attempts
+            proxy.refuse()
+            proxy.cut()
+            began = time.monotonic()
+            heard = await books.post(key := fresh())
+            assert time.monotonic() - began < BOUND
+            assert (heard.status, heard.code) == (503, "store-unavailable")
+            assert int(heard.header(b"retry-after") or 0) >= 1
+            assert books.attempts == before
+            proxy.restore()
+            assert (await books.settled(key)).status == 201
+            assert books.attempts == before + 1
+
+    asyncio.run(play())
+
+
+def test_all_connections_in_use(server: PostgresServer, mode: Mode) -> None:
+    """F10, I17: more claims than connections, and each of those waits for a lock: all are told in time."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode) as (books, _):
+            before = books.attempts
+            with psycopg.connect(books.url) as other:
+                other.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
+                began = time.monotonic()
+                keys = [fresh() for _ in range(24)]
+                heard = await asyncio.gather(*(books.post(key) for key in keys))
+                assert time.monotonic() - began < BOUND
+                assert {(answer.status, answer.code) for answer in heard} == {(503, "store-unavailable")}
+                assert books.attempts == before
+            for key in keys:
+                assert (await books.settled(key)).status == 201
+            assert books.attempts == before + len(keys)
+
+    asyncio.run(play())
+
+
+def test_a_claim_whose_acknowledgement_is_lost(server: PostgresServer, mode: Mode) -> None:
+    """F11, I16: the claim is made again with the same token, and is ours: one execution, at once."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode) as (books, proxy):
+            before = books.attempts
+            lost = proxy.lose_answer("INSERT INTO retrysafe_records")
+            heard = await books.post(key := fresh())
+            assert lost.sprung
+            assert (heard.status, heard.replayed) == (201, False)
+            assert books.attempts == before + 1
+            assert books.orders(key) == [heard.body.decode()]
+            replay = await books.post(key)
+            assert (replay.body, replay.replayed) == (heard.body, True)
+            books.assert_balanced()
+
+    asyncio.run(play())
+
+
+def test_a_completion_whose_acknowledgement_is_lost(server: PostgresServer, mode: Mode) -> None:
+    """F12, I16: applied, and nobody was told.  Lease: said again, it is what was said before.  In a
+    transaction: it is undone with it, and the retry runs; or it was the COMMIT, and that is found out."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode) as (books, proxy):
+            lost = proxy.lose_answer("^COMMIT" if mode == "tx" else COMPLETION)
+            heard = await books.post(key := fresh())
+            assert lost.sprung
+            assert (heard.status, heard.replayed) == (201, False)
+            assert heard.header(b"idempotency-stored") is None
+            assert books.orders(key) == [heard.body.decode()]
+            replay = await books.post(key)
+            assert (replay.body, replay.replayed) == (heard.body, True)
+            books.assert_balanced()
+            books.assert_none_in_transaction()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("abandoned", ["hold", "retry"])
+def test_down_from_the_handlers_end_on(server: PostgresServer, mode: Mode, abandoned: str) -> None:
+    """F13: lease mode gives the client its real answer, marked as not stored, and what a retry hears is the
+    policy's; in a transaction nothing was committed, nothing is said, and the retry runs."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode, lease=1.0, abandoned=abandoned) as (books, proxy):
+
+            async def and_down(books: Books, key: str) -> None:
+                await books.write(key)
+                proxy.refuse()
+                proxy.cut()
+
+            books.handle = and_down
+            began = time.monotonic()
+            heard = await books.post(key := fresh())
+            assert time.monotonic() - began < BOUND
+            first, books.handle = books.answers[key], Books.write
+            if mode == "tx":
+                assert (heard.status, heard.code) == (503, "store-unavailable")
+                assert books.orders(key) == []
+                proxy.restore()
+                assert (await books.settled(key)).status == 201
+                books.assert_balanced()
+                return
+            assert (heard.status, heard.body.decode()) == (201, first)
+            assert heard.header(b"idempotency-stored") == b"false"
+            proxy.restore()
+            after = await _no_longer_in_flight(books, key)
+            if abandoned == "hold":
+                assert (after.status, after.code) == (409, "outcome-unknown")
+                assert books.orders(key) == [first]
+            else:
+                assert (after.status, after.replayed) == (201, False)
+                assert books.orders(key) == [first, after.body.decode()]
+
+    asyncio.run(play())
+
+
+async def _no_longer_in_flight(books: Books, key: str) -> Heard:
+    while (heard := await books.post(key)).code in ("in-flight", "store-unavailable"):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    return heard
+
+
+@pytest.mark.parametrize("who", ["the network", "the server"])
+def test_black_hole_at_the_claim(server: PostgresServer, mode: Mode, who: str) -> None:
+    """F14: nobody answers and nobody hangs up.  Every request is answered in time, and no handler runs."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode) as (books, proxy):
+            before = books.attempts
+            keys = [fresh() for _ in range(12)]
+            (proxy.swallow if who == "the network" else server.freeze)()
+            try:
+                began = time.monotonic()
+                heard = await asyncio.gather(*(books.post(key) for key in keys))
+                assert time.monotonic() - began < BOUND
+            finally:
+                (proxy.restore if who == "the network" else server.thaw)()
+            assert {(answer.status, answer.code) for answer in heard} == {(503, "store-unavailable")}
+            assert books.attempts == before
+            for key in keys:
+                assert (await books.settled(key)).status == 201
+            assert books.attempts == before + len(keys)
+            books.assert_balanced()
+
+    asyncio.run(play())
+
+
+def test_black_hole_at_the_end(server: PostgresServer, mode: Mode) -> None:
+    """F14, I17: the same when the handler has written.  Nobody waits for ever, and the books balance."""
+
+    async def play() -> None:
+        async with behind_proxy(server, mode, lease=2.0, abandoned="retry") as (books, proxy):
+
+            async def and_silent(books: Books, key: str) -> None:
+                await books.write(key)
+                proxy.swallow()
+
+            books.handle = and_silent
+            try:
+                async with asyncio.timeout(BOUND):
+                    heard = await books.post(key := fresh())
+            finally:
+                proxy.restore()
+            books.handle = Books.write
+            if mode == "tx":
+                assert (heard.status, heard.code) == (503, "store-unavailable")
+                assert (await books.settled(key)).status == 201
+                books.assert_balanced()
+            else:
+                assert (heard.status, heard.header(b"idempotency-stored")) == (201, b"false")
+            books.assert_none_in_transaction()
+
+    asyncio.run(play())
+
+
+def test_killed_and_restarted_under_load(mode: Mode) -> None:
+    """F15: whatever was acknowledged is still there when the server has come back, byte for byte."""
+
+    async def play(server: PostgresServer) -> None:
+        url = server.new_database()
+        create(url)
+        more = {"effects": "repeatable"} if mode == "lease" else {}
+        async with opened(url, url, url, lease=1.0, **more) as books:
+            told: dict[str, bytes] = {}
+            going = True
+
+            async def customer() -> None:
+                while going:
+                    heard = await books.post(key := fresh())
+                    if heard.status == 201 and heard.header(b"idempotency-stored") is None:
+                        told[key] = heard.body
+                    else:
+                        assert heard.status in (201, 500, 503), heard
+                        await asyncio.sleep(0.01)
+
+            customers = [asyncio.ensure_future(customer()) for _ in range(8)]
+            for _ in range(3):
+                enough = len(told) + 20
+                while len(told) < enough:  # noqa: ASYNC110 - it is a number
+                    await asyncio.sleep(0.01)
+                server.kill()
+                await asyncio.to_thread(server.start)
+            going = False
+            await asyncio.gather(*customers)
+            assert len(told) >= 60
+            for key, body in told.items():
+                replay = await books.post(key)
+                assert (replay.status, replay.replayed, replay.body) == (201, True, body)
+                if mode == "tx":
+                    assert books.orders(key) == [body.decode()]
+            if mode == "tx":
+                books.assert_balanced()
+
+    with PostgresServer() as server:
+        asyncio.run(play(server))
