@@ -1,7 +1,6 @@
 """What must not be done inside of a guarded call, and is said so in words."""
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -19,7 +18,7 @@ import retrysafe.sqlite3
 from retrysafe import ConfigurationError, Guard, NotJoined, scopes, stores
 from retrysafe.sqlalchemy import async_sessionmaker, begin, sessionmaker
 from tests.core.wsgi_calls import Served, an_environ
-from tests.transactions.ledgers import INSERT, InFile, InServer, a_guard
+from tests.transactions.ledgers import INSERT, SELECT, InFile, InServer, a_guard
 from tests.transactions.test_semantics import ask
 
 Handler = Callable[[], Awaitable[int | None]]
@@ -339,56 +338,78 @@ def test_two_sessions_one_inside_the_other(path: Path, audit: InFile) -> None:
     assert audit() == ["a", "b", "d"]
 
 
-def enclosing(path: Path, outer_writes: bool, end: str) -> tuple[int, list[str]]:
-    """A session that is opened before another one, and ends after it without a commit."""
+def test_a_session_that_only_reads_around_another(path: Path, audit: InFile) -> None:
+    """As one that authenticates: that it is closed last undoes nothing of what the other has committed."""
     guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
-        outer = maker()
-        outer.execute(text("SELECT count(*) FROM items"))
-        if outer_writes:
-            outer.execute(INSERT, {"name": "outer"})
-        with maker() as inner:
-            inner.execute(INSERT, {"name": "inner"})
-            inner.commit()
-        outer.execute(text("SELECT count(*) FROM items"))
-        getattr(outer, end)()
+        with maker() as reader:
+            assert reader.scalars(SELECT).all() == []
+            with maker() as writer:
+                writer.execute(INSERT, {"name": "a"})
+                writer.commit()
+            with maker.begin() as another:
+                another.execute(INSERT, {"name": "b"})
+            assert reader.scalars(SELECT).all() == ["a", "b"]
 
-    status = guarded(guard, handler, retrysafe.CommitRefused if outer_writes else None)
-    return status, _names(path)
-
-
-def _names(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as db:
-        return [name for (name,) in db.execute("SELECT name FROM items")]
+    assert guarded(guard, handler) == 201
+    assert audit() == ["a", "b"]
 
 
-@pytest.mark.parametrize("end", ["close", "rollback"])
-def test_a_session_that_only_read_undoes_nothing(path: Path, audit: InFile, end: str) -> None:
-    """As that of an authentication does: what another one committed meanwhile stays."""
-    assert enclosing(path, False, end) == (201, ["inner"])
-
-
-@pytest.mark.parametrize("end", ["close", "rollback"])
-def test_a_session_that_wrote_cannot_be_undone_alone(path: Path, audit: InFile, end: str) -> None:
-    """What another one committed inside of it would be lost in silence: the whole is refused, and undone."""
-    assert enclosing(path, True, end) == (500, [])
-
-
-def test_a_block_that_undoes_another_ones_commit(path: Path, audit: InFile) -> None:
-    """The same where the session's transaction is ended by its block."""
+def test_a_session_that_writes_after_another(path: Path, audit: InFile) -> None:
+    """It may be rolled back, and the other's is kept."""
     guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
-        with contextlib.suppress(KeyError), maker.begin() as outer:
-            outer.execute(INSERT, {"name": "outer"})
-            with maker.begin() as inner:
-                inner.execute(INSERT, {"name": "inner"})
-            raise KeyError
+        with maker() as first:
+            assert first.scalars(SELECT).all() == []
+            with maker.begin() as second:
+                second.execute(INSERT, {"name": "a"})
+            first.execute(INSERT, {"name": "b"})
+            first.rollback()
+            first.execute(INSERT, {"name": "c"})
+            first.commit()
 
-    assert guarded(guard, handler, retrysafe.CommitRefused) == 500
+    assert guarded(guard, handler) == 201
+    assert audit() == ["a", "c"]
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_sessions_that_cannot_be_told_apart(path: Path, audit: InFile, swallowed: bool) -> None:
+    """One has written before the other has committed, and is rolled back: nothing is kept."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    maker = sessionmaker(guard)
+
+    async def handler() -> None:
+        first, second = maker(), maker()
+        first.execute(INSERT, {"name": "a"})
+        second.execute(INSERT, {"name": "b"})
+        second.commit()
+        try:
+            first.close()
+        except NotJoined:
+            if not swallowed:
+                raise
+
+    expected = retrysafe.CommitRefused if swallowed else NotJoined
+    assert guarded(guard, handler, expected) == 500
+    assert audit() == []
+
+
+def test_sessions_that_do_not_take_turns(path: Path, audit: InFile) -> None:
+    """What the first one writes while the second has changes would be lost with them."""
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    maker = sessionmaker(guard)
+
+    async def handler() -> None:
+        with maker() as first, maker() as second:
+            first.scalars(SELECT).all()
+            second.execute(INSERT, {"name": "b"})
+            first.execute(INSERT, {"name": "a"})
+
+    assert guarded(guard, handler, NotJoined) == 500
     assert audit() == []
 
 

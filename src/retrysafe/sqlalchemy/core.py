@@ -22,8 +22,7 @@ def begin(guard: Guard) -> Generator[Connection]:
         with engine.begin() as ordinary:
             yield ordinary
     else:
-        connection = joined.connection()
-        joined.parts.author = None
+        connection = joined.connection(object())
         with connection.begin_nested():
             yield connection
 
@@ -43,6 +42,5 @@ async def begin_async(guard: Guard) -> AsyncGenerator[AsyncConnection]:
             yield ordinary
     else:
         connection = await joined.connection_async()
-        joined.parts.author = None
         async with connection.begin_nested():
             yield connection

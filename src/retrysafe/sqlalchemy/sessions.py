@@ -7,16 +7,14 @@ from a later `rollback()`, and neither reaches the transaction of the call.
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, event, orm
+from sqlalchemy import Connection, Engine, orm
 from sqlalchemy.ext import asyncio
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.joining import join
 from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
-from retrysafe.sqlalchemy.parts import Parts
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 
 S = TypeVar("S", bound=orm.Session)
@@ -74,47 +72,13 @@ def _joining(
     class_: type[S], joined: Callable[[], AlchemyTransaction | AsyncAlchemyTransaction | None]
 ) -> type[S]:
     """The same class, whose sessions look for a transaction to join whenever they look for their database."""
-    parts: WeakKeyDictionary[orm.Session, Parts] = WeakKeyDictionary()
 
     def get_bind(self: S, *args: Any, **options: Any) -> Engine | Connection:
         bind = class_.get_bind(self, *args, **options)
         transaction = joined()
-        if transaction is None:
-            return bind
-        parts[self] = transaction.parts
-        transaction.parts.author = self
-        return transaction.connection_for(bind)
+        return bind if transaction is None else transaction.connection_for(bind, self)
 
-    def close(self: S) -> None:
-        if self in parts:
-            parts[self].spare(self)
-        class_.close(self)
-
-    def rollback(self: S) -> None:
-        part = self.get_transaction()
-        if part is not None and self in parts and parts[self].spare(self):
-            # As a rollback does, but in the session only.
-            for added in list(self.new):
-                self.expunge(added)
-            self.expire_all()
-            part.close()
-        else:
-            class_.rollback(self)
-
-    own = {"get_bind": get_bind, "close": close, "rollback": rollback}
-    joining = cast(type[S], type(class_.__name__, (class_,), own))
-
-    def after_begin(session: S, part: orm.SessionTransaction, connection: Connection) -> None:
-        if session in parts and not part.nested:
-            parts[session].begun(session, connection)
-
-    def after_commit(session: S) -> None:
-        if session in parts and not session.in_nested_transaction():
-            parts[session].committed(session)
-
-    event.listen(joining, "after_begin", after_begin)
-    event.listen(joining, "after_commit", after_commit)
-    return joining
+    return cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
 
 
 def _check(options: dict[str, Any]) -> None:

@@ -22,8 +22,8 @@ from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.joining import Opening
 from retrysafe.model import Claim, Final
-from retrysafe.sqlalchemy.parts import Parts
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
+from retrysafe.sqlalchemy.turns import Turns
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
@@ -52,8 +52,8 @@ class AlchemyTransaction:
         self._engine = _watched(store, engine)
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
         self.opening = Opening()
-        self.parts = Parts()
         self._connection: Connection | None = None
+        self.turns = Turns()
         self.ours = True
         """Whether it is the guard that is beginning or ending it just now."""
 
@@ -63,16 +63,18 @@ class AlchemyTransaction:
     def begun(self) -> bool:
         return self._connection is not None
 
-    def connection_for(self, bind: Engine | Connection) -> Connection:
+    def connection_for(self, bind: Engine | Connection, session: object) -> Connection:
         """The transaction's connection, for a session that would use this one."""
         if bind.engine.pool is not self._engine.pool:
             raise NotJoined(
                 f"a session of the guard's was about to use another database, {bind.engine.url!r}: what is "
                 "written there could not be committed with the answer. Use a session of its own for it"
             )
-        return self.connection()
+        return self.connection(session)
 
-    def connection(self) -> Connection:
+    def connection(self, user: object) -> Connection:
+        """The transaction's connection, for a session or block."""
+        self.turns.asking = user
         if self._connection is None:
             with self.opening.once():
                 connection = self._begin()
@@ -113,13 +115,16 @@ class AlchemyTransaction:
                 raise CommitRefused(
                     "a handler closed or invalidated the connection of its guard's transaction"
                 )
-            self.parts.check()
             self._undo_uncommitted(connection)
+            if self.turns.spoiled:
+                raise CommitRefused(self.turns.spoiled)
             kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if kept:
                 self._whole.commit()
         except DBAPIError as error:
             raise self._translated(error) from error
+        except NotJoined as error:
+            raise CommitRefused(str(error)) from error
         except SQLAlchemyError as error:
             raise CommitRefused(f"SQLAlchemy refused the commit: {error}") from error
         finally:
@@ -183,8 +188,9 @@ def _watched(store: object, engine: Engine) -> Engine:
         watched = engine.execution_options()
         event.listen(watched, "commit", _refuse)
         event.listen(watched, "rollback", _refuse)
-        event.listen(watched, "before_cursor_execute", _look_at)
-        event.listen(watched, "rollback_savepoint", _rolled_back)
+        event.listen(watched, "before_cursor_execute", _look_at_statement)
+        event.listen(watched, "release_savepoint", _release)
+        event.listen(watched, "rollback_savepoint", _undo)
         return _engines.setdefault(store, watched)
 
 
@@ -193,20 +199,22 @@ def _refuse(connection: Connection) -> None:
         raise NotJoined(_BY_HAND)
 
 
-def _look_at(connection: Connection, _: object, statement: str, *__: object) -> None:
+def _look_at_statement(connection: Connection, _: object, statement: str, *__: object) -> None:
     transaction = _joined(connection)
     if transaction.ours:
         return
+    # What it had committed could not be undone any more, and its retry would do it again.
     if _ENDS.match(statement):
-        # What it had committed could not be undone any more, and its retry would do it again.
         raise NotJoined(_BY_HAND)
-    transaction.parts.executed(statement)
+    transaction.turns.executes(connection, statement)
 
 
-def _rolled_back(connection: Connection, *_: object) -> None:
-    transaction = _joined(connection)
-    if not transaction.ours:
-        transaction.parts.rolled_back(connection.get_nested_transaction())
+def _release(connection: Connection, name: str, _: object) -> None:
+    _joined(connection).turns.released(name)
+
+
+def _undo(connection: Connection, name: str, _: object) -> None:
+    _joined(connection).turns.rolled_back(connection, name)
 
 
 def _joined(connection: Connection) -> AlchemyTransaction:
@@ -233,7 +241,7 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
     _sleep = staticmethod(_sleep_in_greenlet)
 
     async def connection_async(self) -> AsyncConnection:
-        return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection))
+        return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection, object()))
 
     async def commit_async(self, claim: Claim, final: Final) -> bool:
         return await greenlet_spawn(self.commit, claim, final)

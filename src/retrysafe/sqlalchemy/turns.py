@@ -1,0 +1,119 @@
+"""Several sessions in one transaction: whose savepoint is whose, and what must not be undone with it.
+
+Sessions that have a connection each know nothing of one another: what one has committed, another's rollback
+does not undo.  Here they share a connection and stand in it by savepoints, one inside the other.  A session
+that has only read, and is closed after another one has committed, must not take that back; so its savepoint
+is moved to where nothing is lost.  Where a session has written before another one commits, it cannot be
+moved, and its rollback is refused, and with it the call: nothing is kept that is not whole.
+"""
+
+import re
+
+from sqlalchemy import Connection
+
+from retrysafe.errors import NotJoined
+
+_READS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|show|explain|pragma|values|savepoint|release|rollback)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_BEGINS = "SAVEPOINT "
+"""As SQLAlchemy begins one.  Its event does not tell the name."""
+
+_ENTANGLED = (
+    "a session of a guarded call was rolled back, or closed without a commit, after another had committed: "
+    "both share the call's transaction, and the changes of the one cannot be undone without the other's. "
+    "Commit the first one before the second one is used, or use one session for both"
+)
+
+_NOT_ITS_TURN = (
+    "a session of a guarded call was about to write while another one had changes that were not committed: "
+    "both share the call's transaction, and have to take turns. Commit or close the other one first, or use "
+    "one session for both"
+)
+
+
+class Savepoint:
+    wrote = False
+    """Its session has changed something since."""
+    holds = False
+    """Another session has committed something inside of it."""
+
+    def __init__(self, name: str, owner: object) -> None:
+        self.name = name
+        self.owner = owner
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.asking: object = None
+        """The session or block that asked for the connection last."""
+        self.spoiled = ""
+        """Why what is there must not be committed."""
+        self._stack: list[Savepoint] = []
+        self._moving = False
+
+    def executes(self, connection: Connection, statement: str) -> None:
+        """A statement is about to be executed."""
+        if self._moving:
+            return
+        if statement.startswith(_BEGINS):
+            self._stack.append(Savepoint(statement.removeprefix(_BEGINS), self.asking))
+            return
+        if not self._stack or _READS.match(statement):
+            return
+        top = self._stack[-1]
+        if top.owner is not self.asking and any(one.owner is self.asking for one in self._stack):
+            raise self._spoil(_NOT_ITS_TURN)
+        if top.holds and not top.wrote:
+            self._move(connection, top)
+        top.wrote = True
+
+    def released(self, name: str) -> None:
+        inner = self._cut(name)
+        if not inner or not self._stack:
+            return
+        outer = self._stack[-1]
+        if any(one.holds for one in inner):
+            outer.holds = True
+        if any(one.wrote for one in inner):
+            if inner[0].owner is outer.owner:
+                outer.wrote = True
+            else:
+                outer.holds = True
+
+    def rolled_back(self, connection: Connection, name: str) -> None:
+        undone = self._cut(name)
+        if not any(one.holds for one in undone):
+            return
+        first = undone[0]
+        if len(undone) > 1 or first.wrote:
+            raise self._spoil(_ENTANGLED)
+        self._move(connection, first)
+
+    def _move(self, connection: Connection, savepoint: Savepoint) -> None:
+        """Its session has changed nothing, so it may as well begin here."""
+        self._moving = True
+        try:
+            connection.dialect.do_release_savepoint(connection, savepoint.name)
+            connection.dialect.do_savepoint(connection, savepoint.name)
+        except Exception as error:
+            # An error in PostgreSQL spoils everything since the last savepoint, whoever it belongs to.
+            raise self._spoil(_ENTANGLED) from error
+        finally:
+            self._moving = False
+        savepoint.holds = False
+
+    def _cut(self, name: str) -> list[Savepoint]:
+        """Take a savepoint off, with all that stand in it."""
+        places = [place for place, one in enumerate(self._stack) if one.name == name]
+        if not places:
+            return []
+        cut = self._stack[places[-1] :]
+        del self._stack[places[-1] :]
+        return cut
+
+    def _spoil(self, reason: str) -> NotJoined:
+        self.spoiled = reason
+        return NotJoined(reason)
