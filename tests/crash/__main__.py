@@ -29,7 +29,7 @@ def main() -> int:
     said = parser.parse_args()
     if not (said.kills or said.freezes or said.cuts):
         parser.error("say how many --kills, --freezes or --cuts")
-    ways = [way for way in WAYS[said.store] if said.way in (None, way)]
+    ways: list[Way] = [way for way in WAYS[said.store] if said.way in (None, way)]
     if not ways:
         parser.error(f"--way is {said.way!r}: with this store, one of {WAYS[said.store]}")
     failed = False
