@@ -4,6 +4,7 @@ Each function is given the folder that its server may write to.  What it needs i
 server should carry nothing but its own layer.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,14 @@ Wsgi = Callable[..., Iterable[bytes]]
 
 MANY = 10_000_000
 """Records that a rival with a limit may keep: it should be measured at work, not at refusing."""
+
+
+ADDRESS = "address"
+"""The file in a server's folder that says where its database is, if it has one."""
+
+
+def address_of(folder: Path) -> str:
+    return (folder / ADDRESS).read_text(encoding="utf-8")
 
 
 def bare(folder: Path) -> Asgi:
@@ -44,16 +53,31 @@ def sqlite(folder: Path) -> Asgi:
     return _guarded(folder, f"sqlite:///{folder / 'keys.db'}")
 
 
-def idemkit_memory(folder: Path) -> Asgi:
+def postgres(folder: Path) -> Asgi:
+    return _guarded(folder, address_of(folder))
+
+
+def _idemkit(folder: Path, backend: Any) -> Asgi:
     # Both rivals are plain ASGI middleware, so they stand before the same Starlette application as ours.
-    from idemkit import HttpConfig, IdempotencyMiddleware, InMemoryBackend
+    from idemkit import HttpConfig, IdempotencyMiddleware
 
     def tenant(request: Any) -> str:
         return str(request.headers.get("x-tenant", "anonymous"))
 
-    return IdempotencyMiddleware(
-        bare(folder), backend=InMemoryBackend(max_size=MANY), config=HttpConfig(scope=tenant)
-    )
+    return IdempotencyMiddleware(bare(folder), backend=backend, config=HttpConfig(scope=tenant))
+
+
+def idemkit_memory(folder: Path) -> Asgi:
+    from idemkit import InMemoryBackend
+
+    return _idemkit(folder, InMemoryBackend(max_size=MANY))
+
+
+def idemkit_postgres(folder: Path) -> Asgi:
+    from idemkit.backends.postgres import PostgresBackend, init_pg
+
+    asyncio.run(init_pg(address_of(folder)))
+    return _idemkit(folder, PostgresBackend.from_url(address_of(folder)))
 
 
 def fik_memory(folder: Path) -> Asgi:

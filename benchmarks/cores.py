@@ -4,6 +4,7 @@ Servers share one core and the load generator has another: idle servers do not d
 costs is not taken from the server that is measured.  All this is asked of Linux, in Linux's own terms.
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -27,7 +28,14 @@ def cpu_seconds(process: int) -> float:
     Linux gives every process a clock whose number is made of its id (`MAKE_PROCESS_CPUCLOCK` in the kernel);
     /proc/<id>/stat says the same in hundredths of a second, which is too coarse for a round.
     """
-    return sum(time.clock_gettime((~member << 3) | 2) for member in _family(process))
+    return sum(_cpu_seconds(member) for member in _family(process))
+
+
+def _cpu_seconds(process: int) -> float:
+    try:
+        return time.clock_gettime((~process << 3) | 2)
+    except OSError:  # it has ended since it was seen, as processes of a database do
+        return 0.0
 
 
 def busy_seconds(core: int | None) -> float:
@@ -54,7 +62,8 @@ def resident_bytes(process: int) -> int:
 def _family(process: int) -> list[int]:
     members = [process]
     for member in members:
-        children = Path(f"/proc/{member}/task/{member}/children")
-        if children.exists():
-            members += [int(child) for child in children.read_text().split()]
+        # One that has ended since it was seen has none, as processes of a database do.
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{member}/task/{member}/children").read_text()
+            members += [int(child) for child in children.split()]
     return members

@@ -23,7 +23,7 @@ SATURATED = 0.95
 LEGEND = (
     "[dim]rate: requests per second relative to the bare application of the same round, the median of all. "
     "by CPU: the same by the server's processor time per request, which other work on the machine disturbs "
-    f"far less. errors: at {CROWD} connections.[/]"
+    f"far less. database: its processor time per request. errors: at {CROWD} connections.[/]"
 )
 
 
@@ -74,7 +74,7 @@ def show_servers(
     for group in groups:
         table = table_of(
             f"{group}, one worker, {CONNECTIONS} connections",
-            ("", "rate", "half of rounds", "goal", "", "by CPU", "added CPU", "errors"),
+            ("", "rate", "half of rounds", "goal", "", "by CPU", "added CPU", "database", "errors"),
         )
         for variant in VARIANTS:
             if variant.group != group:
@@ -106,7 +106,7 @@ def table_of(title: str, columns: Sequence[str]) -> Table:
 def _row(results: Mapping[str, Measured], measured: Measured) -> list[str]:
     baseline = results[measured.variant.baseline]
     rate, cpu, more = throughput(measured, baseline), economy(measured, baseline), added(measured, baseline)
-    crowd = str(measured.crowd_errors)
+    crowd, kept = str(measured.crowd_errors), _database(measured)
     if measured is baseline:
         return [
             measured.variant.label,
@@ -116,6 +116,7 @@ def _row(results: Mapping[str, Measured], measured: Measured) -> list[str]:
             "",
             "100%",
             f"{Spread.of(sample.cpu for sample in measured.samples).median * 1e6:.0f} µs",
+            kept,
             crowd,
         ]
     goal = goals.goal_of(goals.ratio(measured.variant.name))
@@ -126,9 +127,15 @@ def _row(results: Mapping[str, Measured], measured: Measured) -> list[str]:
         bound(goal, percent=True) if goal else "",
         mark(goal.reached({goal.figure: rate.median})) if goal else "",
         f"{cpu.median:.1%}",
-        f"{more.median * 1e6:+.1f} µs",
+        f"{more.median * 1e6:+.0f} µs",
+        kept,
         crowd,
     ]
+
+
+def _database(measured: Measured) -> str:
+    used = [sample.database_cpu for sample in measured.samples if sample.database_cpu is not None]
+    return f"{Spread.of(used).median * 1e6:.0f} µs" if used else ""
 
 
 def disturbances(results: Mapping[str, Measured]) -> list[str]:
@@ -145,14 +152,17 @@ def disturbances(results: Mapping[str, Measured]) -> list[str]:
 
 
 def _saturations(results: Mapping[str, Measured]) -> list[str]:
-    """Where the load generator may have been the limit."""
+    """Where the load generator may have been the limit, or the database that has the same core."""
     texts: list[str] = []
     for name, measured in results.items():
-        share = Spread.of(sample.client_share for sample in measured.samples).median
+        share = Spread.of(sample.client_share + sample.database_share for sample in measured.samples).median
         if share > SATURATED:
-            texts.append(
-                f"The load generator used {share:.0%} of its core: {name} may be faster than this figure."
+            who = (
+                "The database and the load generator"
+                if measured.variant.server.database
+                else "The load generator"
             )
+            texts.append(f"{who} used {share:.0%} of a core: {name} may be faster than this figure.")
     return texts
 
 

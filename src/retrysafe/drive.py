@@ -23,7 +23,7 @@ from retrysafe.endings import to_own_thread
 from retrysafe.engine import Engine
 from retrysafe.errors import StoreUnavailable
 from retrysafe.events import log
-from retrysafe.joining import AsyncTransaction, Junction
+from retrysafe.joining import Junction, awaits, blocks
 from retrysafe.model import Scope
 from retrysafe.steps import (
     CallBack,
@@ -181,11 +181,12 @@ async def _committing(junction: Junction, step: Commit, engine: Engine) -> bool:
     match junction.close():
         case None:
             if not junction.joined:
-                engine.nothing_joined(step.claim)
+                engine.nothing_joined(step.claim, step.final)
             return await engine.aio.finish(step.claim, step.final)
-        case AsyncTransaction() as transaction:
+        case transaction if awaits(transaction):
             return await transaction.commit_async(step.claim, step.final)
         case transaction:
+            assert blocks(transaction)
             return await to_own_thread(transaction.commit, step.claim, step.final)
 
 
@@ -207,9 +208,10 @@ async def _rolling_back(junction: Junction, *, discard: bool) -> None:
     match junction.close():
         case None:
             pass
-        case AsyncTransaction() as transaction:
+        case transaction if awaits(transaction):
             await transaction.roll_back_async(discard=discard)
         case transaction:
+            assert blocks(transaction)
             await to_own_thread(transaction.roll_back, discard=discard)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from retrysafe.attempt import Attempt
 from retrysafe.engine import Engine
 from retrysafe.events import log
-from retrysafe.joining import Junction, Transaction
+from retrysafe.joining import Junction, Transaction, blocks
 from retrysafe.model import Scope
 from retrysafe.steps import (
     CallBack,
@@ -81,7 +81,7 @@ def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
         kept = transaction.commit(step.claim, step.final)
     else:
         if not junction.joined:
-            engine.nothing_joined(step.claim)
+            engine.nothing_joined(step.claim, step.final)
         kept = engine.store.finish(step.claim, step.final)
     if kept:
         junction.committed()
@@ -101,7 +101,7 @@ def _junction(attempt: Attempt) -> Junction:
 
 def _close(attempt: Attempt) -> Transaction | None:
     transaction = _junction(attempt).close()
-    assert transaction is None or isinstance(transaction, Transaction), "refused when it wanted to join"
+    assert transaction is None or blocks(transaction), "refused when it wanted to join"
     return transaction
 
 

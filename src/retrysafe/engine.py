@@ -11,7 +11,7 @@ from retrysafe import process, protocol
 from retrysafe.events import Observers
 from retrysafe.exchange import Exchange
 from retrysafe.keeper import Keeper
-from retrysafe.model import Claim
+from retrysafe.model import Claim, Final
 from retrysafe.steps import Flow
 from retrysafe.stores.contract import Store
 from retrysafe.verdicts import Answer
@@ -70,8 +70,10 @@ class Engine:
             self.keeper.note(answer.verdict)
             self.observers.ended(exchange.request, claim, answer)
 
-    def nothing_joined(self, claim: Claim) -> None:
+    def nothing_joined(self, claim: Claim, final: Final) -> None:
         """A call said that its effects are in our database, and used no session or connection of ours."""
+        if final.response.status >= 400:
+            return  # whoever refuses a request has no need for one
         self.observers.once(
             claim.action,
             claim.target,

@@ -5,7 +5,6 @@ All of it in one process, on SQLite and on PostgreSQL.  With several processes w
 """
 
 from retrysafe.testing.adapters import (
-    Abandoned,
     AdapterSuite,
     Concurrency,
     Enforcement,
@@ -52,8 +51,8 @@ class _ThreeOnPostgres(_Three):
 
 if not LONG:
 
-    class TestThreeProcesses(_Three, Concurrency, Abandoned):
-        """What one of several processes does to the others."""
+    class TestThreeProcesses(_Three, Concurrency):
+        """Who is first, of several processes."""
 
     class TestThreeOnPostgres(_ThreeOnPostgres, Enforcement, Stored):
         pass
@@ -65,3 +64,9 @@ else:
 
     class TestThreeOnPostgresAll(_ThreeOnPostgres, AdapterSuite):
         pass
+
+    class TestPostgresLocked(Outage):
+        """Somebody has locked the table of records and does not let go."""
+
+        framework = "asgi"
+        backing = Postgres(outage="locked")

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from retrysafe.testing.adapters import (
-    Concurrency,
     Stored,
     Suite,
     TakenOver,
@@ -71,8 +70,8 @@ class _WsgiInThreeOnPostgres(_Wsgi):
 
 if not LONG:
 
-    class TestWsgiOnSqlite(_Wsgi, Concurrency, Stored, Undone, Whole, TakenOver, Uncommitted):
-        """What a transaction could make different."""
+    class TestWsgiOnSqlite(_Wsgi, Stored, Undone, Whole, TakenOver, Uncommitted):
+        """What a transaction makes different."""
 
     class TestAsgiInThree(_AsgiInThree, Stored, Undone):
         pass

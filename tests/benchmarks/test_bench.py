@@ -52,6 +52,22 @@ def test_measures_side_by_side(tmp_path: Path) -> None:
     assert "retrysafe, SQLite, replay" in ended.stdout
 
 
+def test_measures_with_a_database(tmp_path: Path) -> None:
+    """PostgreSQL is started and ended with the run, and its processor time is told."""
+    told = tmp_path / "figures.json"
+    ended = run(
+        "--quick", "--rounds", "1", "--seconds", "0.15", "--json", str(told),
+        "--svg", str(tmp_path / "bars.svg"), "--only", "tx-psycopg-fresh",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    document: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    assert tuple(document["variants"]) == ("tx-psycopg-bare", "tx-psycopg-fresh")
+    for name, figures in document["variants"].items():
+        assert figures["errors"] == 0, name
+        assert all(sample["database_cpu"] > 0 for sample in figures["samples"]), name
+    assert document["figures"]["tx-psycopg-fresh: share of the bare application"] > 0
+
+
 def test_notices_wrong_answers(tmp_path: Path) -> None:
     """A server that answers fast and wrongly is a failure, not a fast server."""
     ended = run(

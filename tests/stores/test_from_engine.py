@@ -69,14 +69,16 @@ class TestPsycopg(EngineSuite):
     driver = "psycopg"
 
 
-@pytest.mark.skipif(not LONG, reason="takes half a minute: RETRYSAFE_LONG=1 runs it")
-class TestPg8000(EngineSuite):
-    driver = "pg8000"
+if LONG:  # takes half a minute
+
+    class TestPg8000(EngineSuite):
+        driver = "pg8000"
 
 
-@pytest.mark.skipif(not LONG, reason="differs from psycopg in how connections open: RETRYSAFE_LONG=1 runs it")
-class TestPsycopgAsync(EngineSuite):
-    driver = "psycopg_async"
+if LONG:  # differs from psycopg in how connections open
+
+    class TestPsycopgAsync(EngineSuite):
+        driver = "psycopg_async"
 
 
 class SQLiteSuite(StoreSuite):
@@ -98,10 +100,10 @@ class SQLiteSuite(StoreSuite):
         return lose
 
 
-class TestPysqlite(SQLiteSuite):
-    driver = "pysqlite"
+if LONG:  # they differ from the SQLite store in how the file is named only
 
+    class TestPysqlite(SQLiteSuite):
+        driver = "pysqlite"
 
-@pytest.mark.skipif(not LONG, reason="differs from pysqlite in its engine only: RETRYSAFE_LONG=1 runs it")
-class TestAiosqlite(SQLiteSuite):
-    driver = "aiosqlite"
+    class TestAiosqlite(SQLiteSuite):
+        driver = "aiosqlite"

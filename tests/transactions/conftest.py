@@ -1,5 +1,29 @@
 """PostgreSQL for those who ask for it."""
 
-from tests.servers import database, postgres
+from collections.abc import Iterator
 
-__all__ = ["database", "postgres"]
+import psycopg
+import pytest
+
+from retrysafe.testing.postgres import PostgresServer
+from tests.servers import postgres
+
+__all__ = ["database", "kept_database", "postgres"]
+
+TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts"
+
+
+@pytest.fixture(scope="session")
+def kept_database(postgres: PostgresServer) -> Iterator[str]:
+    """One for all tests: to make one takes longer than most of them."""
+    url = postgres.new_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture
+def database(kept_database: str) -> str:
+    """The address of an empty database."""
+    with psycopg.connect(kept_database) as db:
+        db.execute(f"DROP TABLE IF EXISTS {TABLES}".encode())
+    return kept_database

@@ -45,7 +45,8 @@ Open = Callable[..., Any]
 
 
 def a_guard(store: Any, **options: Any) -> Guard:
-    return Guard(store, **{"scope": scopes.header("X-Tenant"), "effects": "database", **options})
+    options.setdefault("effects", "database")
+    return Guard(store, scope=scopes.header("X-Tenant"), **options)
 
 
 class InFile:

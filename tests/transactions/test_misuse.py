@@ -14,7 +14,6 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import retrysafe.psycopg
-import retrysafe.sqlalchemy
 import retrysafe.sqlite3
 from retrysafe import ConfigurationError, Guard, NotJoined, scopes, stores
 from retrysafe.sqlalchemy import async_sessionmaker, begin, sessionmaker

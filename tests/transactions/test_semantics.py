@@ -198,6 +198,21 @@ def test_a_handler_that_used_nothing(play: Play, caplog: pytest.LogCaptureFixtur
     play(scenario)
 
 
+def test_a_refusal_that_used_nothing(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """As a framework's validation does before any session is opened: nothing to complain about."""
+
+    async def scenario(ledger: Ledger) -> None:
+        async def handler() -> int:
+            return 422
+
+        with caplog.at_level(logging.WARNING, "retrysafe"):
+            assert (await ask(ledger, handler)).status == 422
+            assert (await ask(ledger, handler)).replayed
+        assert "used no session" not in caplog.text
+
+    play(scenario)
+
+
 def test_outside_of_a_guarded_call(play: Play) -> None:
     """They are what they always were."""
 

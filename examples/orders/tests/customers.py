@@ -23,17 +23,18 @@ class Told(NamedTuple):
 class Customer:
     """Orders one cart after the other, and cancels some."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, closing: Event) -> None:
         self.name = name
         self._address = address
+        self._closing = closing
         self._count = 0
         self.told: list[Told] = []
         self.broken = 0
         """How often an answer was lost."""
 
-    def shop(self, closing: Event) -> None:
+    def shop(self) -> None:
         with httpx.Client(base_url=self._address, timeout=PATIENCE) as client:
-            while not closing.is_set():
+            while not self._closing.is_set():
                 wanted = random.sample(["apples", "bread", "cheese"], random.randint(1, 3))
                 ordered = self.want(client, "/orders", items={name: random.randint(1, 4) for name in wanted})
                 if ordered.status == 201 and random.random() < 0.3:
@@ -50,9 +51,11 @@ class Customer:
         return told
 
     def send(self, client: httpx.Client, path: str, key: str, body: dict[str, object]) -> tuple[int, bytes]:
-        """Until there is an answer that settles it."""
+        """Until there is an answer that settles it.  As long as servers are killed, it may take any time."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
+            if not self._closing.is_set():
+                until = time.monotonic() + PATIENCE
             try:
                 answer = client.post(
                     path, json=body, headers={"Idempotency-Key": key, "X-Customer": self.name}

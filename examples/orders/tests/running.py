@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class Shop:
 
 
 @contextmanager
-def running(url: str, folder: Path) -> Iterator[Shop]:
+def running(url: str, folder: Path) -> Generator[Shop]:
     """A shop that was just opened, and has no server yet."""
     engine = create_engine(url)
     fill(engine)

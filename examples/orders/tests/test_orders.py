@@ -69,10 +69,10 @@ def ask_twice(client: httpx.Client, key: str, path: str, body: dict[str, object]
 
 def have_a_bad_day(shop: Shop) -> None:
     """SIGKILL at random moments: one order per cart that was answered 201, paid once, and no others."""
-    customers = [Customer(name, shop.address) for name in ("bob", "cy", "dee", "eve", "flo", "gus")]
     closing = Event()
+    customers = [Customer(name, shop.address, closing) for name in ("bob", "cy", "dee", "eve", "flo", "gus")]
     with ThreadPoolExecutor(len(customers)) as threads:
-        shopping = [threads.submit(customer.shop, closing) for customer in customers]
+        shopping = [threads.submit(customer.shop) for customer in customers]
         try:
             for _ in range(KILLS):
                 wait_for_an_answer(customers)

@@ -9,7 +9,9 @@ import re
 import time
 from asyncio import sleep
 from collections.abc import Callable
+from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -46,12 +48,12 @@ class AlchemyTransaction:
         joint = store.joint
         assert isinstance(joint, Joint)
         self._joint = joint
-        self._engine = engine
+        self._engine = _watched(store, engine)
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
         self.opening = Opening()
         self._connection: Connection | None = None
-        self._ours = False
-        """Whether it is the guard that is ending it just now."""
+        self.ours = True
+        """Whether it is the guard that is beginning or ending it just now."""
 
     _sleep: Callable[[float], None] = staticmethod(time.sleep)
 
@@ -75,7 +77,7 @@ class AlchemyTransaction:
                 try:
                     self.opening.keep(lambda: self._take(connection))
                 except BaseException:
-                    self._ours = True
+                    self.ours = True
                     connection.invalidate()
                     self._close(connection)
                     raise
@@ -86,7 +88,8 @@ class AlchemyTransaction:
         self._connection = connection
 
     def _begin(self) -> Connection:
-        connection = self._engine.connect()
+        self.ours = True
+        connection = self._engine.connect().execution_options(**{_JOINED: self})
         try:
             if self._sqlite is not None:
                 self._sqlite.prepare(connection)
@@ -96,24 +99,13 @@ class AlchemyTransaction:
         except BaseException:
             self._close(connection)
             raise
-        event.listen(connection, "commit", self._refuse)
-        event.listen(connection, "rollback", self._refuse)
-        event.listen(connection, "before_cursor_execute", self._refuse_statement)
+        self.ours = False
         return connection
-
-    def _refuse(self, _: Connection) -> None:
-        if not self._ours:
-            raise NotJoined(_BY_HAND)
-
-    def _refuse_statement(self, _: Connection, __: object, statement: str, *___: object) -> None:
-        # What it had committed could not be undone any more, and its retry would do it again.
-        if not self._ours and _ENDS.match(statement):
-            raise NotJoined(_BY_HAND)
 
     def commit(self, claim: Claim, final: Final) -> bool:
         connection = self._connection
         assert connection is not None
-        self._ours = True
+        self.ours = True
         try:
             if not self._whole.is_active:
                 raise CommitRefused(
@@ -144,13 +136,13 @@ class AlchemyTransaction:
 
     def _fetch(self, sql: str, arguments: Arguments) -> list[Row]:
         assert self._connection is not None
-        return [tuple(row) for row in self._connection.execute(text(sql), arguments)]
+        return [tuple(row) for row in self._connection.execute(_text(sql), arguments)]
 
     def roll_back(self, *, discard: bool = False) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        self._ours = True
+        self.ours = True
         try:
             if discard:
                 connection.invalidate()
@@ -170,6 +162,47 @@ class AlchemyTransaction:
                 self._sqlite.end(connection)
         finally:
             connection.close()
+
+
+_JOINED = "retrysafe_transaction"
+
+_engines: "WeakKeyDictionary[object, Engine]" = WeakKeyDictionary()
+
+
+def _watched(store: object, engine: Engine) -> Engine:
+    """The same engine, with the same pool, whose connections are ended by the guard alone.
+
+    One for all calls: to listen to each connection anew costs as much as a statement.
+    """
+    try:
+        return _engines[store]
+    except KeyError:
+        watched = engine.execution_options()
+        event.listen(watched, "commit", _refuse)
+        event.listen(watched, "rollback", _refuse)
+        event.listen(watched, "before_cursor_execute", _refuse_statement)
+        return _engines.setdefault(store, watched)
+
+
+def _refuse(connection: Connection) -> None:
+    if not _joined(connection).ours:
+        raise NotJoined(_BY_HAND)
+
+
+def _refuse_statement(connection: Connection, _: object, statement: str, *__: object) -> None:
+    # What it had committed could not be undone any more, and its retry would do it again.
+    if not _joined(connection).ours and _ENDS.match(statement):
+        raise NotJoined(_BY_HAND)
+
+
+def _joined(connection: Connection) -> AlchemyTransaction:
+    found = connection.get_execution_options()[_JOINED]
+    assert isinstance(found, AlchemyTransaction)
+    return found
+
+
+_text = cache(text)
+"""Made once of each of our statements: SQLAlchemy then remembers what it has compiled of it, too."""
 
 
 def _sleep_in_greenlet(seconds: float) -> None:
