@@ -63,6 +63,7 @@ class Mischief:
         ways = [(set_trap, statement) for statement in (COMMIT, CONCLUDE)
                 for set_trap in (proxy.cut_before, proxy.cut_during, proxy.lose_answer)]  # fmt: skip
         while self.done["cut"] < times:
+            await self._breathe()
             set_trap, statement = random.choice(ways)
             trap = set_trap(statement)
             while not trap.sprung:  # noqa: ASYNC110 - it springs in another thread

@@ -122,7 +122,7 @@ def _around_commit() -> None:
         with place("COMMIT"):
             return await leave_async(self, kind, *rest)
 
-    do_commit = DefaultDialect.do_commit
+    do_commit: Callable[..., None] = DefaultDialect.do_commit
 
     def done(self: DefaultDialect, dbapi_connection: Any) -> None:
         with place("COMMIT"):
