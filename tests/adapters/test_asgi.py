@@ -54,7 +54,7 @@ if not LONG:
     class TestThreeProcesses(_Three, Concurrency):
         """Who is first, of several processes."""
 
-    class TestThreeOnPostgres(_ThreeOnPostgres, Enforcement, Stored):
+    class TestThreeOnPostgres(_ThreeOnPostgres, Stored):
         pass
 
 else:

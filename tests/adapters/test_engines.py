@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from retrysafe.testing.adapters import (
     AdapterSuite,
-    Enforcement,
     Sqlite,
     Stored,
     Suite,
@@ -34,10 +33,10 @@ class _Wsgi(Suite):
 
 if not LONG:
 
-    class _Leases(Enforcement, Stored):
+    class _Leases(Stored):
         pass
 
-    class _Transactions(Stored, Undone):
+    class _Transactions(Undone):
         tx = True
 
     class TestPsycopg(_Asgi, _Leases):

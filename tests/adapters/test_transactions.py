@@ -73,16 +73,16 @@ if not LONG:
     class TestWsgiOnSqlite(_Wsgi, Stored, Undone, Whole, TakenOver, Uncommitted):
         """What a transaction makes different."""
 
-    class TestAsgiInThree(_AsgiInThree, Stored, Undone):
+    class TestAsgiInThree(_AsgiInThree, Undone):
         pass
 
-    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, Stored, Undone):
+    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, Undone):
         pass
 
-    class TestWsgiOnPostgres(_WsgiOnPostgres, Stored, Undone):
+    class TestWsgiOnPostgres(_WsgiOnPostgres, Undone):
         pass
 
-    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, Stored, Undone):
+    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, Undone):
         pass
 
 else:

@@ -70,7 +70,7 @@ if not LONG:
     class TestWaitress(_Waitress, Passing, Concurrency, Fingerprint, Fidelity, Crash):
         """What depends on how it reads and writes."""
 
-    class TestOnPostgres(_OnPostgres, Enforcement, Stored):
+    class TestOnPostgres(_OnPostgres, Stored):
         pass
 
     class TestThreeProcesses(_Three, Enforcement, Stored):

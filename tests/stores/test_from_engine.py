@@ -65,17 +65,16 @@ class TestAsyncpg(EngineSuite):
     driver = "asyncpg"
 
 
-class TestPsycopg(EngineSuite):
-    driver = "psycopg"
-
-
 if LONG:  # takes half a minute
 
     class TestPg8000(EngineSuite):
         driver = "pg8000"
 
 
-if LONG:  # differs from psycopg in how connections open
+if LONG:  # these differ from the PostgreSQL store in how connections open only
+
+    class TestPsycopg(EngineSuite):
+        driver = "psycopg"
 
     class TestPsycopgAsync(EngineSuite):
         driver = "psycopg_async"
