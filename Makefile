@@ -6,10 +6,10 @@ VENV ?= .venv
 LOCK := requirements/dev.txt
 PYTHONS := 3.11 3.12 3.13 3.14
 
-# Three workers find tests that disturb each other, and on two cores make use of the time that tests spend
-# waiting; `auto` would mean something else on every machine.  `make pytest PYTEST_ARGS=--pdb` runs in one
-# process.
-PYTEST_ARGS ?= -n 3 --dist loadgroup
+# Two workers find tests that disturb each other, and leave the servers that tests start some room on
+# a small machine; `auto` would mean something else on every machine.  `make pytest PYTEST_ARGS=--pdb`
+# runs in one process.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

@@ -8,6 +8,7 @@ import pytest
 
 from retrysafe import Guard, current
 from retrysafe.errors import NotGuarded
+from tests.core.garbage import garbage_of_ours
 from tests.core.wsgi_calls import TEXT, Closing, Served, Site, a_guard, an_environ, created
 
 __all__ = ["a_guard"]
@@ -218,14 +219,3 @@ def test_a_request_leaves_no_garbage(a_guard: MakeGuard) -> None:
         assert garbage_of_ours() == []
     finally:
         gc.enable()
-
-
-def garbage_of_ours() -> list[object]:
-    """What the collector has to free that is ours: other threads of the process may leave some of theirs."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-        return [one for one in gc.garbage if type(one).__module__.startswith("retrysafe")]
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
