@@ -136,10 +136,7 @@ class TestLocks:
     def test_a_locked_row_bounds_every_operation(
         self, database: str, holder: "psycopg.Connection[Any]", halves: Halves, opened: Opened
     ) -> None:
-        """Writes give up, say so, and leave no session behind that waits on; reads do not wait at all.
-
-        A renewal passes over what is locked, because the leases of others depend on it.
-        """
+        """Writes give up and leave no session behind that waits on; reads and renewals do not wait."""
         store = opened(database, DEADLINE)
         half = halves(store)
         claim = a_claim()
@@ -391,16 +388,13 @@ _FAILS_TWICE = """
     CREATE SEQUENCE times;
     CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF nextval('times') < 3 THEN RAISE EXCEPTION 'no luck' USING ERRCODE = '%', DETAIL = NEW.key; END IF;
-        RETURN NEW;
-    END $$;
+        RETURN NEW; END $$;
     CREATE TRIGGER fail BEFORE INSERT ON retrysafe_records FOR EACH ROW EXECUTE FUNCTION fail();
 """
 
 _NOTES_DURABILITY = """
     CREATE TABLE noted (value text);
     CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        INSERT INTO noted VALUES (current_setting('synchronous_commit'));
-        RETURN NEW;
-    END $$;
+        INSERT INTO noted VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;
     CREATE TRIGGER note BEFORE INSERT OR UPDATE ON retrysafe_records FOR EACH ROW EXECUTE FUNCTION note();
 """

@@ -1,14 +1,16 @@
 """PostgreSQL for those who ask for it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from retrysafe.testing.postgres import PostgresServer
 from tests.servers import postgres
+from tests.transactions.ledgers import InFile
 
-__all__ = ["database", "kept_database", "postgres"]
+__all__ = ["audit", "database", "kept_database", "path", "postgres"]
 
 TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts"
 
@@ -27,3 +29,13 @@ def database(kept_database: str) -> str:
     with psycopg.connect(kept_database) as db:
         db.execute(f"DROP TABLE IF EXISTS {TABLES}".encode())
     return kept_database
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+def audit(path: Path) -> InFile:
+    return InFile(path)

@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,36 +17,8 @@ import retrysafe.sqlite3
 from retrysafe import ConfigurationError, Guard, NotJoined, scopes, stores
 from retrysafe.sqlalchemy import async_sessionmaker, begin, sessionmaker
 from tests.core.wsgi_calls import Served, an_environ
-from tests.transactions.ledgers import INSERT, SELECT, InFile, InServer, a_guard
-from tests.transactions.test_semantics import ask
-
-Handler = Callable[[], Awaitable[int | None]]
-
-
-class Ledger:
-    """A guard with a database of its own, for handlers that are written in a test."""
-
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "app.db"
-
-
-@pytest.fixture
-def audit(path: Path) -> InFile:
-    return InFile(path)
-
-
-def guarded(guard: Guard, handler: Handler, raises: type[Exception] | None = None) -> int:
-    """Run one request with this handler, and give its status."""
-    try:
-        return asyncio.run(ask(Ledger(guard), handler, raises=raises)).status  # type: ignore[arg-type]
-    finally:
-        guard.close()
-
+from tests.transactions.calls import guarded
+from tests.transactions.ledgers import INSERT, InFile, InServer, a_guard
 
 # --- sqlite3
 
@@ -316,117 +287,6 @@ def test_a_session_that_is_never_closed(path: Path, audit: InFile, caplog: pytes
     assert guarded(guard, handler) == 201
     assert audit() == ["a"]
     assert "its last changes are undone" in caplog.text
-
-
-def test_two_sessions_one_inside_the_other(path: Path, audit: InFile) -> None:
-    """They share the transaction: each sees the other's, and each keeps or undoes its own."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
-    maker = sessionmaker(guard)
-
-    async def handler() -> None:
-        with maker() as outer:
-            outer.execute(INSERT, {"name": "a"})
-            with maker() as inner:
-                inner.execute(INSERT, {"name": "b"})
-                inner.commit()
-                inner.execute(INSERT, {"name": "c"})
-            with outer.begin_nested():
-                outer.execute(INSERT, {"name": "d"})
-            outer.commit()
-
-    assert guarded(guard, handler) == 201
-    assert audit() == ["a", "b", "d"]
-
-
-def test_a_session_that_only_reads_around_another(path: Path, audit: InFile) -> None:
-    """As one that authenticates: that it is closed last undoes nothing of what the other has committed."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
-    maker = sessionmaker(guard)
-
-    async def handler() -> None:
-        with maker() as reader:
-            assert reader.scalars(SELECT).all() == []
-            with maker() as writer:
-                writer.execute(INSERT, {"name": "a"})
-                writer.commit()
-            with maker.begin() as another:
-                another.execute(INSERT, {"name": "b"})
-            assert reader.scalars(SELECT).all() == ["a", "b"]
-
-    assert guarded(guard, handler) == 201
-    assert audit() == ["a", "b"]
-
-
-def test_a_session_that_writes_after_another(path: Path, audit: InFile) -> None:
-    """It may be rolled back, and the other's is kept."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
-    maker = sessionmaker(guard)
-
-    async def handler() -> None:
-        with maker() as first:
-            assert first.scalars(SELECT).all() == []
-            with maker.begin() as second:
-                second.execute(INSERT, {"name": "a"})
-            first.execute(INSERT, {"name": "b"})
-            first.rollback()
-            first.execute(INSERT, {"name": "c"})
-            first.commit()
-
-    assert guarded(guard, handler) == 201
-    assert audit() == ["a", "c"]
-
-
-@pytest.mark.parametrize("swallowed", [False, True])
-def test_sessions_that_cannot_be_told_apart(path: Path, audit: InFile, swallowed: bool) -> None:
-    """One has written before the other has committed, and is rolled back: nothing is kept."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
-    maker = sessionmaker(guard)
-
-    async def handler() -> None:
-        first, second = maker(), maker()
-        first.execute(INSERT, {"name": "a"})
-        second.execute(INSERT, {"name": "b"})
-        second.commit()
-        try:
-            first.close()
-        except NotJoined:
-            if not swallowed:
-                raise
-
-    expected = retrysafe.CommitRefused if swallowed else NotJoined
-    assert guarded(guard, handler, expected) == 500
-    assert audit() == []
-
-
-def test_sessions_that_do_not_take_turns(path: Path, audit: InFile) -> None:
-    """What the first one writes while the second has changes would be lost with them."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
-    maker = sessionmaker(guard)
-
-    async def handler() -> None:
-        with maker() as first, maker() as second:
-            first.scalars(SELECT).all()
-            second.execute(INSERT, {"name": "b"})
-            first.execute(INSERT, {"name": "a"})
-
-    assert guarded(guard, handler, NotJoined) == 500
-    assert audit() == []
-
-
-def test_a_session_may_undo_its_own_savepoints(path: Path, audit: InFile) -> None:
-    """What it committed into a savepoint of its own is its own to roll back."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
-
-    async def handler() -> None:
-        with sessionmaker(guard)() as session:
-            with session.begin_nested():
-                session.execute(INSERT, {"name": "a"})
-            session.rollback()
-            session.execute(INSERT, {"name": "b"})
-            session.commit()
-
-    assert guarded(guard, handler) == 201
-    assert audit() == ["b"]
 
 
 def test_listeners_that_begin_transactions_themselves(path: Path, audit: InFile) -> None:
