@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from retrysafe.demo.stopping import noting_signals, stop_if_asked
 from tests.demo.conftest import Start
 from tests.demo.running import RUN, SERVE, interrupt
 
@@ -21,6 +22,17 @@ def test_ctrl_c(start: Start, moment: str) -> None:
     assert "Traceback" not in demo.text
     assert "Nothing was left running" in demo.text
     demo.assert_nothing_left()
+
+
+def test_an_interrupt_waits_for_a_safe_moment() -> None:
+    """Raised inside of `concurrent.futures.wait`, as one third of random moments are, it left a lock taken,
+    and the threads of the demo waited for it for ever."""
+    with noting_signals():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            stop_if_asked()
+    with noting_signals():
+        stop_if_asked()
 
 
 def test_ctrl_c_again_and_again(start: Start) -> None:

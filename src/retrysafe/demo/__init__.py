@@ -11,13 +11,12 @@ the order in which to read them:
     books.py     what was taken, against what should have been
     story.py     the three acts; display.py and report.py show them
     serving.py   `--serve`: the API alone, with `curl` lines to try
+    stopping.py  Ctrl-C, and the other ways to be told to end
 """
 
-import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from types import FrameType
+
+from retrysafe.demo.stopping import noting_signals
 
 __all__ = ["run"]
 
@@ -31,27 +30,9 @@ def run(*, serve: bool = False, seed: int | None = None) -> int:
     from retrysafe.demo.serving import serve_until_stopped
     from retrysafe.demo.stage import perform
 
-    with _every_end_is_an_interrupt():
+    with noting_signals():
         try:
             return serve_until_stopped() if serve else perform(seed)
         except KeyboardInterrupt:
             sys.stdout.write("\n  Stopped. Nothing was left running, and the temporary files are gone.\n")
             return 0 if serve else STOPPED
-
-
-@contextmanager
-def _every_end_is_an_interrupt() -> Generator[None]:
-    """A closed terminal or a supervisor ends us as Ctrl-C does: with nothing left behind."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        for end in ends:
-            signal.signal(end, signal.SIG_IGN)  # once is enough: a second one would disturb the tidying up
-        raise KeyboardInterrupt
-
-    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {end: signal.signal(end, interrupt) for end in ends}
-    try:
-        yield
-    finally:
-        for end, handler in before.items():
-            signal.signal(end, handler)

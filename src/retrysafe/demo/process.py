@@ -3,11 +3,14 @@
 import select
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from retrysafe.demo.ledger import Ledger
+from retrysafe.demo.stopping import PAUSE, stop_if_asked
 
 START = 15.0
 """Seconds that a start may take.  It takes a third of one; a machine may be busy."""
@@ -90,8 +93,7 @@ class Server:
                 start_new_session=True,
             )
         assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], START)
-        line = process.stdout.readline().decode() if readable else ""
+        line = process.stdout.readline().decode() if _readable(process.stdout, START) else ""
         if not line.startswith("ready "):
             self._end(grace=0.0)
             raise ServerFailed(
@@ -113,3 +115,12 @@ class Server:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def _readable(pipe: IO[bytes], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if select.select([pipe], [], [], PAUSE)[0]:
+            return True
+        stop_if_asked()
+    return False

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from retrysafe.demo.console import command_line, make_console
 from retrysafe.demo.process import Server, ServerFailed
+from retrysafe.demo.stopping import PAUSE, stop_if_asked
 
 LEASE = 10.0
 """Seconds: long enough to see the 409 of a payment that may still run, short enough to wait for its end."""
@@ -82,7 +83,8 @@ def serve_until_stopped() -> int:
             _note_pid(server)
             _explain(console, server)
             while True:
-                if server.ended(within=1.0):
+                stop_if_asked()
+                if server.ended(within=PAUSE):
                     server.restart()
                     _note_pid(server)
                     console.print(f"  The server was killed, and started again as process {server.pid}.")

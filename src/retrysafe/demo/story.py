@@ -19,6 +19,7 @@ from retrysafe.demo.crowd import Crowd
 from retrysafe.demo.display import Display
 from retrysafe.demo.mishaps import network
 from retrysafe.demo.process import PROGRAM, Server
+from retrysafe.demo.stopping import PAUSE, stop_if_asked
 
 AT_ONCE = 16
 """Customers who pay at the same time: enough to get in each other's way, few enough for two busy cores."""
@@ -150,7 +151,8 @@ def _watch(clicks: Mapping[Future[Experience], Payment], deadline: float, tick: 
     """Call `tick` with the number of payments that are through, until all are or the time is over."""
     pending = set(clicks)
     while pending and time.monotonic() < deadline:
-        _, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
+        stop_if_asked()
+        _, pending = wait(pending, timeout=PAUSE, return_when=FIRST_COMPLETED)
         unpaid = {clicks[click].order for click in pending}
         tick(len({payment.order for payment in clicks.values()} - unpaid))
 
