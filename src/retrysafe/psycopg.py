@@ -9,7 +9,6 @@ the call's transaction: leaving it is provisional, and becomes real with the ans
 savepoints, as ever inside a transaction.
 """
 
-import re
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -17,7 +16,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from functools import cache
 from typing import Any, TypeVar
 
 import psycopg
@@ -31,7 +29,7 @@ from retrysafe.guard import Guard
 from retrysafe.joining import Opening, join
 from retrysafe.model import Claim, Final
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.joint import Joint, not_committed
+from retrysafe.stores.sql.joint import Joint, not_committed, pyformat
 from retrysafe.stores.sql.operations import Arguments, Row
 
 __all__ = ["connection", "connection_async"]
@@ -191,8 +189,9 @@ class PsycopgTransaction:
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
-        with self._db.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(_converted(sql), arguments)
+        # A plain one, whichever the application prefers: each kind has arguments of another form.
+        with psycopg.Cursor(self._db, row_factory=tuple_row) as cursor:
+            cursor.execute(pyformat(sql), arguments)
             return cursor.fetchall()
 
 
@@ -285,8 +284,8 @@ class AsyncPsycopgTransaction:
 
     async def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
-        async with self._db.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(_converted(sql), arguments)
+        async with psycopg.AsyncCursor(self._db, row_factory=tuple_row) as cursor:
+            await cursor.execute(pyformat(sql), arguments)
             return await cursor.fetchall()
 
 
@@ -300,9 +299,3 @@ def _check(closed: bool, status: TransactionStatus) -> None:
     """psycopg says nothing where the connection was lost before it could send the COMMIT."""
     if closed or status != TransactionStatus.IDLE:
         raise StoreUnavailable("the connection was lost while a guarded call was committed")
-
-
-@cache
-def _converted(sql: str) -> bytes:
-    """Our `:named` arguments as psycopg has them."""
-    return re.sub(r":(\w+)", r"%(\1)s", sql.replace("%", "%%")).encode()

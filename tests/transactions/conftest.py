@@ -5,12 +5,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import create_engine
 
 from retrysafe.testing.postgres import PostgresServer
 from tests.servers import postgres
-from tests.transactions.ledgers import InFile
+from tests.transactions.ledgers import InFile, Place, on_server
 
-__all__ = ["audit", "database", "kept_database", "path", "postgres"]
+__all__ = ["audit", "database", "kept_database", "path", "place", "postgres"]
 
 TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts"
 
@@ -39,3 +40,14 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def audit(path: Path) -> InFile:
     return InFile(path)
+
+
+@pytest.fixture(params=["pysqlite", "psycopg", "pg8000"])
+def place(request: pytest.FixtureRequest, path: Path) -> Iterator[Place]:
+    """An engine of the application's, with each driver that sessions are tried on."""
+    if request.param == "pysqlite":
+        place = Place(create_engine(f"sqlite:///{path}"), InFile(path))
+    else:
+        place = on_server(request.getfixturevalue("database"), request.param)
+    yield place
+    place.engine.dispose()

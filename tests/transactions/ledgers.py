@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
-from sqlalchemy import create_engine, orm, text
+from sqlalchemy import Engine, create_engine, orm, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 import retrysafe.psycopg
@@ -84,6 +84,17 @@ class InServer:
         assert row is not None
         count: int = row[0]
         return count
+
+
+class Place:
+    """Where a session writes whose handler is written in a test, and who looks at it from outside."""
+
+    def __init__(self, engine: Engine, audit: InFile | InServer) -> None:
+        self.engine, self.audit = engine, audit
+
+
+def on_server(url: str, driver: str) -> Place:
+    return Place(create_engine(url.replace("postgresql://", f"postgresql+{driver}://", 1)), InServer(url))
 
 
 class _Sqlite3:

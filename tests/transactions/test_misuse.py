@@ -18,7 +18,7 @@ from retrysafe import ConfigurationError, Guard, NotJoined, scopes, stores
 from retrysafe.sqlalchemy import async_sessionmaker, begin, sessionmaker
 from tests.core.wsgi_calls import Served, an_environ
 from tests.transactions.calls import guarded
-from tests.transactions.ledgers import INSERT, InFile, InServer, a_guard
+from tests.transactions.ledgers import INSERT, InFile, InServer, Place, a_guard
 
 # --- sqlite3
 
@@ -206,9 +206,9 @@ def test_a_session_with_a_second_database(path: Path, audit: InFile, tmp_path: P
 
 
 @pytest.mark.parametrize("method", ["commit", "rollback"])
-def test_the_connection_under_a_session(path: Path, audit: InFile, method: str) -> None:
+def test_the_connection_under_a_session(place: Place, method: str) -> None:
     """A real commit or rollback by way of the connection is refused, and everything is undone."""
-    engine = create_engine(f"sqlite:///{path}")
+    engine = place.engine
     guard = a_guard(stores.from_engine(engine))
     maker = sessionmaker(guard)
 
@@ -218,7 +218,7 @@ def test_the_connection_under_a_session(path: Path, audit: InFile, method: str) 
             getattr(session.connection(), method)()
 
     assert guarded(guard, handler, NotJoined) == 500
-    assert audit() == []
+    assert place.audit() == []
     with engine.connect() as connection:  # which the pool gave back clean
         assert connection.execute(text("SELECT count(*) FROM items")).scalar() == 0
 
@@ -227,9 +227,9 @@ def test_the_connection_under_a_session(path: Path, audit: InFile, method: str) 
     "statement",
     ["COMMIT", "  -- now\n/* really */ commit work", "ROLLBACK", "END", "BEGIN", "start transaction"],
 )
-def test_a_session_ended_by_hand(path: Path, audit: InFile, statement: str) -> None:
+def test_a_session_ended_by_hand(place: Place, statement: str) -> None:
     """The same in SQL: refused before it reaches the database, so nothing is committed early."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
 
     async def handler() -> None:
         with sessionmaker(guard)() as session:
@@ -237,12 +237,12 @@ def test_a_session_ended_by_hand(path: Path, audit: InFile, statement: str) -> N
             session.execute(text(statement))
 
     assert guarded(guard, handler, NotJoined) == 500
-    assert audit() == []
+    assert place.audit() == []
 
 
-def test_savepoints_in_sql(path: Path, audit: InFile) -> None:
+def test_savepoints_in_sql(place: Place) -> None:
     """They end nothing."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
 
     async def handler() -> None:
         with sessionmaker(guard)() as session:
@@ -256,12 +256,12 @@ def test_savepoints_in_sql(path: Path, audit: InFile) -> None:
             session.commit()
 
     assert guarded(guard, handler) == 201
-    assert audit() == ["c"]
+    assert place.audit() == ["c"]
 
 
-def test_a_connection_that_is_closed_by_hand(path: Path, audit: InFile) -> None:
+def test_a_connection_that_is_closed_by_hand(place: Place) -> None:
     """It is not the handler's to close: refused, undone, and free."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
 
     async def handler() -> None:
         with begin(guard) as connection:
@@ -269,12 +269,12 @@ def test_a_connection_that_is_closed_by_hand(path: Path, audit: InFile) -> None:
         connection.close()
 
     assert guarded(guard, handler, NotJoined) == 500
-    assert audit() == []
+    assert place.audit() == []
 
 
-def test_a_session_that_is_never_closed(path: Path, audit: InFile, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_session_that_is_never_closed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """What it has not committed is undone, as always; what it has is kept."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
     kept: list[Any] = []
 
     async def handler() -> None:
@@ -285,7 +285,7 @@ def test_a_session_that_is_never_closed(path: Path, audit: InFile, caplog: pytes
         kept.append(session)
 
     assert guarded(guard, handler) == 201
-    assert audit() == ["a"]
+    assert place.audit() == ["a"]
     assert "its last changes are undone" in caplog.text
 
 

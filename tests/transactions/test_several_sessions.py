@@ -1,20 +1,17 @@
 """Several sessions in one guarded call: they share a transaction, and none loses what another committed."""
 
-from pathlib import Path
-
 import pytest
-from sqlalchemy import create_engine
 
 import retrysafe
 from retrysafe import NotJoined, stores
 from retrysafe.sqlalchemy import sessionmaker
 from tests.transactions.calls import guarded
-from tests.transactions.ledgers import INSERT, SELECT, InFile, a_guard
+from tests.transactions.ledgers import INSERT, SELECT, Place, a_guard
 
 
-def test_two_sessions_one_inside_the_other(path: Path, audit: InFile) -> None:
+def test_two_sessions_one_inside_the_other(place: Place) -> None:
     """They share the transaction: each sees the other's, and each keeps or undoes its own."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
@@ -29,12 +26,12 @@ def test_two_sessions_one_inside_the_other(path: Path, audit: InFile) -> None:
             outer.commit()
 
     assert guarded(guard, handler) == 201
-    assert audit() == ["a", "b", "d"]
+    assert place.audit() == ["a", "b", "d"]
 
 
-def test_a_session_that_only_reads_around_another(path: Path, audit: InFile) -> None:
+def test_a_session_that_only_reads_around_another(place: Place) -> None:
     """As one that authenticates: that it is closed last undoes nothing of what the other has committed."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
@@ -48,12 +45,12 @@ def test_a_session_that_only_reads_around_another(path: Path, audit: InFile) -> 
             assert reader.scalars(SELECT).all() == ["a", "b"]
 
     assert guarded(guard, handler) == 201
-    assert audit() == ["a", "b"]
+    assert place.audit() == ["a", "b"]
 
 
-def test_a_session_that_writes_after_another(path: Path, audit: InFile) -> None:
+def test_a_session_that_writes_after_another(place: Place) -> None:
     """It may be rolled back, and the other's is kept."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
@@ -67,13 +64,13 @@ def test_a_session_that_writes_after_another(path: Path, audit: InFile) -> None:
             first.commit()
 
     assert guarded(guard, handler) == 201
-    assert audit() == ["a", "c"]
+    assert place.audit() == ["a", "c"]
 
 
 @pytest.mark.parametrize("swallowed", [False, True])
-def test_sessions_that_cannot_be_told_apart(path: Path, audit: InFile, swallowed: bool) -> None:
+def test_sessions_that_cannot_be_told_apart(place: Place, swallowed: bool) -> None:
     """One has written before the other has committed, and is rolled back: nothing is kept."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
@@ -89,12 +86,12 @@ def test_sessions_that_cannot_be_told_apart(path: Path, audit: InFile, swallowed
 
     expected = retrysafe.CommitRefused if swallowed else NotJoined
     assert guarded(guard, handler, expected) == 500
-    assert audit() == []
+    assert place.audit() == []
 
 
-def test_sessions_that_do_not_take_turns(path: Path, audit: InFile) -> None:
+def test_sessions_that_do_not_take_turns(place: Place) -> None:
     """What the first one writes while the second has changes would be lost with them."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
     async def handler() -> None:
@@ -104,12 +101,12 @@ def test_sessions_that_do_not_take_turns(path: Path, audit: InFile) -> None:
             first.execute(INSERT, {"name": "a"})
 
     assert guarded(guard, handler, NotJoined) == 500
-    assert audit() == []
+    assert place.audit() == []
 
 
-def test_a_session_may_undo_its_own_savepoints(path: Path, audit: InFile) -> None:
+def test_a_session_may_undo_its_own_savepoints(place: Place) -> None:
     """What it committed into a savepoint of its own is its own to roll back."""
-    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+    guard = a_guard(stores.from_engine(place.engine))
 
     async def handler() -> None:
         with sessionmaker(guard)() as session:
@@ -120,4 +117,4 @@ def test_a_session_may_undo_its_own_savepoints(path: Path, audit: InFile) -> Non
             session.commit()
 
     assert guarded(guard, handler) == 201
-    assert audit() == ["b"]
+    assert place.audit() == ["b"]

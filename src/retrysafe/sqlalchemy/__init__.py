@@ -11,6 +11,7 @@ what they always were.
     sessions.py      the session makers
     core.py          connections without a session
     transaction.py   the transaction that they join; sqlite.py what it needs there
+    dialect.py       what is said in it, as it is said
     turns.py         several sessions in it, and what one must not undo of another's
     tables.py        our tables, for Alembic
 """

@@ -5,15 +5,14 @@ asynchronous engine the same code runs inside of SQLAlchemy's greenlets: only ho
 waits differ.
 """
 
-import re
 import time
 from asyncio import sleep
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
@@ -22,24 +21,13 @@ from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.joining import Opening
 from retrysafe.model import Claim, Final
+from retrysafe.sqlalchemy.dialect import JOINED, watching
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.sqlalchemy.turns import Turns
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
+from retrysafe.stores.sql.joint import Joint, not_committed, pyformat, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
-
-_BY_HAND = (
-    "the transaction of a guarded call is committed by its guard, together with the answer: inside of one "
-    "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
-)
-
-_ENDS = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-    r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:\w+\s+)?to\b))\b",
-    re.IGNORECASE | re.DOTALL,
-)
-"""A statement that would end the transaction, or begin another.  Those of savepoints are not among them."""
 
 
 class AlchemyTransaction:
@@ -49,7 +37,8 @@ class AlchemyTransaction:
         joint = store.joint
         assert isinstance(joint, Joint)
         self._joint = joint
-        self._engine = _watched(store, engine)
+        self._store = store
+        self._engine = engine
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
         self.opening = Opening()
         self._connection: Connection | None = None
@@ -93,13 +82,18 @@ class AlchemyTransaction:
 
     def _begin(self) -> Connection:
         self.ours = True
-        connection = self._engine.connect().execution_options(**{_JOINED: self})
+        engine = _watched(self._store, self._engine)
+        connection = engine.connect()
+        connection.info[JOINED] = self
         try:
             if self._sqlite is not None:
                 self._sqlite.prepare(connection)
             self._whole = connection.begin()
             if self._sqlite is not None:
                 self._sqlite.begin(connection)
+            else:
+                # What a listener has set for its transaction would be undone with it, and not set again.
+                self.turns.untouched = not engine.dispatch.begin
         except BaseException:
             self._close(connection)
             raise
@@ -123,6 +117,8 @@ class AlchemyTransaction:
                 self._whole.commit()
         except DBAPIError as error:
             raise self._translated(error) from error
+        except connection.dialect.loaded_dbapi.Error as error:  # what was said to the driver itself
+            raise not_committed(error, sqlstate(error)) from error
         except NotJoined as error:
             raise CommitRefused(str(error)) from error
         except SQLAlchemyError as error:
@@ -142,9 +138,20 @@ class AlchemyTransaction:
             log.warning("a session was in use when its call had answered: its last changes are undone")
             nested.rollback()
 
-    def _fetch(self, sql: str, arguments: Arguments) -> list[Row]:
-        assert self._connection is not None
-        return [tuple(row) for row in self._connection.execute(_text(sql), arguments)]
+    def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        connection = self._connection
+        assert connection is not None
+        if connection.dialect.driver != "psycopg":
+            return [tuple(row) for row in connection.execute(_text(sql), arguments)]
+        # Past SQLAlchemy, which would need as long again to wrap one statement and the row that comes back.
+        return self._fetch_directly(connection.connection.driver_connection, pyformat(sql), arguments)
+
+    def _fetch_directly(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - a connection of psycopg's
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        with Cursor(driver, row_factory=tuple_row) as cursor:
+            return cursor.execute(sql, arguments).fetchall()
 
     def roll_back(self, *, discard: bool = False) -> None:
         connection, self._connection = self._connection, None
@@ -168,59 +175,23 @@ class AlchemyTransaction:
         try:
             if self._sqlite is not None:
                 self._sqlite.end(connection)
+            if not (connection.closed or connection.invalidated):
+                del connection.info[JOINED]
         finally:
             connection.close()
 
-
-_JOINED = "retrysafe_transaction"
 
 _engines: "WeakKeyDictionary[object, Engine]" = WeakKeyDictionary()
 
 
 def _watched(store: object, engine: Engine) -> Engine:
-    """The same engine, with the same pool, whose connections are ended by the guard alone.
-
-    One for all calls: to listen to each connection anew costs as much as a statement.
-    """
+    """The same engine, with the same pool, whose connections are ended by the guard alone; once made."""
     try:
         return _engines[store]
     except KeyError:
         watched = engine.execution_options()
-        event.listen(watched, "commit", _refuse)
-        event.listen(watched, "rollback", _refuse)
-        event.listen(watched, "before_cursor_execute", _look_at_statement)
-        event.listen(watched, "release_savepoint", _release)
-        event.listen(watched, "rollback_savepoint", _undo)
+        watched.dialect = watching(engine)
         return _engines.setdefault(store, watched)
-
-
-def _refuse(connection: Connection) -> None:
-    if not _joined(connection).ours:
-        raise NotJoined(_BY_HAND)
-
-
-def _look_at_statement(connection: Connection, _: object, statement: str, *__: object) -> None:
-    transaction = _joined(connection)
-    if transaction.ours:
-        return
-    # What it had committed could not be undone any more, and its retry would do it again.
-    if _ENDS.match(statement):
-        raise NotJoined(_BY_HAND)
-    transaction.turns.executes(connection, statement)
-
-
-def _release(connection: Connection, name: str, _: object) -> None:
-    _joined(connection).turns.released(name)
-
-
-def _undo(connection: Connection, name: str, _: object) -> None:
-    _joined(connection).turns.rolled_back(connection, name)
-
-
-def _joined(connection: Connection) -> AlchemyTransaction:
-    found = connection.get_execution_options()[_JOINED]
-    assert isinstance(found, AlchemyTransaction)
-    return found
 
 
 _text = cache(text)
@@ -239,6 +210,17 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
         self._async_engine = engine
 
     _sleep = staticmethod(_sleep_in_greenlet)
+
+    def _fetch_directly(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
+        return await_only(self._fetch_async(driver, sql, arguments))
+
+    async def _fetch_async(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
+        from psycopg import AsyncCursor
+        from psycopg.rows import tuple_row
+
+        async with AsyncCursor(driver, row_factory=tuple_row) as cursor:
+            await cursor.execute(sql, arguments)
+            return await cursor.fetchall()
 
     async def connection_async(self) -> AsyncConnection:
         return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection, object()))

@@ -18,9 +18,6 @@ _READS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-_BEGINS = "SAVEPOINT "
-"""As SQLAlchemy begins one.  Its event does not tell the name."""
-
 _ENTANGLED = (
     "a session of a guarded call was rolled back, or closed without a commit, after another had committed: "
     "both share the call's transaction, and the changes of the one cannot be undone without the other's. "
@@ -40,9 +37,11 @@ class Savepoint:
     holds = False
     """Another session has committed something inside of it."""
 
-    def __init__(self, name: str, owner: object) -> None:
+    def __init__(self, name: str, owner: object, *, real: bool) -> None:
         self.name = name
         self.owner = owner
+        self.real = real
+        """Whether the server knows of it: see `dialect.py`."""
 
 
 class Turns:
@@ -51,58 +50,64 @@ class Turns:
         """The session or block that asked for the connection last."""
         self.spoiled = ""
         """Why what is there must not be committed."""
+        self.untouched = False
+        """Nothing was said in this transaction yet, so that all of it can be undone by a ROLLBACK."""
         self._stack: list[Savepoint] = []
         self._moving = False
 
     def executes(self, connection: Connection, statement: str) -> None:
         """A statement is about to be executed."""
-        if self._moving:
-            return
-        if statement.startswith(_BEGINS):
-            self._stack.append(Savepoint(statement.removeprefix(_BEGINS), self.asking))
-            return
-        if not self._stack or _READS.match(statement):
+        if self._moving or not self._stack or _READS.match(statement):
             return
         top = self._stack[-1]
         if top.owner is not self.asking and any(one.owner is self.asking for one in self._stack):
             raise self._spoil(_NOT_ITS_TURN)
         if top.holds and not top.wrote:
-            self._move(connection, top)
+            self._move(top, connection)
         top.wrote = True
 
-    def released(self, name: str) -> None:
+    def begins(self, name: str) -> bool:
+        """A savepoint is wanted.  Whether the server has to be told."""
+        real = bool(self._stack) or not self.untouched
+        self._stack.append(Savepoint(name, self.asking, real=real))
+        return real
+
+    def releases(self, name: str) -> bool:
+        """A savepoint is committed.  Whether the server has to be told."""
         inner = self._cut(name)
-        if not inner or not self._stack:
-            return
-        outer = self._stack[-1]
-        if any(one.holds for one in inner):
-            outer.holds = True
-        if any(one.wrote for one in inner):
-            if inner[0].owner is outer.owner:
-                outer.wrote = True
-            else:
+        if inner and self._stack:
+            outer = self._stack[-1]
+            if any(one.holds for one in inner):
                 outer.holds = True
+            if any(one.wrote for one in inner):
+                if inner[0].owner is outer.owner:
+                    outer.wrote = True
+                else:
+                    outer.holds = True
+        return not inner or inner[0].real
 
-    def rolled_back(self, connection: Connection, name: str) -> None:
+    def rolls_back(self, name: str, connection: Connection) -> bool:
+        """A savepoint is undone.  Whether it is one that the server knows of."""
         undone = self._cut(name)
-        if not any(one.holds for one in undone):
-            return
-        first = undone[0]
-        if len(undone) > 1 or first.wrote:
-            raise self._spoil(_ENTANGLED)
-        self._move(connection, first)
+        if any(one.holds for one in undone):
+            if len(undone) > 1 or undone[0].wrote:
+                raise self._spoil(_ENTANGLED)
+            self._move(undone[0], connection)
+        return not undone or undone[0].real
 
-    def _move(self, connection: Connection, savepoint: Savepoint) -> None:
+    def _move(self, savepoint: Savepoint, connection: Connection) -> None:
         """Its session has changed nothing, so it may as well begin here."""
         self._moving = True
         try:
-            connection.dialect.do_release_savepoint(connection, savepoint.name)
-            connection.dialect.do_savepoint(connection, savepoint.name)
+            if savepoint.real:
+                connection.exec_driver_sql(f"RELEASE SAVEPOINT {savepoint.name}")
+            connection.exec_driver_sql(f"SAVEPOINT {savepoint.name}")
         except Exception as error:
             # An error in PostgreSQL spoils everything since the last savepoint, whoever it belongs to.
             raise self._spoil(_ENTANGLED) from error
         finally:
             self._moving = False
+        savepoint.real = True
         savepoint.holds = False
 
     def _cut(self, name: str) -> list[Savepoint]:

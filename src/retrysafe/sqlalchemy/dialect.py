@@ -1,0 +1,140 @@
+"""What is said in a guarded call's transaction, seen where SQLAlchemy says it: in its dialect.
+
+Every statement, savepoint and commit of a connection goes through the dialect, so one that looks at them sees
+all.  (Events would do as well, but they make every statement noticeably slower.)
+
+- A commit or rollback is the guard's alone.
+- Sessions join with savepoints, and `Turns` keeps them apart.
+- The first savepoint costs nothing.  As long as nothing came before it, to undo what is in it is to undo
+  everything, which a `ROLLBACK` does, too.  So it is only pretended, and the usual call with its one session
+  is spared two of the five statements that it would say.
+"""
+
+import copy
+import re
+from typing import Any, Protocol, cast
+
+from sqlalchemy import Connection, Dialect, Engine
+from sqlalchemy.engine.interfaces import DBAPICursor, ExecutionContext
+from sqlalchemy.pool import PoolProxiedConnection
+
+from retrysafe.errors import NotJoined
+from retrysafe.events import log
+from retrysafe.sqlalchemy.turns import Turns
+
+_BY_HAND = (
+    "the transaction of a guarded call is committed by its guard, together with the answer: inside of one "
+    "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
+)
+
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+    r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:\w+\s+)?to\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A statement that would end the transaction, or begin another.  Those of savepoints are not among them."""
+
+JOINED = "retrysafe_transaction"
+"""Under this name a connection knows the transaction of the guarded call that it belongs to."""
+
+
+class Joined(Protocol):
+    """What is to be known of that transaction."""
+
+    ours: bool
+    """Whether it is the guard that is beginning or ending it just now."""
+    turns: Turns
+
+
+class _Watching(Dialect):
+    """To be put before any other dialect."""
+
+    def do_execute(
+        self,
+        cursor: DBAPICursor,
+        statement: str,
+        parameters: Any,  # noqa: ANN401 - each driver has its own
+        context: ExecutionContext | None = None,
+    ) -> None:
+        _look(context, statement)
+        super().do_execute(cursor, statement, parameters, context)
+
+    def do_execute_no_params(
+        self, cursor: DBAPICursor, statement: str, context: ExecutionContext | None = None
+    ) -> None:
+        _look(context, statement)
+        super().do_execute_no_params(cursor, statement, context)
+
+    def do_executemany(
+        self,
+        cursor: DBAPICursor,
+        statement: str,
+        parameters: Any,  # noqa: ANN401 - the same
+        context: ExecutionContext | None = None,
+    ) -> None:
+        _look(context, statement)
+        super().do_executemany(cursor, statement, parameters, context)
+
+    def do_commit(self, dbapi_connection: PoolProxiedConnection) -> None:
+        _refuse(dbapi_connection)
+        super().do_commit(dbapi_connection)
+
+    def do_rollback(self, dbapi_connection: PoolProxiedConnection) -> None:
+        _refuse(dbapi_connection)
+        super().do_rollback(dbapi_connection)
+
+    def do_savepoint(self, connection: Connection, name: str) -> None:
+        if _of(connection).turns.begins(name):
+            super().do_savepoint(connection, name)
+
+    def do_release_savepoint(self, connection: Connection, name: str) -> None:
+        if _of(connection).turns.releases(name):
+            super().do_release_savepoint(connection, name)
+
+    def do_rollback_to_savepoint(self, connection: Connection, name: str) -> None:
+        turns = _of(connection).turns
+        if turns.rolls_back(name, connection):
+            super().do_rollback_to_savepoint(connection, name)
+            return
+        try:
+            super().do_rollback(connection.connection)
+        except self.loaded_dbapi.Error as error:
+            # Then it is lost, and the server undoes what it was not told to commit.
+            log.warning("the connection of a guarded call was lost at a rollback: %s", error)
+            connection.invalidate()
+        else:
+            turns.untouched = True
+
+
+def _look(context: ExecutionContext | None, statement: str) -> None:
+    assert context is not None
+    joined = _of(context.root_connection)
+    joined.turns.untouched = False
+    if joined.ours:
+        return
+    # What it had committed could not be undone any more, and its retry would do it again.
+    if _ENDS.match(statement):
+        raise NotJoined(_BY_HAND)
+    joined.turns.executes(context.root_connection, statement)
+
+
+def _refuse(dbapi_connection: PoolProxiedConnection) -> None:
+    joined: Joined | None = dbapi_connection.info.get(JOINED)
+    if joined is not None and not joined.ours:
+        raise NotJoined(_BY_HAND)
+
+
+def _of(connection: Connection) -> Joined:
+    joined: Joined = connection.info[JOINED]
+    return joined
+
+
+def watching(engine: Engine) -> Dialect:
+    """The engine's own dialect, but looking."""
+    engine.connect().close()  # a dialect gets to know its server with the first connection
+    dialect = copy.copy(engine.dialect)
+    kind = type(dialect)
+    # Not inherited: each class has to say anew that its SQL may be remembered.
+    remembers = {name: value for name, value in vars(kind).items() if name == "supports_statement_cache"}
+    dialect.__class__ = cast(type[Dialect], type(kind.__name__, (_Watching, kind), remembers))
+    return dialect
