@@ -1,6 +1,10 @@
-"""What holds for every test."""
+"""What holds for every test, and what most of them need."""
 
 import gc
+
+from tests.servers import database, postgres
+
+__all__ = ["database", "postgres"]
 
 
 def pytest_collection_finish() -> None:

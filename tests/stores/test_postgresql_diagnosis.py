@@ -233,7 +233,9 @@ def test_a_backlog(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
         books.finish(f"key {n}", an_outcome())
     books.elapse(3600.0)
     assert "nobody removes them" in amiss(books.url)["expired"][1]
-    assert books.admin.purge(10).records == 3
+    desk = desk_at(books.url)
+    assert desk.purge(10).records == 3
+    desk.close()  # a session that only waits takes ten seconds to tell the server what it has done
     _until(lambda: "vacuum" in amiss(books.url))
     assert "keep up" in amiss(books.url)["vacuum"][1]
 
