@@ -1,7 +1,7 @@
 """Real servers for tests: one per process that runs tests, an empty database for each test.
 
-Import the fixtures into a `conftest.py`.  Where the server's programs are missing, its tests are skipped at
-home and fail in CI.
+`tests/conftest.py` has the fixtures, so that all folders share the server.  Where the server's programs are
+missing, its tests are skipped at home and fail in CI.
 """
 
 import os

@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.records import PostgresShop, Shop
-from tests.servers import database, postgres
-
-__all__ = ["bank", "database", "postgres", "shop"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -85,9 +86,14 @@ def test_the_same_answers_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
         ["stats"],
         ["ls"],
     ]
-    for command in commands:
-        answers = [told(run(*command, "--json", store=store)) for store in (shop.url, bank.url)]
-        assert answers[0] == answers[1], command
+    with ThreadPoolExecutor(2) as both:
+        for command in commands:
+
+            def ask(url: str, command: list[str] = command) -> object:
+                return told(run(*command, "--json", store=url))
+
+            here, there = both.map(ask, [shop.url, bank.url])
+            assert here == there, command
 
 
 def test_what_cannot_be_done(bank: PostgresShop) -> None:

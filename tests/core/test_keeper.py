@@ -155,9 +155,12 @@ def test_a_fresh_lease_is_not_due(keeper: Keeper, store: Watched) -> None:
 def test_a_shorter_lease_wakes_it(keeper: Keeper, store: Watched) -> None:
     """It does not sleep through a lease that is shorter than those before it."""
     holding(keeper, store, "long", lease=300.0)
+    keeper._wake.set()  # for its first round, which it would begin in a while
     eventually(lambda: store.opened == 1)
+    began = monotonic()
     short = holding(keeper, store, "short")
     eventually(lambda: any(short.claim in batch for batch in store.renewals))
+    assert monotonic() - began < keeper_module._ROUND / 2
     assert not short.lost
 
 

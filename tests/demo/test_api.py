@@ -16,6 +16,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def unpaid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For those whom nobody pays anything."""
+    with Server(tmp_path_factory.mktemp("unpaid"), lease=30.0) as server:
+        yield server
+
+
 def ask(
     server: Server, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, object]:
@@ -45,24 +52,24 @@ def ask(
         b"order=\xff&cents=\xff",
     ],
 )
-def test_a_form_that_makes_no_sense(server: Server, form: bytes) -> None:
+def test_a_form_that_makes_no_sense(unpaid: Server, form: bytes) -> None:
     """It is refused with a sentence that says what was expected, and nothing is taken."""
-    status, answer = ask(server, "POST", "/payments", form, X_Customer="ada")
+    status, answer = ask(unpaid, "POST", "/payments", form, X_Customer="ada")
     assert status == 400
     assert "order=coffee&cents=320" in str(answer)
-    assert server.ledger.charges() == []
+    assert unpaid.ledger.charges() == []
 
 
-def test_nobody_pays_for_nobody(server: Server) -> None:
+def test_nobody_pays_for_nobody(unpaid: Server) -> None:
     """Without a customer there is no payment, with a key or without."""
     for headers in ({}, {"Idempotency_Key": "a-key"}):
-        assert ask(server, "POST", "/payments", b"order=tea&cents=290", **headers)[0] == 400
-    assert server.ledger.charges() == []
+        assert ask(unpaid, "POST", "/payments", b"order=tea&cents=290", **headers)[0] == 400
+    assert unpaid.ledger.charges() == []
 
 
-def test_there_is_nothing_else(server: Server) -> None:
+def test_there_is_nothing_else(unpaid: Server) -> None:
     """Whoever asks for something else is told what there is."""
-    assert ask(server, "GET", "/payments") == (404, {"error": "there are POST /payments and GET /ledger"})
+    assert ask(unpaid, "GET", "/payments") == (404, {"error": "there are POST /payments and GET /ledger"})
 
 
 def test_the_ledger_survives_a_kill(server: Server) -> None:

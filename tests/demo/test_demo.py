@@ -12,6 +12,9 @@ from tests.demo.running import RUN, Demo, cents, row
 
 LIMIT = 20.0
 
+of_one_run = pytest.mark.xdist_group("a run of the demo")
+"""In one process, or each would have a run of its own."""
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
@@ -31,6 +34,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     raise AssertionError(f"three runs took {seconds} seconds, and none less than {LIMIT}")
 
 
+@of_one_run
 def test_it_shows_the_difference_that_keys_make(demo: Demo) -> None:
     """Exit 0 within 20 seconds; too much money without keys, and the right amount with them."""
     should = [cents(cell) for cell in row(demo.text, "Money that should be taken")]
@@ -45,6 +49,7 @@ def test_it_shows_the_difference_that_keys_make(demo: Demo) -> None:
     assert wrong[1:] == ["0", "0"]
 
 
+@of_one_run
 def test_its_numbers_fit_together(demo: Demo) -> None:
     """Everything happened that is claimed, and the parts add up."""
     assert row(demo.text, "Payments intended") == ["60"] * 3
@@ -58,6 +63,7 @@ def test_its_numbers_fit_together(demo: Demo) -> None:
     assert int(conflicts[1]) > 0
 
 
+@of_one_run
 def test_unknown_outcomes_of_both_kinds_are_settled(demo: Demo) -> None:
     """The server died over a payment that was taken and over one that was not; customers were told so."""
     unknown = row(demo.text, "Unknown outcomes")
@@ -70,6 +76,7 @@ def test_unknown_outcomes_of_both_kinds_are_settled(demo: Demo) -> None:
     assert int(row(demo.text, "told so meanwhile (409)")[2]) >= 2
 
 
+@of_one_run
 def test_without_a_terminal_it_writes_plain_lines(demo: Demo) -> None:
     """No colours, no bar, and nothing but a path is wider than 80 columns."""
     assert "\x1b" not in demo.output

@@ -18,6 +18,8 @@ No product code knows about this: it is put around the driver's table, the ledge
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -27,17 +29,21 @@ from retrysafe.asgi.types import App, Message, Receive, Send
 from retrysafe.asgi.types import Connection as Scope
 from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.sqlite.connection import Connection
+from retrysafe.stores.sql.sqlite.filelock import FileLock
 from retrysafe.testing.reference import __main__ as reference
 from retrysafe.testing.reference import asgi
 from retrysafe.testing.reference.ledger import Ledger
 from retrysafe.testing.reference.service import Service
 
-SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-
 _trap: ContextVar[str] = ContextVar("trap", default="")
 """Of the request that is being served here; tasks and threads started for it inherit it."""
 
 _armed: list[str] = []
+
+_writers: set[FileLock] = set()
+"""Whoever in this process holds the write lock: its writer, or the keeper that renews leases beside it."""
+
+_writers_change = threading.Lock()
 
 
 def reach(moment: str, place: str) -> None:
@@ -48,7 +54,50 @@ def reach(moment: str, place: str) -> None:
     _trap.set("")
     with open(os.environ["RETRYSAFE_TRAPS"], "a") as file:
         file.write(f"{os.getpid()} {how} {where}\n")
-    os.kill(os.getpid(), SIGNALS[how])
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif place == "Commit":
+        _freeze()
+    else:
+        _freeze_between_writes()
+
+
+def _freeze() -> None:
+    # By this thread to itself, and so it does not go on before the whole process has been woken up.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+def _freeze_between_writes() -> None:
+    """With the write lock in any thread's hands, everybody else would be kept from writing, which is what
+    `Commit` is for.  The keeper takes it whenever a lease is due, and knows of no traps."""
+    while True:
+        with _writers_change:
+            if not _writers:
+                _freeze()
+                return
+        time.sleep(0.001)
+
+
+def _around_write_locks() -> None:
+    try_acquire, release, close = FileLock.try_acquire, FileLock.release, FileLock.close
+
+    def tried(self: FileLock) -> bool:
+        with _writers_change:
+            if taken := try_acquire(self):
+                _writers.add(self)
+            return taken
+
+    def released(self: FileLock) -> None:
+        release(self)
+        _writers.discard(self)
+
+    def closed(self: FileLock) -> None:
+        close(self)
+        _writers.discard(self)
+
+    FileLock.try_acquire = tried  # type: ignore[method-assign]  # that is what a trapdoor is
+    FileLock.release = released  # type: ignore[method-assign]  # that is what a trapdoor is
+    FileLock.close = closed  # type: ignore[method-assign]  # that is what a trapdoor is
 
 
 def _around_step(place: str, perform: Callable[[Any, Any, Any], Awaitable[object]]) -> Any:
@@ -116,6 +165,7 @@ def main() -> None:
         table[step] = _around_step(step.__name__, perform)
     _around_effects()
     _around_commits()
+    _around_write_locks()
     build = asgi.build
 
     def build_trapped(service: Service, guard: Guard) -> App:

@@ -8,7 +8,6 @@ suspension, at its second, and so on, until it comes through uncut.
 import asyncio
 import gc
 import os
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -33,15 +32,9 @@ CUTS: list[tuple[Knife, Moment]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.fixture
-def url(server: PostgresServer) -> str:
-    url = server.new_database()
+def url(postgres: PostgresServer) -> str:
+    url = postgres.new_database()
     create(url)
     return url
 

@@ -24,15 +24,9 @@ from tests.faults.wire import PATIENCE, fresh
 BOUND = 15.0
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.fixture
-def url(server: PostgresServer) -> str:
-    url = server.new_database()
+def url(postgres: PostgresServer) -> str:
+    url = postgres.new_database()
     create(url)
     return url
 
@@ -309,7 +303,7 @@ def _fill(file: Path) -> None:
         os.close(handle)
 
 
-def test_replica(server: PostgresServer, url: str) -> None:
+def test_replica(url: str) -> None:
     """F19: a server that takes no writes is refused: 503, and the handler has not run."""
 
     async def play(replica: str) -> None:

@@ -4,19 +4,12 @@ A short version of what `python -m tests.crash` does at length.  I14: committed 
 none or one for each key.  I5: what any client was told is what everybody is told.  I11: no key stays stuck.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from retrysafe.testing.postgres import PostgresServer
 from tests.crash.campaign import Plan, as_text, run, shortfalls
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 def _survives(plan: Plan, folder: Path) -> None:
@@ -37,17 +30,17 @@ def test_freezes_on_sqlite(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["psycopg", "psycopg async"])
-def test_kills_on_postgresql(server: PostgresServer, tmp_path: Path, way: str) -> None:
+def test_kills_on_postgresql(postgres: PostgresServer, tmp_path: Path, way: str) -> None:
     """The same, with handlers in threads and in the event loop."""
-    _survives(Plan(server.new_database(), way, kills=13), tmp_path)  # type: ignore[arg-type]  # of two
+    _survives(Plan(postgres.new_database(), way, kills=13), tmp_path)  # type: ignore[arg-type]  # of two
 
 
-def test_freezes_on_postgresql(server: PostgresServer, tmp_path: Path) -> None:
+def test_freezes_on_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
     """F7, F8: a worker that sleeps inside its transaction loses it, and nobody waits for it for ever."""
-    _survives(Plan(server.new_database(), "psycopg", freezes=8), tmp_path)
+    _survives(Plan(postgres.new_database(), "psycopg", freezes=8), tmp_path)
 
 
 @pytest.mark.parametrize("way", ["psycopg", "psycopg async"])
-def test_cuts_on_postgresql(server: PostgresServer, tmp_path: Path, way: str) -> None:
+def test_cuts_on_postgresql(postgres: PostgresServer, tmp_path: Path, way: str) -> None:
     """F12, I16: connections are cut before, during and after the completion and the COMMIT."""
-    _survives(Plan(server.new_database(), way, cuts=12), tmp_path)  # type: ignore[arg-type]  # of two
+    _survives(Plan(postgres.new_database(), way, cuts=12), tmp_path)  # type: ignore[arg-type]  # of two

@@ -3,7 +3,7 @@ beside the transaction, nothing is lost from it, and no connection hangs in one.
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,15 +19,9 @@ from tests.faults.books import Books, create, opened
 from tests.faults.wire import PATIENCE, fresh, until
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.fixture
-def url(server: PostgresServer) -> str:
-    url = server.new_database()
+def url(postgres: PostgresServer) -> str:
+    url = postgres.new_database()
     create(url)
     return url
 
@@ -186,12 +180,12 @@ def test_a_thread_outlives_its_answer(url: str, inside: bool) -> None:
 STATEMENTS = ["^BEGIN", "INSERT INTO orders", "UPDATE retrysafe_records AS record SET state", "^COMMIT"]
 
 
-def test_cut_at_every_statement(server: PostgresServer, url: str) -> None:
+def test_cut_at_every_statement(postgres: PostgresServer, url: str) -> None:
     """F12: a connection that is cut at any statement of a transaction is not lost to the pool, and its client
     is answered: with what was committed, or with an error and then the retry runs."""
 
     async def play() -> None:
-        with Proxy(server.port) as proxy:
+        with Proxy(postgres.port) as proxy:
             async with opened(proxy.through(url), proxy.through(url), url) as books:
                 for statement in STATEMENTS:
                     for set_trap in (proxy.cut_before, proxy.cut_during, proxy.lose_answer):

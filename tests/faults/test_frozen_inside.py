@@ -25,11 +25,10 @@ ONE_ANSWER = 8.0
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with PostgresServer() as server:
-        url = server.new_database()
-        orders.create_tables(url)
-        yield url
+def url(postgres: PostgresServer) -> str:
+    url = postgres.new_database()
+    orders.create_tables(url)
+    return url
 
 
 @pytest.fixture(scope="module", params=["psycopg", "psycopg async"])

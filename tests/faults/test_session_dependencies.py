@@ -36,12 +36,6 @@ Key = Annotated[str, Header(alias="Idempotency-Key")]
 Mishap = Annotated[str, Header()]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 class Shop:
     """The application and its database."""
 
@@ -141,12 +135,12 @@ WAYS = [
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest, server: PostgresServer, tmp_path: Path) -> Iterator[Any]:
+def make(request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path: Path) -> Iterator[Any]:
     driver, _, asynchronous = str(request.param).partition(" ")
     if driver.startswith("sqlite"):
         url, plain = f"{driver}:///{tmp_path / 'shop.db'}", f"sqlite:///{tmp_path / 'shop.db'}"
     else:
-        url = server.new_database().replace("postgresql", driver, 1)
+        url = postgres.new_database().replace("postgresql", driver, 1)
         plain = url.replace(driver, "postgresql+psycopg", 1)
     auditor = create_engine(plain)
     with auditor.begin() as database:

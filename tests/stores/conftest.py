@@ -1,13 +1,10 @@
-"""Servers and what stands on them."""
+"""What stands on servers."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import database, postgres
 from tests.stores.desks import Books
-
-__all__ = ["books", "database", "postgres"]
 
 
 @pytest.fixture

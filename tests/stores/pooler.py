@@ -1,4 +1,4 @@
-"""A pooler in transaction mode, as small as can be: every transaction gets any of two sessions.
+"""A pooler, as small as can be: two sessions with the server, for whoever has a transaction.
 
 It knows nothing of prepared statements, of settings or of LISTEN, so whatever depends on a session breaks
 here, as it does behind a pooler in production.  It reads messages of the protocol (version 3) only so far as
@@ -7,22 +7,32 @@ to see where one ends, and where a transaction ends: `ReadyForQuery` with status
 
 import asyncio
 import contextlib
+import os
 import random
+import struct
 import threading
-from typing import Self
+from collections.abc import AsyncGenerator
+from typing import Literal, NamedTuple, Self
 
 SESSIONS = 2
 _HEAD = 5
+_READY = b"Z\0\0\0\5I"
+
+Gives = Literal["any", "last", "own"]
+"""Which session a transaction gets: whichever; the one that was used last, as PgBouncer does it; or always
+the same, which nobody else gets: then sessions are pooled, and not transactions."""
 
 
-class Backend:
+class Backend(NamedTuple):
     """A session with the server, which the pooler opened in the name of everybody."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.greeting = greeting
-        """What the server said when it was opened: every client hears it again."""
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
 
 
 async def message(reader: asyncio.StreamReader) -> bytes:
@@ -33,13 +43,18 @@ async def message(reader: asyncio.StreamReader) -> bytes:
 class Pooler:
     """Listens on a port of its own, in a thread of its own; `with` ends it."""
 
-    def __init__(self, port: int, database: str, *, loyal: bool = False) -> None:
+    def __init__(self, port: int, database: str, gives: Gives = "any") -> None:
         self._server_port = port
         self._database = database
+        self._gives = gives
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pooler")
-        self._loyal = loyal
-        """Whether a client gets the same session every time, as long as nobody else has it."""
+        self._room = asyncio.Semaphore(SESSIONS)
+        self._lent = 0
+        self._free: list[Backend] = []
+        """Those that were opened, in the order in which they were used."""
+        self._greeting = b""
+        """What the server says when a session is opened: every client hears it again."""
         self.transactions = 0
         """How many it has handed to a session."""
 
@@ -61,10 +76,7 @@ class Pooler:
         )
 
     async def _open(self) -> None:
-        self._free: asyncio.Queue[Backend] = asyncio.Queue()
-        self._backends = [await self._connect() for _ in range(SESSIONS)]
-        for backend in self._backends:
-            self._free.put_nowait(backend)
+        self._free.append(await self._connect())
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
 
@@ -74,48 +86,65 @@ class Pooler:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for backend in self._backends:
-            backend.writer.close()
-            await backend.writer.wait_closed()
+        for backend in self._free:
+            await backend.close()
         await asyncio.sleep(0)  # what was closed a moment ago is gone after this turn of the loop
 
     async def _connect(self) -> Backend:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        backend = Backend(*await asyncio.open_connection("127.0.0.1", self._server_port))
         fields = b"\0".join((b"user", b"postgres", b"database", self._database.encode(), b"\0"))
         body = (3 << 16).to_bytes(4, "big") + fields
-        writer.write((len(body) + 4).to_bytes(4, "big") + body)
+        backend.writer.write((len(body) + 4).to_bytes(4, "big") + body)
         greeting = b""
-        while not greeting.endswith(b"Z\0\0\0\5I"):
-            greeting += await message(reader)
-        return Backend(reader, writer, greeting)
+        while not greeting.endswith(_READY):
+            said = await message(backend.reader)
+            # Clients are told of a process that there is not, because they will have many.
+            invented = struct.pack("!cII4s", b"K", 12, 2_000_000_000, os.urandom(4))
+            greeting += invented if said[:1] == b"K" else said
+        self._greeting = greeting
+        return backend
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
             length = int.from_bytes(await reader.readexactly(4), "big")
             await reader.readexactly(length - 4)  # who it is, and what it would like to be set
-            writer.write(self._backends[0].greeting)
-            await self._relay(reader, writer)
+            writer.write(self._greeting)
+            if self._gives != "own":
+                await self._relay(None, reader, writer)
+                return
+            own = await self._connect()
+            try:
+                await self._relay(own, reader, writer)
+            finally:
+                await own.close()
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay(
+        self, own: Backend | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while True:
             first = await message(reader)
             if first[:1] == b"X":
                 return
-            backend = await self._any()
-            try:
+            async with self._given() if own is None else contextlib.nullcontext(own) as backend:
                 await self._transaction(first, backend, reader, writer)
-            finally:
-                self._free.put_nowait(backend)
-                if self._loyal:
-                    self._free.put_nowait(self._free.get_nowait())
 
-    async def _any(self) -> Backend:
-        """Whichever; not always the one that this client had before."""
-        backend = await self._free.get()
-        if not self._loyal and not self._free.empty() and random.random() < 0.5:
-            self._free.put_nowait(backend)
-            backend = self._free.get_nowait()
-        return backend
+    @contextlib.asynccontextmanager
+    async def _given(self) -> AsyncGenerator[Backend]:
+        async with self._room:
+            # Any of all that there may be: one that is not open yet is as good as another.
+            index = random.randrange(SESSIONS - self._lent) if self._gives == "any" else len(self._free) - 1
+            self._lent += 1
+            try:
+                found = 0 <= index < len(self._free)
+                backend = self._free.pop(index) if found else await self._connect()
+                try:
+                    yield backend
+                except BaseException:
+                    await backend.close()  # its client has left in the middle of a transaction
+                    raise
+                self._free.append(backend)
+            finally:
+                self._lent -= 1
 
     async def _transaction(
         self, sent: bytes, backend: Backend, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -130,6 +159,6 @@ class Pooler:
                     if answer[:1] == b"Z":
                         break
                 await writer.drain()
-                if answer == b"Z\0\0\0\5I":
+                if answer == _READY:
                     return
             sent = await message(reader)

@@ -11,8 +11,8 @@ from retrysafe.stores.administration import Finding, Query
 from retrysafe.stores.sql.postgresql import diagnosis, surroundings
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
-from tests.stores.bouncer import Bouncer
 from tests.stores.desks import Books, desk_at
+from tests.stores.pooler import Gives, Pooler
 
 
 @pytest.fixture(scope="module")
@@ -185,12 +185,16 @@ def test_rights(books: Books) -> None:
         books.execute(f"DROP ROLE {role}")
 
 
-def test_a_pooler(books: Books) -> None:
+def test_a_pooler(postgres: PostgresServer, books: Books) -> None:
     """One that gives every transaction another session is recognised, even if nobody else uses it; one that
     keeps sessions apart, too; and operators can work behind both."""
+
+    def between(gives: Gives) -> Pooler:
+        return Pooler(postgres.port, books.url.rpartition("/")[2], gives)
+
     books.reserve("key")
     assert the(books.url, "pooler").found.startswith("none")
-    with Bouncer(books.url) as pooler:
+    with between("last") as pooler:
         finding = the(pooler.url, "pooler")
         assert finding.found.startswith("a pooler that gives every transaction another session")
         assert "LISTEN" in finding.advice
@@ -200,7 +204,7 @@ def test_a_pooler(books: Books) -> None:
         assert desk.migrate().startswith("nothing to do")
         assert desk.purge(10).records == 0
         desk.close()
-    with Bouncer(books.url, per_transaction=False) as pooler:
+    with between("own") as pooler:
         assert "kept theirs" in the(pooler.url, "pooler").found
 
 
@@ -229,7 +233,9 @@ def test_a_backlog(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
         books.finish(f"key {n}", an_outcome())
     books.elapse(3600.0)
     assert "nobody removes them" in amiss(books.url)["expired"][1]
-    assert books.admin.purge(10).records == 3
+    desk = desk_at(books.url)
+    assert desk.purge(10).records == 3
+    desk.close()  # a session that only waits takes ten seconds to tell the server what it has done
     _until(lambda: "vacuum" in amiss(books.url))
     assert "keep up" in amiss(books.url)["vacuum"][1]
 

@@ -97,7 +97,7 @@ def test_locks_are_bounded_here_too(rows: Rows, pooler: Pooler) -> None:
 
 def test_prepared_statements_stay_where_they_can(postgres: PostgresServer, rows: Rows) -> None:
     """A pooler that keeps them, or gives its client the same session again, is no reason to give them up."""
-    with Pooler(postgres.port, rows.url.rpartition("/")[2], loyal=True) as pooler:
+    with Pooler(postgres.port, rows.url.rpartition("/")[2], gives="last") as pooler:
         store = PostgresStore(pooler.url, deadline=PATIENT)
         for n in range(10):
             assert store.reserve(a_claim(f"{n}")) == Reserved(1)

@@ -16,6 +16,9 @@ from retrysafe.demo.console import command_line, make_console
 from retrysafe.demo.process import Server, ServerFailed
 from retrysafe.demo.stopping import PAUSE, stop_if_asked
 
+CAKE, TEA = 5.0, 6.0
+"""Seconds that paying for them takes: time enough to send another request, or to kill the server."""
+
 LEASE = 10.0
 """Seconds: long enough to see the 409 of a payment that may still run, short enough to wait for its end."""
 
@@ -36,8 +39,8 @@ def tries(server: Server) -> Iterator[Try]:
 
     coffee, cake, tea = (
         "order=coffee&cents=320",
-        "order=cake&cents=2850&seconds=5",
-        "order=tea&cents=290&seconds=6",
+        f"order=cake&cents=2850&seconds={CAKE:g}",
+        f"order=tea&cents=290&seconds={TEA:g}",
     )
     pid_file = shlex.quote(str(server.folder / "server.pid"))
     operate = f"--store {shlex.quote(server.store)}"
@@ -53,7 +56,7 @@ def tries(server: Server) -> Iterator[Try]:
     yield Try("Without a key, every request is a new payment. Send it twice.", pay(coffee, None))
     yield Try("What was really taken: one coffee with a key, and each one without.", f"curl {api}/ledger")
     yield Try(
-        "A payment takes five seconds, and the customer asks again after one: 409.",
+        f"A payment takes {CAKE:g} seconds, and the customer asks again after one: 409.",
         f"{pay(cake, 'cake-order-7', flags='-s')} &\nsleep 1; {pay(cake, 'cake-order-7')}",
     )
     yield Try(
@@ -61,7 +64,7 @@ def tries(server: Server) -> Iterator[Try]:
         f"{pay(tea, 'tea-order-12', flags='-s')} &\nsleep 1; kill -9 $(cat {pid_file})",
     )
     yield Try(
-        f"Send it again: 409 in-flight for {LEASE:.0f} seconds, then 409 outcome-unknown.",
+        f"Send it again: 409 in-flight for {LEASE:g} seconds, then 409 outcome-unknown.",
         pay(tea, "tea-order-12"),
     )
     yield Try("What waits for an operator, and all about one of them.", f"{tool} ls \\\n     {operate}")

@@ -127,23 +127,23 @@ class Concurrency(Suite):
 
     @covers(35)
     def test_different_keys_do_not_wait(self, api: Server, label: str) -> None:
-        """Twenty requests of half a second take less than one after the other would.
+        """Twenty requests of half a second take nothing like ten seconds.
 
-        Where one can write at a time and the machine is slow, some may be told to come back, and do.
+        In transactions of a database where one can write at a time, they take turns at the end, and on a slow
+        machine some may be told to come back, and do.
         """
+        in_turns = self.tx and self.backing.one_writer
 
         def send(key: str) -> Answer:
-            again = eventually(
-                lambda: api.post("/slow", key=key, ms=500, label=label),
-                lambda answer: answer.code != "not-done",
-            )
-            assert not again.replayed
-            return again
+            def once() -> Answer:
+                return api.post("/slow", key=key, ms=500, label=label)
+
+            return eventually(once, lambda answer: answer.code != "not-done") if in_turns else once()
 
         began = time.monotonic()
         with ThreadPoolExecutor(20) as pool:
             futures = [pool.submit(send, fresh()) for _ in range(20)]
         answers = [future.result() for future in futures]
-        assert [answer.status for answer in answers] == [201] * 20
-        assert time.monotonic() - began < 20 * 0.5
+        assert [(answer.status, answer.replayed) for answer in answers] == [(201, False)] * 20
+        assert time.monotonic() - began < (20 * 0.5 if in_turns else 5)
         assert api.effects(label) == 20
