@@ -25,7 +25,7 @@ def test_ctrl_c(start: Start, moment: str) -> None:
 
 
 def test_an_interrupt_waits_for_a_safe_moment() -> None:
-    """Raised inside of `concurrent.futures.wait`, as one third of random moments are, it left a lock taken,
+    """Raised inside of `concurrent.futures.wait`, where the demo often is, it left a lock taken,
     and the threads of the demo waited for it for ever."""
     with noting_signals():
         signal.raise_signal(signal.SIGINT)

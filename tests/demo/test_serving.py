@@ -16,7 +16,7 @@ from tests.demo.running import PATIENCE, SERVE, Demo, interrupt
 
 STAND_IN = Path(__file__).with_name("curl.py")
 
-BRISK = f"from retrysafe.demo import serving; serving.CAKE = serving.TEA = serving.LEASE = 3.0; {SERVE}"
+BRISK = f"from retrysafe.demo import serving; serving.CAKE = serving.TEA = 4.0; serving.LEASE = 3.0; {SERVE}"
 """Who reads what happens needs more time than who pastes it."""
 
 
@@ -88,7 +88,7 @@ def test_the_lines_work(start: Start, environment: dict[str, str]) -> None:
     coffees = json.loads(paster.paste("What was really taken"))
     assert len(coffees) == 3
 
-    meanwhile = paster.paste("A payment takes 3 seconds")
+    meanwhile = paster.paste("A payment takes 4 seconds")
     assert " 409 " in meanwhile
     assert '"code": "in-flight"' in meanwhile
     assert '"order": "cake"' in meanwhile

@@ -8,10 +8,9 @@ import pytest
 from sqlalchemy import create_engine
 
 from retrysafe.testing.postgres import PostgresServer
-from tests.servers import postgres
 from tests.transactions.ledgers import InFile, Place, on_server
 
-__all__ = ["audit", "database", "kept_database", "path", "place", "postgres"]
+__all__ = ["audit", "database", "kept_database", "path", "place"]
 
 TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts"
 
