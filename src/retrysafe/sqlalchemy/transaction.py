@@ -29,6 +29,14 @@ from retrysafe.stores.sql.joint import Joint, not_committed, pyformat, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
+_CLOSED = "a handler closed or invalidated the connection of its guard's transaction"
+
+_AUTOCOMMIT = (
+    "this guard's engine is in autocommit, where every statement is committed by itself: nothing could be "
+    "committed together with the answer. Give the guard an engine that is not, and use "
+    'engine.execution_options(isolation_level="AUTOCOMMIT") for what needs it'
+)
+
 
 class AlchemyTransaction:
     """The transaction of one guarded call."""
@@ -84,16 +92,16 @@ class AlchemyTransaction:
         self.ours = True
         engine = _watched(self._store, self._engine)
         connection = engine.connect()
-        connection.info[JOINED] = self
+        self._info = connection.info
+        self._info[JOINED] = self
         try:
             if self._sqlite is not None:
                 self._sqlite.prepare(connection)
             self._whole = connection.begin()
             if self._sqlite is not None:
                 self._sqlite.begin(connection)
-            else:
-                # What a listener has set for its transaction would be undone with it, and not set again.
-                self.turns.untouched = not engine.dispatch.begin
+            elif getattr(connection.connection.dbapi_connection, "autocommit", False):
+                raise NotJoined(_AUTOCOMMIT)
         except BaseException:
             self._close(connection)
             raise
@@ -106,9 +114,7 @@ class AlchemyTransaction:
         self.ours = True
         try:
             if not self._whole.is_active:
-                raise CommitRefused(
-                    "a handler closed or invalidated the connection of its guard's transaction"
-                )
+                raise CommitRefused(_CLOSED)
             self._undo_uncommitted(connection)
             if self.turns.spoiled:
                 raise CommitRefused(self.turns.spoiled)
@@ -121,6 +127,8 @@ class AlchemyTransaction:
             raise not_committed(error, sqlstate(error)) from error
         except NotJoined as error:
             raise CommitRefused(str(error)) from error
+        except OSError as error:  # pg8000 lets some of them through
+            raise StoreUnavailable(f"a guarded call was cut off at its commit: {error}") from error
         except SQLAlchemyError as error:
             raise CommitRefused(f"SQLAlchemy refused the commit: {error}") from error
         finally:
@@ -144,7 +152,10 @@ class AlchemyTransaction:
         if connection.dialect.driver != "psycopg":
             return [tuple(row) for row in connection.execute(_text(sql), arguments)]
         # Past SQLAlchemy, which would need as long again to wrap one statement and the row that comes back.
-        return self._fetch_directly(connection.connection.driver_connection, pyformat(sql), arguments)
+        driver: Any = connection.connection.dbapi_connection
+        if driver is None:
+            raise CommitRefused(_CLOSED)
+        return self._fetch_directly(getattr(driver, "driver_connection", driver), pyformat(sql), arguments)
 
     def _fetch_directly(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - a connection of psycopg's
         from psycopg import Cursor
@@ -165,7 +176,7 @@ class AlchemyTransaction:
                 self._whole.rollback()
             elif not (connection.closed or connection.invalidated):
                 connection.connection.rollback()  # over in SQLAlchemy's eyes, and not in the database's
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError) as error:
             # The server undoes what it was not told to commit, as soon as it notices that we are gone.
             log.warning("a guarded call was not rolled back but cut off: %s", error)
             connection.invalidate()
@@ -175,9 +186,8 @@ class AlchemyTransaction:
         try:
             if self._sqlite is not None:
                 self._sqlite.end(connection)
-            if not (connection.closed or connection.invalidated):
-                del connection.info[JOINED]
         finally:
+            self._info.pop(JOINED, None)
             connection.close()
 
 

@@ -50,8 +50,8 @@ class Turns:
         """The session or block that asked for the connection last."""
         self.spoiled = ""
         """Why what is there must not be committed."""
-        self.untouched = False
-        """Nothing was said in this transaction yet, so that all of it can be undone by a ROLLBACK."""
+        self.said = False
+        """Whether a session has said anything since the transaction began, or began again."""
         self._stack: list[Savepoint] = []
         self._moving = False
 
@@ -61,20 +61,23 @@ class Turns:
             return
         top = self._stack[-1]
         if top.owner is not self.asking and any(one.owner is self.asking for one in self._stack):
-            raise self._spoil(_NOT_ITS_TURN)
+            raise self.spoil(_NOT_ITS_TURN)
         if top.holds and not top.wrote:
-            self._move(top, connection)
+            self._move(top, self._stack[:-1], connection)
         top.wrote = True
 
-    def begins(self, name: str) -> bool:
+    def begins(self, name: str, *, nothing_said: bool) -> bool:
         """A savepoint is wanted.  Whether the server has to be told."""
-        real = bool(self._stack) or not self.untouched
+        real = bool(self._stack) or not nothing_said
         self._stack.append(Savepoint(name, self.asking, real=real))
+        self.said &= real
         return real
 
     def releases(self, name: str) -> bool:
         """A savepoint is committed.  Whether the server has to be told."""
         inner = self._cut(name)
+        if not _are_of_one(inner):
+            raise self.spoil(_NOT_ITS_TURN)
         if inner and self._stack:
             outer = self._stack[-1]
             if any(one.holds for one in inner):
@@ -87,15 +90,17 @@ class Turns:
         return not inner or inner[0].real
 
     def rolls_back(self, name: str, connection: Connection) -> bool:
-        """A savepoint is undone.  Whether it is one that the server knows of."""
+        """A savepoint is undone.  Whether the server knows of it."""
         undone = self._cut(name)
+        if not _are_of_one(undone):
+            raise self.spoil(_ENTANGLED)
         if any(one.holds for one in undone):
             if len(undone) > 1 or undone[0].wrote:
-                raise self._spoil(_ENTANGLED)
-            self._move(undone[0], connection)
+                raise self.spoil(_ENTANGLED)
+            self._move(undone[0], self._stack, connection)
         return not undone or undone[0].real
 
-    def _move(self, savepoint: Savepoint, connection: Connection) -> None:
+    def _move(self, savepoint: Savepoint, around: list[Savepoint], connection: Connection) -> None:
         """Its session has changed nothing, so it may as well begin here."""
         self._moving = True
         try:
@@ -104,11 +109,13 @@ class Turns:
             connection.exec_driver_sql(f"SAVEPOINT {savepoint.name}")
         except Exception as error:
             # An error in PostgreSQL spoils everything since the last savepoint, whoever it belongs to.
-            raise self._spoil(_ENTANGLED) from error
+            raise self.spoil(_ENTANGLED) from error
         finally:
             self._moving = False
         savepoint.real = True
         savepoint.holds = False
+        if around:
+            around[-1].holds = True  # what was in it is now in the one around it
 
     def _cut(self, name: str) -> list[Savepoint]:
         """Take a savepoint off, with all that stand in it."""
@@ -119,6 +126,11 @@ class Turns:
         del self._stack[places[-1] :]
         return cut
 
-    def _spoil(self, reason: str) -> NotJoined:
+    def spoil(self, reason: str) -> NotJoined:
         self.spoiled = reason
         return NotJoined(reason)
+
+
+def _are_of_one(savepoints: list[Savepoint]) -> bool:
+    """Whether all belong to one session: what another one has begun inside cannot be ended with it."""
+    return len({id(one.owner) for one in savepoints}) < 2
