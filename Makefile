@@ -6,10 +6,10 @@ VENV ?= .venv
 LOCK := requirements/dev.txt
 PYTHONS := 3.11 3.12 3.13 3.14
 
-# Two workers find tests that disturb each other, and leave the servers that tests start some room on
-# a small machine; `auto` would mean something else on every machine.  `make pytest PYTEST_ARGS=--pdb`
-# runs in one process.
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+# Three workers find tests that disturb each other, and keep two cores at work: much of a test's time is
+# spent on waiting, for a lease to end or for a deadline.  `auto` would mean something else on every
+# machine.  `make pytest PYTEST_ARGS=--pdb` runs in one process.
+PYTEST_ARGS ?= -n 3 --dist loadgroup
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

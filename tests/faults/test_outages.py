@@ -29,7 +29,7 @@ COMPLETION = "UPDATE retrysafe_records AS record SET state"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
+    with PostgresServer(fsync="off") as server:  # it may be killed, but its machine is not
         yield server
 
 

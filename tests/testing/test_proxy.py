@@ -20,7 +20,7 @@ INSERT = "INSERT INTO marks VALUES (%s)"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
+    with PostgresServer(fsync="off") as server:  # it may be killed, but its machine is not
         yield server
 
 

@@ -14,8 +14,12 @@ from retrysafe.testing.postgres import PostgresServer, is_available
 
 Kind = Literal["full", "locked", "stopped"]
 
-# Every reference application has some for its store and some for itself, and many of them stand idle.
-CONNECTIONS = "1000"
+SETTINGS = {
+    # Every reference application has some for its store and some for itself, and many of them stand idle.
+    "max_connections": "1000",
+    # It may be stopped, but its machine keeps its power.
+    "fsync": "off",
+}
 
 # By row: a statement that finds that there is nothing to be written is not refused.
 _REFUSE = """
@@ -56,7 +60,7 @@ class Postgres:
             (pytest.fail if os.environ.get("CI") else pytest.skip)(
                 "PostgreSQL is not installed: pip install 'retrysafe[testing]'"
             )
-        server, users = self._servers.get(self._whose) or (PostgresServer(max_connections=CONNECTIONS), 0)
+        server, users = self._servers.get(self._whose) or (PostgresServer(**SETTINGS), 0)
         self._servers[self._whose] = server, users + 1
         try:
             yield
