@@ -1,10 +1,11 @@
 """The first savepoint of a call is only pretended: nobody may notice, whatever is undone and however."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from retrysafe import Guard, stores
@@ -92,12 +93,17 @@ def test_blocks_of_core(server: Place, guard: Guard) -> None:
     assert server.audit() == ["b"]
 
 
-def test_what_a_listener_sets_for_the_transaction_stays(server: Place, guard: Guard) -> None:
-    """As who the tenant is, where the database has policies: with it gone, they would let nothing through."""
+def _set_tenant(cursor: Any) -> None:
+    cursor.execute("SELECT set_config('app.tenant', 'acme', true)")
 
-    @event.listens_for(server.engine, "begin")
-    def set_tenant(db: Connection) -> None:
-        db.execute(text("SELECT set_config('app.tenant', 'acme', true)"))
+
+@pytest.mark.parametrize("moment", ["begin", "engine_connect", "checkout"])
+def test_what_a_listener_sets_for_the_transaction_stays(server: Place, guard: Guard, moment: str) -> None:
+    """As who the tenant is, where the database has policies: with it gone, they would let nothing through."""
+    if moment == "checkout":
+        event.listen(server.engine, moment, lambda driver, _, __: _set_tenant(driver.cursor()))
+    else:
+        event.listen(server.engine, moment, lambda db: _set_tenant(db.connection.cursor()))
 
     async def handler() -> None:
         with sessionmaker(guard)() as session:
@@ -106,6 +112,19 @@ def test_what_a_listener_sets_for_the_transaction_stays(server: Place, guard: Gu
             assert session.scalar(text("SELECT current_setting('app.tenant')")) == "acme"
 
     assert guarded(guard, handler) == 201
+
+
+def test_what_a_raw_cursor_has_written(server: Place, guard: Guard) -> None:
+    """SQLAlchemy does not see it, and still a commit keeps it."""
+
+    async def handler() -> None:
+        with sessionmaker(guard)() as session:
+            session.connection().connection.cursor().execute("INSERT INTO items VALUES ('a')")
+            session.commit()
+            session.scalars(SELECT).all()
+
+    assert guarded(guard, handler) == 201
+    assert server.audit() == ["a"]
 
 
 def test_the_connection_is_lost(server: Place, guard: Guard, database: str) -> None:

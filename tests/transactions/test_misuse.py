@@ -225,7 +225,15 @@ def test_the_connection_under_a_session(place: Place, method: str) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["COMMIT", "  -- now\n/* really */ commit work", "ROLLBACK", "END", "BEGIN", "start transaction"],
+    [
+        "COMMIT",
+        "  -- now\n/* really */ commit work",
+        ";COMMIT",
+        "ROLLBACK",
+        "END",
+        "BEGIN",
+        "start transaction",
+    ],
 )
 def test_a_session_ended_by_hand(place: Place, statement: str) -> None:
     """The same in SQL: refused before it reaches the database, so nothing is committed early."""

@@ -118,3 +118,38 @@ def test_a_session_may_undo_its_own_savepoints(place: Place) -> None:
 
     assert guarded(guard, handler) == 201
     assert place.audit() == ["b"]
+
+
+def test_a_session_that_ends_around_another(place: Place) -> None:
+    """One inside the other, or one after the other; whatever else they do, nothing may be lost silently."""
+    guard = a_guard(stores.from_engine(place.engine))
+    maker = sessionmaker(guard)
+
+    async def handler() -> None:
+        first, second = maker(), maker()
+        first.scalars(SELECT).all()
+        second.scalars(SELECT).all()
+        first.commit()
+        first.execute(INSERT, {"name": "a"})
+        first.commit()
+        second.close()
+
+    assert guarded(guard, handler, NotJoined) == 500
+    assert place.audit() == []
+
+
+def test_a_reader_with_a_savepoint_of_its_own_around_another(place: Place) -> None:
+    """What is set free when the inner one is moved belongs to the one around it."""
+    guard = a_guard(stores.from_engine(place.engine))
+    maker = sessionmaker(guard)
+
+    async def handler() -> None:
+        with maker() as reader:
+            reader.scalars(SELECT).all()
+            with reader.begin_nested():
+                reader.scalars(SELECT).all()
+                with maker.begin() as writer:
+                    writer.execute(INSERT, {"name": "a"})
+
+    assert guarded(guard, handler) == 201
+    assert place.audit() == ["a"]

@@ -27,6 +27,11 @@ _BY_HAND = (
     "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
 )
 
+_ANOTHER = (
+    "the connection of a guarded call was invalidated, and SQLAlchemy has opened another one: what is "
+    "written there could not be committed with the answer"
+)
+
 _ENDS = re.compile(
     r"(?:[\s;]|--[^\n]*\n|/\*.*?\*/)*"
     r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:\w+\s+)?to\b))\b",
@@ -161,7 +166,9 @@ def _refuse(dbapi_connection: PoolProxiedConnection) -> None:
 
 
 def _of(connection: Connection) -> Joined:
-    joined: Joined = connection.info[JOINED]
+    joined: Joined | None = connection.info.get(JOINED)
+    if joined is None:
+        raise NotJoined(_ANOTHER)
     return joined
 
 
