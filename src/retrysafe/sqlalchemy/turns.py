@@ -30,6 +30,12 @@ _NOT_ITS_TURN = (
     "one session for both"
 )
 
+_OVERLAPPING = (
+    "a session of a guarded call was committed, rolled back or closed while another one, which had begun "
+    "after it, was still in use: both share the call's transaction, and stand in it one inside the other. "
+    "End the one that began last first, or use one session for both"
+)
+
 
 class Savepoint:
     wrote = False
@@ -77,7 +83,7 @@ class Turns:
         """A savepoint is committed.  Whether the server has to be told."""
         inner = self._cut(name)
         if not _are_of_one(inner):
-            raise self.spoil(_NOT_ITS_TURN)
+            raise self.spoil(_OVERLAPPING)
         if inner and self._stack:
             outer = self._stack[-1]
             if any(one.holds for one in inner):
@@ -93,7 +99,7 @@ class Turns:
         """A savepoint is undone.  Whether the server knows of it."""
         undone = self._cut(name)
         if not _are_of_one(undone):
-            raise self.spoil(_ENTANGLED)
+            raise self.spoil(_OVERLAPPING)
         if any(one.holds for one in undone):
             if len(undone) > 1 or undone[0].wrote:
                 raise self.spoil(_ENTANGLED)
