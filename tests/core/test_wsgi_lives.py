@@ -8,7 +8,7 @@ import pytest
 
 from retrysafe import Guard, current
 from retrysafe.errors import NotGuarded
-from tests.core.garbage import garbage_of_ours
+from tests.core.garbage import garbage_of_ours, sweep
 from tests.core.wsgi_calls import TEXT, Closing, Served, Site, a_guard, an_environ, created
 
 __all__ = ["a_guard"]
@@ -210,7 +210,7 @@ def test_a_request_leaves_no_garbage(a_guard: MakeGuard) -> None:
     """What it was made of goes when it is over, without waiting for a collector that stops everybody."""
     site = Site(created, a_guard(), validated=False)
     site(key="to warm up, with a key")
-    gc.collect()
+    sweep()
     gc.disable()
     try:
         for key in ("one", "two", "two"):

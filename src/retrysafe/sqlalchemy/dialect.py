@@ -177,10 +177,19 @@ def watching(engine: Engine) -> Dialect:
 
     It has the same memory, and not a copy of it: what either learns about the server, both have to know.
     """
-    kind = type(engine.dialect)
-    # Not inherited: each class has to say anew that its SQL may be remembered.
-    remembers = {name: value for name, value in vars(kind).items() if name == "supports_statement_cache"}
-    looking = cast(type[Dialect], type(kind.__name__, (_Watching, kind), remembers))
+    looking = _looking(type(engine.dialect))
     dialect = looking.__new__(looking)
     dialect.__dict__ = engine.dialect.__dict__
     return dialect
+
+
+_made: dict[object, type[Dialect]] = {}
+
+
+def _looking(kind: type[Dialect]) -> type[Dialect]:
+    if kind in _made:
+        return _made[kind]
+    # Not inherited: each class has to say anew that its SQL may be remembered.
+    remembers = {name: value for name, value in vars(kind).items() if name == "supports_statement_cache"}
+    made = cast(type[Dialect], type(kind.__name__, (_Watching, kind), remembers))
+    return _made.setdefault(kind, made)
