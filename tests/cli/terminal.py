@@ -90,6 +90,25 @@ class Screen:
             assert time.monotonic() < until, f"{text!r} never came: {self.text}"
             assert self._read(until), f"it ended before {text!r} came: {self.text}"
 
+    def wait_until_it_reads(self) -> None:
+        """A question stands on the screen a moment before Python waits for its answer, and an interrupt in
+        that moment is obeyed only with the next key.  Nobody is so quick, but for a test."""
+        if not os.path.exists("/proc"):  # not Linux: then it is a guess
+            time.sleep(0.5)
+            return
+        until = time.monotonic() + _PATIENCE
+        before = ""
+        while not (before.startswith("S") and before == self._activity()):
+            assert time.monotonic() < until, f"it is not at rest: {before}"
+            before = self._activity()
+            time.sleep(0.2)
+
+    def _activity(self) -> str:
+        """Its state, and the processor time that it has had."""
+        with open(f"/proc/{self._process.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return f"{fields[0]} {fields[11]} {fields[12]}"
+
     def type(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 

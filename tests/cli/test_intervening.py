@@ -294,6 +294,7 @@ def test_ctrl_c_at_the_question(shop: Shop) -> None:
     claim = shop.abandoned(KEY)
     screen = Screen("release", KEY, "--reason", WHY, store=shop.url)
     screen.expect("[y/N] ")
+    screen.wait_until_it_reads()
     screen.interrupt()
     assert screen.end() == 130
     assert "Interrupted." in screen.text
