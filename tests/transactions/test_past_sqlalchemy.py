@@ -1,7 +1,7 @@
 """What is done past SQLAlchemy, or with its connections: noticed, or at least nothing is lost silently."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -52,6 +52,33 @@ def test_ended_past_sqlalchemy(database: str, way: str) -> None:
 
     assert guarded(guard, handler, NotJoined) == 500
     engine.dispose()
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_the_same_awaiting(database: str, driver: str, autocommit: bool) -> None:
+    """An engine in autocommit is refused, and what the driver's own connection commits is noticed."""
+    audit = InServer(database)
+
+    async def scenario() -> None:
+        options: Any = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        engine = create_async_engine(database.replace("postgresql://", f"postgresql+{driver}://"), **options)
+        guard = a_guard(stores.from_engine(engine))
+
+        async def handler() -> None:
+            async with async_sessionmaker(guard)() as session:
+                await session.execute(INSERT, {"name": "a"})
+                raw = await (await session.connection()).get_raw_connection()
+                driver_connection: Any = raw.driver_connection
+                await driver_connection.execute("COMMIT")
+                await session.commit()
+
+        await ask(cast(Any, Ledger(guard)), handler, raises=NotJoined)
+        await engine.dispose()
+        guard.close()
+
+    asyncio.run(scenario())
+    assert audit() == ([] if autocommit else ["a"])
 
 
 def test_a_connection_that_is_invalidated_and_used_again(place: Place) -> None:
