@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
@@ -29,7 +28,8 @@ from retrysafe.guard import Guard
 from retrysafe.joining import Opening, join
 from retrysafe.model import Claim, Final
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.joint import Joint, not_committed, pyformat
+from retrysafe.stores.sql.cursors import fetch, fetch_async
+from retrysafe.stores.sql.joint import Joint, not_committed
 from retrysafe.stores.sql.operations import Arguments, Row
 
 __all__ = ["connection", "connection_async"]
@@ -189,10 +189,7 @@ class PsycopgTransaction:
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
-        # A plain one, whichever the application prefers: each kind has arguments of another form.
-        with psycopg.Cursor(self._db, row_factory=tuple_row) as cursor:
-            cursor.execute(pyformat(sql), arguments)
-            return cursor.fetchall()
+        return fetch(self._db, sql, arguments)
 
 
 class AsyncPsycopgTransaction:
@@ -284,9 +281,7 @@ class AsyncPsycopgTransaction:
 
     async def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
-        async with psycopg.AsyncCursor(self._db, row_factory=tuple_row) as cursor:
-            await cursor.execute(pyformat(sql), arguments)
-            return await cursor.fetchall()
+        return await fetch_async(self._db, sql, arguments)
 
 
 _ENDED_BY_HAND = (

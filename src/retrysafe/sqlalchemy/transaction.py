@@ -25,7 +25,7 @@ from retrysafe.sqlalchemy.dialect import JOINED, watching
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.sqlalchemy.turns import Turns
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.joint import Joint, not_committed, pyformat, sqlstate
+from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
@@ -155,14 +155,12 @@ class AlchemyTransaction:
         driver: Any = connection.connection.dbapi_connection
         if driver is None:
             raise CommitRefused(_CLOSED)
-        return self._fetch_directly(getattr(driver, "driver_connection", driver), pyformat(sql), arguments)
+        return self._fetch_directly(getattr(driver, "driver_connection", driver), sql, arguments)
 
-    def _fetch_directly(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - a connection of psycopg's
-        from psycopg import Cursor
-        from psycopg.rows import tuple_row
+    def _fetch_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - a connection of psycopg's
+        from retrysafe.stores.sql.cursors import fetch
 
-        with Cursor(driver, row_factory=tuple_row) as cursor:
-            return cursor.execute(sql, arguments).fetchall()
+        return fetch(driver, sql, arguments)
 
     def roll_back(self, *, discard: bool = False) -> None:
         connection, self._connection = self._connection, None
@@ -221,16 +219,10 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
 
     _sleep = staticmethod(_sleep_in_greenlet)
 
-    def _fetch_directly(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
-        return await_only(self._fetch_async(driver, sql, arguments))
+    def _fetch_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
+        from retrysafe.stores.sql.cursors import fetch_async
 
-    async def _fetch_async(self, driver: Any, sql: bytes, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
-        from psycopg import AsyncCursor
-        from psycopg.rows import tuple_row
-
-        async with AsyncCursor(driver, row_factory=tuple_row) as cursor:
-            await cursor.execute(sql, arguments)
-            return await cursor.fetchall()
+        return await_only(fetch_async(driver, sql, arguments))
 
     async def connection_async(self) -> AsyncConnection:
         return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection, object()))

@@ -4,9 +4,7 @@ The statements are those of the store; the connection is the caller's.  Whoever 
 give its rows can carry an outcome with it.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
 from typing import Literal, NamedTuple, TypeVar
 
 from retrysafe.errors import CommitRefused, StoreUnavailable
@@ -50,12 +48,6 @@ class Joint(NamedTuple):
 
     def _timed(self, arguments: Arguments) -> Arguments:
         return arguments if self.clock is None else {**arguments, "now": self.clock()}
-
-
-@cache
-def pyformat(sql: str) -> bytes:
-    """`:named` arguments as psycopg has them."""
-    return re.sub(r":(\w+)", r"%(\1)s", sql.replace("%", "%%")).encode()
 
 
 _PASSING = frozenset({"40001", "40P01", "55P03", "25P03", "25P04"})
