@@ -1,0 +1,34 @@
+"""What the clients of one key saw, in the order of time: the only thing that a history is made of."""
+
+from typing import Literal, NamedTuple
+
+Heard = Literal["first", "replay", "in-flight", "mismatch", "unknown", "open", "nothing"]
+"""How a request was answered.
+
+first       its own execution's outcome, kept: every later answer must be this one
+replay      the outcome of another's execution
+in-flight   409, somebody is at it
+mismatch    422, the key belongs to something else
+unknown     409, somebody was at it, and what it did is not known
+open        an answer that settles nothing: a 503, a failure that will be tried again, something marked as
+            not stored.  It may have been executed, or not
+nothing     no answer at all: crashed, cut off, cancelled.  Whatever it set in motion may happen at any time
+            later
+"""
+
+
+class Operation(NamedTuple):
+    """One request, from outside."""
+
+    began: float
+    ended: float | None
+    """`None`: it was never answered, and may take effect at any time after it began."""
+    asked: str
+    """What was asked for: two operations that differ here have different fingerprints."""
+    heard: Heard
+    answer: bytes = b""
+    """What came with "first" and "replay"."""
+
+
+History = list[Operation]
+"""All operations on one key within one retention, in any order."""
