@@ -21,7 +21,7 @@ from retrysafe.steps import (
     TakeOver,
     ask,
 )
-from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,
     REASONED,
@@ -36,7 +36,7 @@ from retrysafe.testing.simulate.planted.bug import (
 from retrysafe.verdicts import Answer, Overtake
 
 
-class Overwrites(MemoryStore):
+class Overwrites(ModelStore):
     """Puts a new record in the place of whatever is there."""
 
     def reserve(self, claim: Claim) -> Reservation:

@@ -11,7 +11,7 @@ from retrysafe.model import Claim, Final, Found, Record, Reservation, Response, 
 from retrysafe.policy import Policy
 from retrysafe.problems import Problem
 from retrysafe.steps import Answered, Outcome, Raised, Streamed
-from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,
     REASONED,
@@ -44,7 +44,7 @@ def settling(make: Callable[[Settle], Settle]) -> Plant:
 # --- what was found
 
 
-class LosesLeases(MemoryStore):
+class LosesLeases(ModelStore):
     """Takes a missing lease for one that has ended, too."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
@@ -54,7 +54,7 @@ class LosesLeases(MemoryStore):
         return super().take_over(claim, previous, state)
 
 
-class TakesOverWhatLeft(MemoryStore):
+class TakesOverWhatLeft(ModelStore):
     """Does not know that a part of an answer has left, either."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from retrysafe.model import Claim, Reservation, Unsettled
-from retrysafe.stores.memory import MemoryRenewer, MemoryStore
+from retrysafe.stores.memory import MemoryRenewer
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted
 
 
-class RenewsUnfenced(MemoryStore):
+class RenewsUnfenced(ModelStore):
     """Prolongs the lease of whoever holds the key, and says that it was yours."""
 
     def _renew(self, claim: Claim) -> bool:
@@ -15,7 +16,7 @@ class RenewsUnfenced(MemoryStore):
         return row is not None and super()._renew(row.claim)
 
 
-class Revives(MemoryStore):
+class Revives(ModelStore):
     """Sets what is renewed to be in progress, whatever it was."""
 
     def _renew(self, claim: Claim) -> bool:
@@ -25,7 +26,7 @@ class Revives(MemoryStore):
         return super()._renew(claim)
 
 
-class Recreates(MemoryStore):
+class Recreates(ModelStore):
     """Writes a renewal whether or not there is something to be renewed."""
 
     def _renew(self, claim: Claim) -> bool:
@@ -37,7 +38,7 @@ class Recreates(MemoryStore):
         return [self._renew(claim) for claim in claims]
 
 
-class NeverRenews(MemoryStore):
+class NeverRenews(ModelStore):
     """Says that it did."""
 
     def _renew(self, claim: Claim) -> bool:
@@ -45,7 +46,7 @@ class NeverRenews(MemoryStore):
         return row is not None and row.claim.token == claim.token
 
 
-class LeasesForever(MemoryStore):
+class LeasesForever(ModelStore):
     """A lease is as long as the retention."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -55,14 +56,14 @@ class LeasesForever(MemoryStore):
         return super().take_over(claim._replace(lease=claim.retention), previous, state)
 
 
-class RenewsForever(MemoryStore):
+class RenewsForever(ModelStore):
     """What is renewed once is renewed for good."""
 
     def _renew(self, claim: Claim) -> bool:
         return super()._renew(claim._replace(lease=claim.retention))
 
 
-class AnswersByKey(MemoryStore):
+class AnswersByKey(ModelStore):
     """A batch is a dictionary by key, and has room for one of two attempts at it."""
 
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
@@ -70,7 +71,7 @@ class AnswersByKey(MemoryStore):
         return [kept[claim.id] for claim in claims]
 
 
-class ForgetsOthers(MemoryStore):
+class ForgetsOthers(ModelStore):
     """What is forgotten is deleted by its key alone."""
 
     def open_keeper(self) -> MemoryRenewer:
@@ -85,7 +86,7 @@ class _ForgetsOthers(MemoryRenewer):
                 self._store.release(claim._replace(token=found.record.token))
 
 
-class ForgetsOneOfTwo(MemoryStore):
+class ForgetsOneOfTwo(ModelStore):
     """A batch of releases is a dictionary by key, too."""
 
     def open_keeper(self) -> MemoryRenewer:

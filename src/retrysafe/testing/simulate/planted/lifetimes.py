@@ -1,12 +1,12 @@
 """Stores that keep a record for too long, or not for long enough."""
 
 from retrysafe.model import Claim, Final, Found, Purged, Reservation, Reserved, Unsettled
-from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted
 from retrysafe.testing.simulate.setting import Clock
 
 
-class FinishesOutOfSight(MemoryStore):
+class FinishesOutOfSight(ModelStore):
     """An outcome that comes after the expiry is kept, and has expired."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
@@ -18,7 +18,7 @@ class FinishesOutOfSight(MemoryStore):
         return kept
 
 
-class RestartsRetention(MemoryStore):
+class RestartsRetention(ModelStore):
     """Another attempt is another retention."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
@@ -28,7 +28,7 @@ class RestartsRetention(MemoryStore):
         return reservation
 
 
-class Slides(MemoryStore):
+class Slides(ModelStore):
     """Every look at an answer keeps it for longer."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -38,7 +38,7 @@ class Slides(MemoryStore):
         return found
 
 
-class ProlongsOthers(MemoryStore):
+class ProlongsOthers(ModelStore):
     """Whoever asks for a key that is in use keeps it in use."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -49,7 +49,7 @@ class ProlongsOthers(MemoryStore):
         return found
 
 
-class NeverExpires(MemoryStore):
+class NeverExpires(ModelStore):
     """Does not compare the expiry when it reads."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -59,7 +59,7 @@ class NeverExpires(MemoryStore):
         return super().reserve(claim)
 
 
-class ExpiresByPurge(MemoryStore):
+class ExpiresByPurge(ModelStore):
     """An answer is replayed until somebody comes to clean up."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -70,7 +70,7 @@ class ExpiresByPurge(MemoryStore):
         return super().reserve(claim)
 
 
-class ForgetsTheHold(MemoryStore):
+class ForgetsTheHold(ModelStore):
     """Takes an abandoned record for an expired one."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -80,7 +80,7 @@ class ForgetsTheHold(MemoryStore):
         return super().reserve(claim)
 
 
-class PurgesByAge(MemoryStore):
+class PurgesByAge(ModelStore):
     """Goes by the expiry alone."""
 
     def purge(self, limit: int = 500) -> Purged:
@@ -88,7 +88,7 @@ class PurgesByAge(MemoryStore):
         return self._remove([row for row in self._rows.values() if row.expires_at <= now][:limit])
 
 
-class PurgesTheUnresolved(MemoryStore):
+class PurgesTheUnresolved(ModelStore):
     """Spares a lease that is alive, and not an outcome that nobody knows."""
 
     def purge(self, limit: int = 500) -> Purged:
@@ -101,7 +101,7 @@ class PurgesTheUnresolved(MemoryStore):
         return self._remove(old[:limit])
 
 
-class PurgesWhatItSaw(MemoryStore):
+class PurgesWhatItSaw(ModelStore):
     """Looks for what has expired, and deletes it by its id when it comes by again."""
 
     def __init__(self, clock: Clock) -> None:

@@ -5,7 +5,7 @@
 from typing import Any
 
 from retrysafe.model import Record
-from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.stores.memory_admin import MemoryAdmin, R
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted
 
@@ -25,12 +25,12 @@ class _Hasty(MemoryAdmin[R]):
         return row if row is not None and row.claim.token == seen.token else None
 
 
-class Careless(MemoryStore):
+class Careless(ModelStore):
     def open_admin(self) -> MemoryAdmin[Any]:
         return _Careless[Any](self._rows, self._books, lambda: self._lock, self._clock)
 
 
-class Hasty(MemoryStore):
+class Hasty(ModelStore):
     def open_admin(self) -> MemoryAdmin[Any]:
         return _Hasty[Any](self._rows, self._books, lambda: self._lock, self._clock)
 

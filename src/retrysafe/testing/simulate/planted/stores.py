@@ -6,12 +6,12 @@ Nobody locks here: the simulator is one thread.
 # ruff: noqa: ARG002 - who overrides a method takes its arguments, whichever it needs
 
 from retrysafe.model import Claim, Final, Found, Reservation, Reserved, Response, Unsettled
-from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, REPLAY, RETRY, TX, Planted
 from retrysafe.testing.simulate.setting import Clock
 
 
-class FinishesUnfenced(MemoryStore):
+class FinishesUnfenced(ModelStore):
     """Keeps whatever it is given, whoever holds the key."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
@@ -22,7 +22,7 @@ class FinishesUnfenced(MemoryStore):
         return True
 
 
-class FinishesTwice(MemoryStore):
+class FinishesTwice(ModelStore):
     """An outcome that is there already is replaced by a later one."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
@@ -33,7 +33,7 @@ class FinishesTwice(MemoryStore):
         return super().finish(claim, final)
 
 
-class DoesNotCount(MemoryStore):
+class DoesNotCount(ModelStore):
     """Writes where it may, and never looks how many rows it wrote."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
@@ -41,7 +41,7 @@ class DoesNotCount(MemoryStore):
         return True
 
 
-class TakesOverAnything(MemoryStore):
+class TakesOverAnything(ModelStore):
     """Ignores which attempt it was asked to replace."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
@@ -50,7 +50,7 @@ class TakesOverAnything(MemoryStore):
         return Reserved(row.attempt)
 
 
-class TakesOverFailures(MemoryStore):
+class TakesOverFailures(ModelStore):
     """Compares the token only: an abandoned attempt may meanwhile have failed for good."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
@@ -59,7 +59,7 @@ class TakesOverFailures(MemoryStore):
         return super().take_over(claim, previous, "failed" if failed else state)
 
 
-class TakesOverTheLiving(MemoryStore):
+class TakesOverTheLiving(ModelStore):
     """Gives a key that is in use to whoever asks for it."""
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -70,14 +70,14 @@ class TakesOverTheLiving(MemoryStore):
         return found
 
 
-class ReleasesUnfenced(MemoryStore):
+class ReleasesUnfenced(ModelStore):
     """Deletes the record of whoever holds the key now."""
 
     def release(self, claim: Claim) -> None:
         self._rows.pop(claim.id, None)
 
 
-class ReleasesOutcomes(MemoryStore):
+class ReleasesOutcomes(ModelStore):
     """Compares the token only: what was kept under it is deleted."""
 
     def release(self, claim: Claim) -> None:
@@ -86,7 +86,7 @@ class ReleasesOutcomes(MemoryStore):
             del self._rows[claim.id]
 
 
-class ForgetsItself(MemoryStore):
+class ForgetsItself(ModelStore):
     """Does not recognise a bid that is repeated because its acknowledgement was lost."""
 
     def __init__(self, clock: Clock) -> None:
@@ -101,7 +101,7 @@ class ForgetsItself(MemoryStore):
         return found
 
 
-class DecidesInBatches(MemoryStore):
+class DecidesInBatches(ModelStore):
     """Two bids in a row are one batch, and a batch is decided by what was there before it."""
 
     def __init__(self, clock: Clock) -> None:
@@ -128,7 +128,7 @@ class DecidesInBatches(MemoryStore):
         return super().finish(claim, final)
 
 
-class ForgetsCheckpoints(MemoryStore):
+class ForgetsCheckpoints(ModelStore):
     """Says that it has noted what leaves, and has not."""
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
@@ -136,7 +136,7 @@ class ForgetsCheckpoints(MemoryStore):
         return row is not None and row.running(claim.token)
 
 
-class ChecksPointUnfenced(MemoryStore):
+class ChecksPointUnfenced(ModelStore):
     """Lets an answer leave, whoever holds the key."""
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
@@ -144,7 +144,7 @@ class ChecksPointUnfenced(MemoryStore):
         return row is not None and super().checkpoint(row.claim, head)
 
 
-class ForgetsTombstones(MemoryStore):
+class ForgetsTombstones(ModelStore):
     """Does not note that an answer was too large to keep."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
