@@ -20,6 +20,7 @@ from retrysafe.steps import (
     Streamed,
     ask,
 )
+from retrysafe.testing.simulate import world
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,
     REASONED,
@@ -123,6 +124,10 @@ def _flows_overtaken(real: LetFlow) -> LetFlow:
     return let_flow
 
 
+def _carries_anything(_real: object) -> Callable[[bool], bool]:
+    return lambda _kept: True
+
+
 def _finishes_before_it_commits(_call: Call) -> Perform:
     def perform(step: Step) -> Flow[object]:
         if isinstance(step, Commit):
@@ -219,6 +224,13 @@ PLANTED = (
         RETRY._replace(handler="streams"),
         patching(protocol, "let_flow", _flows_overtaken),
         "I5",
+    ),
+    Planted(
+        "tx: what was fenced is committed",
+        "patibandlavenkatamanideep/memoryops-ai#98: a stalled worker commits with stale authority",
+        TX,
+        patching(world, "carried", _carries_anything),
+        "I14",
     ),
     Planted(
         "tx: the record is finished before the commit",

@@ -7,8 +7,7 @@ from retrysafe.attempt import Attempt
 from retrysafe.call import Call
 from retrysafe.decisions import judge
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim, Found, Parts, Request, Reservation, Reserved
-from retrysafe.policy import Rules
+from retrysafe.model import Claim, Found, Parts, Reservation, Reserved
 from retrysafe.steps import (
     Flow,
     Forget,
@@ -21,6 +20,7 @@ from retrysafe.steps import (
     TakeOver,
     ask,
 )
+from retrysafe.testing.simulate import stage
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,
@@ -109,14 +109,8 @@ def _runs_when_tired_of_waiting(real: Callable[[Call], Flow[Reserved | Answer]])
     return acquire
 
 
-def _draws_one_token(real: Callable[..., Flow[Claim | Answer]]) -> object:
-    def arrive(
-        request: Request, rules: Rules, token: bytes, request_id: str, correlation_id: str | None
-    ) -> Flow[Claim | Answer]:
-        claim = yield from real(request, rules, token, request_id, correlation_id)
-        return claim._replace(token=claim.id[:16]) if isinstance(claim, Claim) else claim
-
-    return arrive
+def _draws_one_token(_real: object) -> Callable[[int], bytes]:
+    return lambda _number: b"this process"
 
 
 def _bids_while_draining(real: Once) -> Once:
@@ -207,7 +201,7 @@ PLANTED = (
         "every attempt at a key has the same token",
         "sliceworkz/eventstore#176: who took its own expired lease again kept its token",
         RETRY,
-        patching(protocol, "arrive", _draws_one_token),
+        patching(stage, "draw", _draws_one_token),
         "I3",
     ),
     Planted(

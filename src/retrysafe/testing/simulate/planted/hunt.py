@@ -6,7 +6,7 @@ Seeds are taken in their order, so a bug that is found is found again, after as 
 from typing import NamedTuple
 
 from retrysafe.testing.simulate.planted.bug import Planted
-from retrysafe.testing.simulate.promises import PROMISES, Violation
+from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
 

@@ -36,7 +36,8 @@ def _in_lower_case(real: Digest) -> Digest:
 
 
 def _cut_off(real: Digest) -> Digest:
-    return lambda door, scope, key: real(door, scope, key[:8])
+    # After one character, because the keys here are short.
+    return lambda door, scope, key: real(door, scope, key[:1])
 
 
 # --- fingerprints

@@ -136,13 +136,6 @@ def _retries_failures(real: OfFailure) -> OfFailure:
     return lambda record, policy: real(record, policy._replace(failed="retry"))
 
 
-def _forgets_its_own(real: Judge) -> Judge:
-    def judge(found: Reservation, claim: Claim, policy: Policy) -> Judgement:
-        return real(found, claim._replace(token=b"another"), policy)
-
-    return judge
-
-
 # --- what happened
 
 
@@ -316,13 +309,6 @@ PLANTED = (
         "I13",
     ),
     Planted(
-        "a repeated bid does not know its own record",
-        REASONED,
-        HOLD,
-        judging(_forgets_its_own),
-        "I16",
-    ),
-    Planted(
         "a failure releases the key",
         "pathosDev/actor-ts#984: the claim is deleted on a throw, so a handler that half ran runs again",
         HOLD._replace(handler="fails"),
@@ -353,14 +339,14 @@ PLANTED = (
     Planted(
         "NotDone is believed after a derived key",
         REASONED,
-        HOLD._replace(handler="declines"),
+        HOLD._replace(handler="derives"),
         settling(_believes_after_a_derived_key),
         "I13",
     ),
     Planted(
         "what broke off after bytes had left is released",
         "koala73/worldmonitor#4728: what cannot be kept releases the lock, so a retry runs again",
-        HOLD._replace(handler="streams"),
+        HOLD._replace(handler="breaks off"),
         settling(_believes_after_bytes_left),
         "I18",
     ),
@@ -374,7 +360,7 @@ PLANTED = (
     Planted(
         "a stream that broke off is kept as a success",
         "apache/polaris#3803: a body that was cut off is kept and replayed",
-        HOLD._replace(handler="streams"),
+        HOLD._replace(handler="breaks off"),
         settling(_takes_breaks_for_ends),
         "I5",
     ),

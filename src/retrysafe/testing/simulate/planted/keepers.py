@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 from retrysafe.model import Claim, Reservation, Unsettled
 from retrysafe.stores.memory import MemoryRenewer
+from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted
+from retrysafe.testing.simulate.planted.judges import Unfinished, judging_unfinished
+from retrysafe.testing.simulate.setting import Clock
 
 
 class RenewsUnfenced(ModelStore):
@@ -98,7 +101,31 @@ class _ForgetsOneOfTwo(MemoryRenewer):
         super().release(list({claim.id: claim for claim in claims}.values()))
 
 
+class GoesByLocalClocks(ModelStore):
+    """Asks the clock of whoever calls."""
+
+    def __init__(self, _clock: Clock) -> None:
+        super().__init__(clocks.local)
+
+
+def _by_the_local_clock(real: Unfinished) -> Unfinished:
+    return lambda record, _now, policy: real(record, clocks.local(), policy)
+
+
 PLANTED = (
+    Planted(
+        "the store goes by the workers' clocks",
+        "Krzysztof318/MailFathom#1989: a job's lease is judged by the clock of the replica that asks",
+        RETRY._replace(store=GoesByLocalClocks),
+        promise="I2",
+    ),
+    Planted(
+        "the judge goes by the worker's clock",
+        "johanhaleby/occurrent#662: a competing consumer judges another node's lease by its own clock",
+        HOLD,
+        judging_unfinished(_by_the_local_clock),
+        "I11",
+    ),
     Planted(
         "a renewal is not fenced",
         "pikkujs/pikku#1742: an attempt that was overtaken extends its successor's lease",

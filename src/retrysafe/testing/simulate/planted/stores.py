@@ -231,7 +231,7 @@ PLANTED = (
         promise="I14",
     ),
     Planted(
-        "tx: what was fenced is committed",
+        "tx: finish does not look whether it wrote a row",
         "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: nobody verified that the update changed one row",
         TX._replace(store=DoesNotCount),
         promise="I14",
