@@ -40,8 +40,8 @@ class Visit:
 
     __slots__ = (
         "account", "answer", "asked", "attempt", "began", "call", "cancelled", "claim", "drained", "ended",
-        "execution", "flow", "forgot", "head", "heard", "inner", "kept", "late", "marked", "number", "promised",
-        "step", "stranded", "troubled", "unprotected", "window", "worker",
+        "execution", "flow", "forgot", "head", "heard", "inner", "kept", "late", "marked", "number",
+        "promised", "step", "stranded", "troubled", "unprotected", "window", "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, account: Account, asked: int, worker: Worker, claim: Claim) -> None:
@@ -74,7 +74,7 @@ class Visit:
         """The store did not answer it at least once."""
         self.forgot = False
         self.stranded = False
-        """What it gave up may hold the key until its lease ends: it came late, or nobody is left to forget."""
+        """What it gave up may hold the key until its lease ends: it came late, or none is left to forget."""
         self.drained = False
         """Its server was shutting down when it was told that the key is its own."""
         self.cancelled = False

@@ -209,14 +209,14 @@ PLANTED = (
         REASONED,
         HOLD,
         patching(protocol, "once", _bids_while_draining),
-        "F6",
+        "I11",
     ),
     Planted(
         "a server that drains keeps what it will not run",
         "validation-api, erp and agents: a worker that has ended leaves 409 for a day",
         HOLD,
         doing(_keeps_undrained),
-        "F6",
+        "I11",
     ),
     Planted(
         "a replay asks nobody whether it is allowed",
