@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 class Execution:
     """One run of a handler."""
 
-    __slots__ = ("asked", "effect", "number", "response", "token", "window")
+    __slots__ = ("asked", "broke", "effect", "number", "response", "token", "window")
 
     def __init__(self, number: int, window: int, token: bytes, asked: int, response: Response) -> None:
         self.number = number
@@ -38,6 +38,8 @@ class Execution:
         """What it answers; unlike any other execution's."""
         self.effect = False
         """Whether it may have had its effect.  In a transaction: whether that was committed."""
+        self.broke = False
+        """Its answer ended in the middle."""
 
 
 class Account:

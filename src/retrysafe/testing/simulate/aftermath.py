@@ -28,6 +28,8 @@ def recover(world: World) -> None:
         while worker.forgotten:
             perform(world, Action("forget", worker.number))
         worker.draining = False
+    for account in world.accounts.values():
+        _is_let_go(world, account)
     world.clock.now += LEASE + 1
     for account in list(world.accounts.values()):
         _serve(world, account)
@@ -42,6 +44,19 @@ def expire(world: World) -> None:
         if len(account.executions) == before:
             broken("I11", f"an expired key is not a new one: {visit} was told {_said(visit)}")
     world.monitor.balance(world.effects())
+
+
+def _is_let_go(world: World, account: Account) -> None:
+    """A request that is over and did nothing has left nothing behind: not even until a lease ends."""
+    if account.standing != "running" or account.expired(world.clock.now):
+        return
+    for visit in world.visits.values():
+        if visit.claim.token != account.token or visit.account is not account or visit.stranded:
+            continue
+        if visit.execution is None and (visit.answer is not None or visit.cancelled):
+            broken("I11", f"{visit} was told {_said(visit)} and never ran, and keeps the key")
+        if visit.answer is not None and visit.answer.verdict == "released":
+            broken("I11", f"{visit} was told that its key is free, and it is not, when all is quiet")
 
 
 def _serve(world: World, account: Account) -> None:

@@ -154,6 +154,9 @@ def _draining(told: Told) -> None:
     visit = told.visit
     if not visit.worker.draining:
         broken("I11", f"{visit} was sent away by a server that is not shutting down")
+    account = visit.account
+    if account.token == visit.claim.token and account.standing == "running" and not visit.forgot:
+        broken("I11", f"{visit} was sent away, and keeps the key")
 
 
 def _forbidden(told: Told) -> None:

@@ -84,6 +84,7 @@ def _deliver(world: World, action: Action) -> bool:
     if not world.adrift or world.down:
         return False
     visit, step = world.adrift.pop(action.who % len(world.adrift))
+    visit.stranded = True
     world.apply(visit, step)
     return True
 
@@ -100,6 +101,8 @@ def _crash(world: World, action: Action) -> bool:
     worker = world.workers[action.who]
     for visit in [visit for visit in world.live if visit.worker is worker]:
         world.lose(visit)
+    for visit in worker.forgotten:
+        visit.stranded = True
     worker.frozen = False
     worker.restart()
     return True
@@ -119,6 +122,7 @@ def _cancel(world: World, action: Action) -> bool:
         return False
     visit.cancelled = True
     step = visit.step
+    visit.stranded |= isinstance(step, Run)  # nobody knows how far its handler came, so nothing is let go
     if visit.inner is not None or type(step) in _TO_THEIR_END:
         world.turn(visit)
         return True

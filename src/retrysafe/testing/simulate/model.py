@@ -34,4 +34,6 @@ class Database(Protocol):
 class ModelStore(MemoryStore):
     def lose_lease(self, id: bytes) -> None:
         """As a damaged store would have it."""
-        self._rows[id].lease_until = None
+        row = self._rows.get(id)
+        if row is not None:  # else it is lost altogether, which somebody will notice
+            row.lease_until = None

@@ -113,6 +113,8 @@ class Monitor:
         execution = visit.execution
         if execution is None:
             broken("I5", f"an outcome of {visit} was kept, and it never ran")
+        if self._setting.mode == "lease" and not execution.effect:
+            broken("I11", f"{visit} did nothing and said so, and its key was kept all the same")
         self._is_what_was_answered(execution, final)
         outcome = Outcome(token, *final[:2], final.omitted, account.asked, account.window)
         account.keep(outcome, now)
@@ -120,6 +122,8 @@ class Monitor:
 
     def _is_what_was_answered(self, execution: Execution, final: Final) -> None:
         status, headers, body = execution.response
+        if execution.broke and final.state == "completed":
+            broken("I5", "an answer that broke off was kept as a success")
         if final.response.status != status or final.response.body == b"handler-failed":
             if final.state == "completed":
                 broken("I4", f"{final.response!r} was kept as a success of what answered {status}")
@@ -154,7 +158,9 @@ class Monitor:
         account = visit.account
         if account.token != visit.claim.token or account.standing != "running":
             return
-        if visit.execution is not None and visit.execution.effect and not visit.unprotected:
+        ran = visit.execution
+        # A bid that arrives when all is past its time opens a window of its own, in which nobody ran.
+        if ran is not None and ran.effect and ran.window == account.window and not visit.unprotected:
             broken(self._at_most, f"{visit} may have had its effect, and its key was let go")
         account.close()
 
@@ -192,6 +198,8 @@ class Monitor:
             return
         if not visit.window:
             broken("I12", f"{visit} ran, and its claim was never confirmed")
+        if visit.drained:
+            broken("I11", f"{visit} ran on a server that was shutting down before it had the key")
         account.ran[visit.window] += 1
         if account.ran[visit.window] > account.allowed[visit.window]:
             broken(self._at_most, f"{visit} is execution {account.ran[visit.window]} of its key")

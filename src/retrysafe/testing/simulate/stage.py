@@ -29,6 +29,7 @@ IDENTITIES = (
     Identity((("tenant", "a"), ("user", "bc1")), "k"),
     Identity((("tenant", "a"), ("user", "bc")), "1K"),
     Identity((("tenant", "b"), ("user", "bc")), "1k"),
+    Identity((("tenant", "a"), ("user", "d")), "1k"),
 )
 
 
@@ -53,6 +54,8 @@ ASKED = (
     Asked("POST", "/order", b"s", b'{"a":1}'),
     Asked("POST", "/orders", b"", b'{"a":1}', b"text/plain"),
     Asked("POST", "/orders", b"", b'{"a":2}'),
+    Asked("POST", "/refunds", b"", b'{"a":1}'),
+    Asked("POST", "/orders", b"s", b'{"a":1}'),
 )
 
 
@@ -77,13 +80,15 @@ class Stage:
         if setting.reauthorise:
             said["reauthorise"] = lambda _: True
         self.rules = compile_rules(said, Wire())
-        self._claims: dict[tuple[int, int], Claim] = {}
+        self._claims: dict[tuple[int, int, int], Claim] = {}
 
     def claim(self, identity: int, asked: int, number: int) -> Claim:
         """The bid of the visit with this number."""
-        made = self._claims.get((identity, asked))
+        trace = number & 1  # retries differ in headers that say nothing about what is asked for
+        made = self._claims.get((identity, asked, trace))
         if made is None:
-            made = self._claims[identity, asked] = _arrive(IDENTITIES[identity], ASKED[asked], self.rules)
+            made = _arrive(IDENTITIES[identity], ASKED[asked], trace, self.rules)
+            self._claims[identity, asked, trace] = made
         return made._replace(token=draw(number))
 
 
@@ -96,10 +101,14 @@ def describe(problem: Problem) -> Response:
     return Response(CATALOGUE[problem.code].status, (), problem.code.encode())
 
 
-def _arrive(identity: Identity, asked: Asked, rules: Rules) -> Claim:
+def _arrive(identity: Identity, asked: Asked, trace: int, rules: Rules) -> Claim:
     """Perform the real arrival of a request."""
     key = b'"' + identity.key.encode() + b'"'
-    fields = ((b"idempotency-key", key), (b"content-type", asked.media_type))
+    fields = (
+        (b"idempotency-key", key),
+        (b"content-type", asked.media_type),
+        (b"traceparent", b"00-%032x-%016x-00" % (trace + 1, trace + 1)),
+    )
     request = Request(asked.method, asked.path, asked.query, fields)
     flow = protocol.arrive(request, rules, b"", "id", None)
     body = fingerprint.InMemory(asked.body)

@@ -39,9 +39,9 @@ class Visit:
     """One request on its way through the flow."""
 
     __slots__ = (
-        "account", "answer", "asked", "attempt", "began", "call", "cancelled", "claim", "ended", "execution",
-        "flow", "forgot", "head", "heard", "inner", "kept", "late", "number", "promised", "step", "troubled",
-        "unprotected", "window", "worker",
+        "account", "answer", "asked", "attempt", "began", "call", "cancelled", "claim", "drained", "ended",
+        "execution", "flow", "forgot", "head", "heard", "inner", "kept", "late", "marked", "number",
+        "promised", "step", "stranded", "troubled", "unprotected", "window", "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, account: Account, asked: int, worker: Worker, claim: Claim) -> None:
@@ -66,11 +66,17 @@ class Visit:
         """In which the key was given to it."""
         self.late = 0
         """The window in which somebody had a definitive answer when this one began."""
+        self.marked = False
+        """The store said that it has noted what begins to leave."""
         self.promised = False
         """Bytes of its answer have left, and it was said that they are kept."""
         self.troubled = False
         """The store did not answer it at least once."""
         self.forgot = False
+        self.stranded = False
+        """What it gave up may hold the key until its lease ends: it came late, or none is left to forget."""
+        self.drained = False
+        """Its server was shutting down when it was told that the key is its own."""
         self.cancelled = False
         self.unprotected = False
         self.began = 0

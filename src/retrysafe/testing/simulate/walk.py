@@ -71,7 +71,7 @@ class Walk:
                 action = _arrival(arrived, random(), random(), random())
                 arrived += 1
             else:
-                action = _other(kind, random(), random())
+                action = _other(world, kind, random(), random())
             taken.append(action)
             if not perform(world, action):
                 taken.pop()
@@ -88,8 +88,14 @@ def _arrival(number: int, who: float, what: float, where: float) -> Action:
     return Action("arrive", number, (identity, asked, int(where * WORKERS)))
 
 
-def _other(kind: Kind, one: float, other: float) -> Action:
+def _other(world: World, kind: Kind, one: float, other: float) -> Action:
     match kind:
+        case "renew":
+            keepers = [worker.number for worker in world.workers if worker.held] or [0]
+            return Action(kind, keepers[int(one * len(keepers))])
+        case "forget":
+            keepers = [worker.number for worker in world.workers if worker.forgotten] or [0]
+            return Action(kind, keepers[int(one * len(keepers))])
         case "elapse":
             return Action(kind, 0, (_ELAPSE[int(one * len(_ELAPSE))],))
         case "step clock":

@@ -126,6 +126,8 @@ class World:
             if self.down:
                 return self.fail(visit)
             answer = self.apply(visit, step)
+            if type(answer) is Reserved:
+                visit.drained = worker.draining
         elif isinstance(step, Run):
             answer = self.run(visit, step.attempt)
             if visit.inner is not None:
@@ -228,11 +230,13 @@ class World:
         """It may leave, or not; in either case its handler goes on to its end."""
         visit.inner = None
         visit.promised = answer is not None and answer.stored
+        if visit.promised and not visit.marked:
+            broken("I5", f"bytes of {visit} leave as if they were kept, and the store knows nothing of them")
         if visit.cancelled:
             return self.resume(visit, None, CancelledError())
         assert visit.head is not None
         assert visit.execution is not None
-        breaks = self.setting.handler == "breaks off" and visit.execution.number == 1
+        breaks = visit.execution.broke = self.setting.handler == "breaks off" and visit.execution.number == 1
         return self.resume(visit, Streamed(visit.head, ConnectionError() if breaks else None))
 
     # --- the store
@@ -258,6 +262,7 @@ class World:
     def _checkpoint(self, visit: Visit, step: Checkpoint) -> bool:
         kept = self.store.checkpoint(step.claim, step.head)
         if kept:
+            visit.marked = True
             self.monitor.checkpointed(visit, self.clock.now)
         else:
             self.monitor.fenced(visit, None, self.clock.now)
