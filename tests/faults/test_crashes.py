@@ -1,7 +1,7 @@
 """Workers die, sleep and lose their connections, anywhere and at every named place; so does the server.
 
-A short version of what `python -m retrysafe.testing.crash` does at length, in all three modes.  I14, I13, I15:
-how often an effect happens.  I5, I1: what any client was told is what everybody is told, and what is stored.
+A short version of what `python -m retrysafe.testing.crash` does at length, in all three modes.  I13, I14 and
+I15: how often an effect happens.  I5, I1: what any client was told is what everybody is told, and is stored.
 I6: what the clients of a key saw is linearizable.  I11: no key stays stuck.
 """
 

@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         "--successes",
         type=_count,
         metavar="N",
-        help="keys that must be answered, or the run has failed; by default one for each stroke",
+        help="keys that must be answered, or the run has failed; by default one for every two strokes",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="leave a report there")
     return parser

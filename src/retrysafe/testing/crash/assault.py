@@ -35,7 +35,7 @@ class Wish(NamedTuple):
     lease: float = 0.5
     pace: float = 0.1
     successes: int | None = None
-    """Keys that must have been answered; by default as many as there are strokes."""
+    """Keys that must have been answered; by default one for every two strokes."""
     patience: float = 60.0
     seed: int = 0
 
@@ -133,7 +133,7 @@ def carry_out(
     ]
     wrongs += [f"{mode}: {missing}" for mode in wish.modes for missing in aims[mode].never_reached()]
     answered = sum(result.answered for result in results)
-    wanted = wish.strokes if wish.successes is None else wish.successes
+    wanted = wish.strokes // 2 if wish.successes is None else wish.successes
     if answered < wanted:
         wrongs.append(f"only {answered} keys were answered, and {wanted} were expected: it proves little")
     return Tally(_counts(results), wrongs)

@@ -26,6 +26,9 @@ for the retention is stuck for a day."""
 
 MISTAKES = ("AssertionError", "AttributeError", "KeyError", "RuntimeError", "TypeError", "ValueError")
 
+IMPATIENCE = 0.5
+"""Of a lease, until a client that was not answered asks once more, and goes on listening."""
+
 ENOUGH_WRONGS = 20
 """Nobody reads more of them."""
 
@@ -111,7 +114,7 @@ class _Campaign:
         self._cable = cable
         self._random = random
         self._tell = tell
-        self._customers = Customers(fleet.port, plan.mode, random)
+        self._customers = Customers(fleet.port, plan.mode, random, plan.lease * IMPATIENCE)
         self._chronicle = Chronicle(plan.lease)
         self._mischief = Mischief(
             fleet,

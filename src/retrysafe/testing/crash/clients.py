@@ -36,10 +36,11 @@ class Told(NamedTuple):
 
 
 class Customers:
-    def __init__(self, port: int, mode: Mode, random: Random) -> None:
+    def __init__(self, port: int, mode: Mode, random: Random, impatience: float) -> None:
         self._port = port
         self._mode: Mode = mode
         self._random = random
+        self._impatience = impatience
         self.told: defaultdict[str, list[Told]] = defaultdict(list)
         """All that was ever answered to one key, and meant to last."""
         self.histories: defaultdict[str, History] = defaultdict(list)
@@ -75,12 +76,14 @@ class Customers:
     async def _insist(self, key: str, times: int | None = None) -> None:
         """Ask until there is an answer, whatever happens to it on the way."""
         self.waiting.add(key)
-        order: Order | None = None
+        # Whoever comes first gets everywhere; later, there is mostly nothing more to do but to be told so.
+        order = self.order(False) if self.open else None
         heir = False
         while times != 0:
             times = times and times - 1
-            order = order or (self.order(heir) if self.open else None)
-            heard = await self._ask(key, self._fields(order))
+            if heir and order is None and self.open:
+                order = self.order(True)
+            heard = await self._ask_impatiently(key, self._fields(order))
             done = last_word(self._mode, heard)
             # Only an heir comes to the place that is meant for it, and only when the lease has ended.
             if order and (not order.place.heir or done or heard == "nothing" or times == 0):
@@ -91,6 +94,14 @@ class Customers:
             heir = heir or heard == "nothing"
             await asyncio.sleep(self._random.uniform(0.01, 0.06))
         self.waiting.discard(key)
+
+    async def _ask_impatiently(self, key: str, fields: list[tuple[str, str]]) -> Heard:
+        """Listen to the end, and ask once more meanwhile: so whoever sleeps over a key is overtaken."""
+        asking = asyncio.ensure_future(self._ask(key, fields))
+        await asyncio.wait({asking}, timeout=self._impatience)
+        if not asking.done():
+            await self.settle(key)
+        return await asking
 
     def _fields(self, order: Order | None) -> list[tuple[str, str]]:
         if order is not None:

@@ -64,9 +64,8 @@ class Mischief:
         customers.over = lambda order: aims.over(*order)
 
     def _next_order(self, heir: bool) -> Order | None:
-        if heir and self._orders_for_heirs:
-            return self._orders_for_heirs.popleft()
-        return self._orders.popleft() if self._orders else None
+        orders = self._orders_for_heirs if heir else self._orders
+        return orders.popleft() if orders else None
 
     def _aim(self, how: Stroke) -> None:
         order = Order(how, self._aims.next(how))
