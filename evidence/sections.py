@@ -1,0 +1,158 @@
+"""What the page says of each part: from reports to Markdown, and no number is written by hand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evidence.shelf import Kept
+from evidence.totals import total
+from evidence.writing import counted, number, one_in, plural, table
+
+Section = Callable[[Sequence[Kept]], str]
+
+
+def simulate(kept: Sequence[Kept]) -> str:
+    counts = _total(kept)
+    stores = {store: _total(of) for store, of in _by_option(kept, "--store").items()}
+    rows = [
+        [f"`{name}`", row["schedules"], row["actions"], counted(row["verdicts"])]
+        for name, row in counts["settings"].items()
+    ]
+    faults = total(row["faults"] for row in counts["settings"].values())
+    each = " and ".join(f"{number(of['schedules'])} on the {NAMES[store]}" for store, of in stores.items())
+    return _paragraphs(
+        f"{plural(counts['schedules'], 'schedule')}, {each}, with {plural(counts['actions'], 'step')} "
+        f"altogether; {_seeds(kept, '--schedules')}.",
+        _rule_of_three(counts["schedules"], "schedule", kept),
+        table(["setting", "schedules", "steps", "what clients were told"], rows),
+        "How often each fault occurred:",
+        _tally("fault", faults),
+    )
+
+
+NAMES = {"memory": "store in memory", "sqlite": "real SQLite store"}
+
+
+def search(kept: Sequence[Kept]) -> str:
+    counts = _total(kept)
+    rows = [
+        [f"`{name}`", counted(row["bounds"]), row["states"], row["schedules"]]
+        for name, row in counts["searches"].items()
+    ]
+    return _paragraphs(
+        f"{_all_or_nothing(kept, 'Within these bounds there is no schedule that breaks a promise.')}",
+        table(["mode", "at most", "states", "schedules"], rows),
+    )
+
+
+def planted(kept: Sequence[Kept]) -> str:
+    bugs: Mapping[str, Any] = _total(kept)["bugs"]
+    rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in sorted(bugs.items())]
+    return _paragraphs(
+        _all_or_nothing(kept, f"{plural(len(bugs), 'planted bug')}, and each was caught."),
+        table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
+    )
+
+
+def crash(kept: Sequence[Kept]) -> str:
+    counts = _total(kept)
+    blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
+    return _paragraphs(
+        f"{counted(blows).capitalize()}; {plural(counts['answered'], 'key')} answered.",
+        _rule_of_three(sum(blows.values()), "blow", kept),
+        table(
+            ["", ""],
+            [
+                *([f"{kind}", number(times)] for kind, times in blows.items()),
+                ["keys answered", number(counts["answered"])],
+                ["outcomes that stayed unknown, and were said to be", number(counts["unknown"])],
+                ["audits of all books, while it went on", number(counts["audits"])],
+                ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
+                ["what clients were told", counted(counts["verdicts"])],
+            ],
+        ),
+        "Where workers were when they fell:",
+        _tally("place", counts["places"]),
+    )
+
+
+BLOWS = ("kills", "freezes", "server kills", "cuts")
+
+
+def linearize(kept: Sequence[Kept], others: Mapping[str, Sequence[Kept]]) -> str:
+    """What was generated for the checker, and what came from runs, apart."""
+    counts = _total(kept)
+    sources: dict[str, int] = {"generated": counts["histories"]}
+    sources |= {f"from {part}": _total(of)["histories"] for part, of in others.items() if of}
+    return _paragraphs(
+        f"{_seeds(kept, '--histories')}.",
+        table(["histories", "number"], sources.items()),
+        table(["generated so as to be", "number"], sorted(counts["kinds"].items())),
+    )
+
+
+def fuzz(kept: Sequence[Kept]) -> str:
+    targets: Mapping[str, Any] = _total(kept)["targets"]
+    rows = [
+        [f"`{name}`", row["executions"], row["largest corpus"], row["most features"], row["findings"]]
+        for name, row in targets.items()
+    ]
+    return _paragraphs(
+        f"{plural(sum(row['executions'] for row in targets.values()), 'execution')}. Inputs are not drawn at "
+        "random but bred for coverage, so there is no rule of three here.",
+        table(["target", "executions", "corpus", "features", "findings"], rows),
+    )
+
+
+# --- what they have in common
+
+
+def _total(kept: Sequence[Kept]) -> dict[str, Any]:
+    return total(one.report.counts for one in kept)
+
+
+def _tally(what: str, tally: Mapping[str, int]) -> str:
+    ordered = sorted(tally, key=lambda name: (-tally[name], name))
+    return table([what, "times"], [[name, tally[name]] for name in ordered])
+
+
+def _by_option(kept: Sequence[Kept], option: str) -> dict[str, list[Kept]]:
+    found: dict[str, list[Kept]] = {}
+    for one in kept:
+        found.setdefault(_said(one, option), []).append(one)
+    return found
+
+
+def _said(kept: Kept, option: str) -> str:
+    return kept.command[kept.command.index(option) + 1]
+
+
+def _seeds(kept: Sequence[Kept], option: str) -> str:
+    """Which seeds were run, those that follow each other as one range."""
+    ranges = sorted({(int(_said(one, "--seed")), int(_said(one, option))) for one in kept})
+    joined: list[tuple[int, int]] = []
+    for first, times in ranges:
+        if joined and joined[-1][1] >= first:
+            joined[-1] = joined[-1][0], max(joined[-1][1], first + times)
+        else:
+            joined.append((first, first + times))
+    return "seeds " + ", ".join(f"{first:,} to {end - 1:,}" for first, end in joined)
+
+
+def _rule_of_three(cases: int, noun: str, kept: Sequence[Kept]) -> str:
+    """Only where nothing was found: it is a rule about zero."""
+    if any(one.report.violations for one in kept):
+        return "**Violations were found**: they are at the top of this page."
+    return (
+        f"No violation in {number(cases)}: with 95% confidence, fewer than {one_in(cases)} {noun}s *of this "
+        "kind* has one (the rule of three)."
+    )
+
+
+def _all_or_nothing(kept: Sequence[Kept], claim: str) -> str:
+    if any(one.report.violations for one in kept):
+        return "**This did not come out as it must**: see the top of this page."
+    return claim
+
+
+def _paragraphs(*blocks: str) -> str:
+    return "\n\n".join(block for block in blocks if block)
