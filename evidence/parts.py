@@ -61,7 +61,8 @@ def _crash(store: str, size: float) -> Sequence[Job]:
     def job(turn: int) -> Job:
         asked = (word for kind, share in blows.items() for word in (kind, str(share[turn])))
         name = f"crash-{store}-{turn + 1}"
-        return Job(name, ("retrysafe.testing.crash", store, *asked), 15 + 0.6 * blows["--kills"][turn])
+        seconds = 15 + 0.6 * blows["--kills"][turn]
+        return Job(name, ("retrysafe.testing.crash", store, *asked, "--seed", str(turn)), seconds)
 
     return [job(turn) for turn in range(number)]
 
