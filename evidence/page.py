@@ -43,7 +43,7 @@ def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
         "planted": sections.planted,
         "crash-sqlite": sections.crash,
         "crash-postgresql": sections.crash,
-        "linearize": lambda kept: sections.linearize(kept, runs),
+        "linearize": sections.linearize,
         "fuzz": sections.fuzz,
     }
     filled = {
@@ -51,7 +51,12 @@ def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
         for name, make in contents.items()
     }
     page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        filled, headline=_headline(parts, size), made=_made(parts), where=_where(parts), found=_found(found)
+        filled,
+        headline=_headline(parts, size),
+        made=_made(parts),
+        where=_where(parts),
+        found=_found(found),
+        histories=sections.histories(runs),
     )
     return page.rstrip() + "\n"
 
@@ -86,6 +91,8 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
         extent = f"{number(done)} of {number(jobs)} jobs were run, of {scale}"
     else:
         extent = f"All {number(jobs)} jobs were run, of {scale}"
+    if not done:
+        return "**Nothing was run yet.** This page shows what would be."
     if broken:
         head = f"**{plural(len(broken), 'violation')} found.** {extent}.\n\n"
         return head + "\n".join(broken)

@@ -78,15 +78,32 @@ def crash(kept: Sequence[Kept]) -> str:
 BLOWS = ("kills", "freezes", "server kills", "cuts")
 
 
-def linearize(kept: Sequence[Kept], others: Mapping[str, Sequence[Kept]]) -> str:
-    """What was generated for the checker, and what came from runs, apart."""
+def linearize(kept: Sequence[Kept]) -> str:
+    """What was generated to try the checker."""
     counts = _total(kept)
-    sources: dict[str, int] = {"generated": counts["histories"]}
-    sources |= {f"from {part}": _total(of)["histories"] for part, of in others.items() if of}
     return _paragraphs(
-        f"{_seeds(kept, '--histories')}.",
-        table(["histories", "number"], sources.items()),
-        table(["generated so as to be", "number"], sorted(counts["kinds"].items())),
+        f"{plural(counts['histories'], 'generated history', 'generated histories')} of "
+        f"{plural(counts['operations'], 'request')}, up to {counts['longest']} in one; "
+        f"{_seeds(kept, '--histories')}. Some are good because they were made that way, the others were then "
+        "broken by one change.",
+        _all_or_nothing(
+            kept,
+            f"The checker accepted {number(counts['accepted'])} and rejected {number(counts['rejected'])} of "
+            "them, and was right each time.",
+        ),
+        _tally("what was changed", counts["mutations"]),
+    )
+
+
+def histories(parts: Mapping[str, Sequence[Kept]]) -> str:
+    """What came from runs, and was checked there."""
+    found = {part: _total(kept)["histories"] for part, kept in parts.items() if kept}
+    if not found:
+        return "*None: there is no report of a run.*"
+    total_number = sum(found.values())
+    return _paragraphs(
+        f"{plural(total_number, 'history', 'histories')}.",
+        table(["from", "histories"], found.items()),
     )
 
 

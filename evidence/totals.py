@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MOST = ("slowest", "most", "largest", "deepest")
+MOST = ("slowest", "most", "largest", "longest", "deepest")
 """Numbers whose names begin so are no sums: the greatest counts."""
 
 
