@@ -1,63 +1,75 @@
-"""A tool that does as it is told: python -m tests.evidence.fake FOLDER NAME BEHAVIOUR --json FILE."""
+"""A tool that does as it is told: python -m tests.evidence.fake FOLDER NAME BEHAVIOUR --json FILE.
 
-import argparse
+It imports next to nothing, because the tests here start it a hundred times, and so writes its report by hand.
+"""
+
+import json
+import os
 import subprocess
 import sys
 import time
-from pathlib import Path
-
-from retrysafe.testing.report import Stopwatch
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("behaviour")
-    parser.add_argument("--json", type=Path, required=True)
-    said = parser.parse_args()
-    watch = Stopwatch()
-    with (said.folder / "started").open("a") as started:
-        started.write(f"{said.name}\n")
+    folder, name, behaviour, option, file = sys.argv[1:]
+    assert option == "--json"
+    with open(f"{folder}/started", "a") as started:
+        started.write(f"{name}\n")
     violations: list[str] = []
-    match said.behaviour:
+    match behaviour:
         case "passes":
             pass
         case "violates":
-            if not (said.folder / "mended").exists():
+            if not os.path.exists(f"{folder}/mended"):
                 violations.append("I3 is broken by seed 17")
         case "raises":
             raise RuntimeError("this tool is out of order")
         case "lies":
-            watch.report("fake", {}, {}, []).write(said.json)
+            _report(file, name, [])
             return 1
         case "misused":
             return 2
         case "scribbles":
-            said.json.write_text("no report")
+            with open(file, "w") as report:
+                report.write("no report")
             return 0
         case "lingers":
-            _linger(said.folder, said.name, cleans_up=True)
+            _linger(folder, name, cleans_up=True)
         case "stays":
-            _linger(said.folder, said.name, cleans_up=False)
+            _linger(folder, name, cleans_up=False)
         case _:
-            raise AssertionError(said.behaviour)
-    watch.report("fake", {"name": said.name}, {"things": 3}, violations).write(said.json)
+            raise AssertionError(behaviour)
+    _report(file, name, violations)
     return 1 if violations else 0
 
 
-def _linger(folder: Path, name: str, *, cleans_up: bool) -> None:
+def _report(file: str, name: str, violations: list[str]) -> None:
+    report = {
+        "tool": "fake",
+        "asked": {"name": name},
+        "counts": {"things": 3},
+        "violations": violations,
+        "seconds": 0.1,
+        "began": "2026-11-16T10:00:00+00:00",
+        "python": "CPython",
+        "version": "0",
+    }
+    with open(file, "w") as text:
+        json.dump(report, text)
+
+
+def _linger(folder: str, name: str, *, cleans_up: bool) -> None:
     """Until it is let go, with a child that does not listen to Ctrl-C."""
-    if (folder / "go").exists():
+    if os.path.exists(f"{folder}/go"):
         return
     child = subprocess.Popen([sys.executable, "-c", STUBBORN])
     try:
-        half = folder / f"{name}.half"
-        half.write_text(f"{child.pid}")
-        half.rename(folder / f"{name}.child")
-        while not (folder / "go").exists():
+        with open(f"{folder}/{name}.half", "w") as half:
+            half.write(f"{child.pid}")
+        os.rename(f"{folder}/{name}.half", f"{folder}/{name}.child")
+        while not os.path.exists(f"{folder}/go"):
             time.sleep(0.05)
     finally:
         if cleans_up:
