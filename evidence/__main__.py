@@ -76,7 +76,7 @@ def _obey(
     }
     for name, violations in broken.items():
         for violation in violations:
-            _say(console, f"VIOLATION in {name}: {violation}")
+            _say(console, f"\nVIOLATION in {name}: {violation}")
     if broken:
         _say(console, "Reports with violations are kept. Once it is mended, --again runs these jobs again.")
     return 1 if failed or broken else 0

@@ -17,6 +17,9 @@ from evidence.shelf import Kept
 from evidence.writing import number, plural, table
 
 TEMPLATE = Path(__file__).with_name("page.md")
+MOST_TOLD = 20
+"""Violations that the page tells: whoever has more has one reason for them."""
+
 FOUND = Path(__file__).with_name("found.toml")
 
 
@@ -79,7 +82,7 @@ def _section(name: str, part: Part, make: Callable[[Sequence[Kept]], str]) -> st
 def _headline(parts: Mapping[str, Part], size: float) -> str:
     """The worst first."""
     broken = [
-        f"- `{job.name}` (`python -m {' '.join(job.command)}`): {' '.join(violation.split())}"
+        _broken(job, violation)
         for part in parts.values()
         for job, kept in zip(part.jobs, part.found, strict=True)
         for violation in (kept.report.violations if kept else ())
@@ -94,8 +97,11 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
     if not done:
         return "**Nothing was run yet.** This page shows what would be."
     if broken:
-        head = f"**{plural(len(broken), 'violation')} found.** {extent}.\n\n"
-        return head + "\n".join(broken)
+        told = [
+            *broken[:MOST_TOLD],
+            *([f"- … and {more} more"] if (more := len(broken) - MOST_TOLD) > 0 else []),
+        ]
+        return f"**{plural(len(broken), 'violation')} found.** {extent}.\n\n" + "\n".join(told)
     if done < jobs:
         missing = [name for name, part in parts.items() if not part.is_whole]
         return (
@@ -103,6 +109,15 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
             "No violation in the rest."
         )
     return f"**No violation.** {extent}."
+
+
+def _broken(job: Job, violation: str) -> str:
+    """What was broken, and by what; how it came about, as the tool told it."""
+    first, *rest = violation.strip().splitlines()
+    line = f"- `{job.name}` (`python -m {' '.join(job.command)}`): {first}"
+    if not rest:
+        return line
+    return "\n".join([line, "", "  ```text", *(f"  {more}".rstrip() for more in rest), "  ```", ""])
 
 
 def _made(parts: Mapping[str, Part]) -> str:

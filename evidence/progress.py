@@ -127,6 +127,7 @@ class Bars(Lines):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._progress.update(self._whole, left="")
         self._progress.stop()
 
     def done_before(self, job: Job, kept: Kept) -> None:
@@ -165,4 +166,5 @@ def in_short(kept: Kept) -> str:
     if kept.report.passed:
         return f"no violation, {took}"
     number = len(kept.report.violations)
-    return f"{number} VIOLATION{'S' if number > 1 else ''}, {took}: {kept.report.violations[0]}"
+    first = kept.report.violations[0].strip().splitlines()[0]
+    return f"{number} VIOLATION{'S' if number > 1 else ''}, {took}: {first}"

@@ -127,13 +127,24 @@ def test_violations(part: str) -> None:
     text = page.write(instead(everything(), part, violations=["I3 is broken\nby seed 17"]), 1.0)
     top = text.partition("## ")[0]
     assert top.startswith("# Evidence\n\n**1 violation found.**")
-    assert "I3 is broken by seed 17" in top
+    assert ": I3 is broken\n\n  ```text\n  by seed 17\n  ```\n" in top
     assert "`python -m retrysafe.testing." in top
     assert "No violation.**" not in text
     claims = ("No violation in", "there is no schedule", "each was caught", "was right each time")
     kept = {claim: text.count(claim) for claim in claims}
     before = {claim: WHOLE.count(claim) for claim in claims}
     assert sum(kept.values()) == sum(before.values()) - 1
+
+
+def test_many_violations() -> None:
+    """They have one reason, and a page has an end."""
+    text = page.write(
+        instead(everything(), "simulate", violations=[f"I1 by {seed}" for seed in range(99)]), 1.0
+    )
+    assert "**99 violations found.**" in text
+    assert "I1 by 19" in text
+    assert "I1 by 20" not in text
+    assert "- … and 79 more" in text
 
 
 def test_several_revisions() -> None:
