@@ -44,8 +44,8 @@ class Account:
     """One identity: who holds it, since when, and what became of it."""
 
     __slots__ = (
-        "allowed", "asked", "attempt", "checkpointed", "committed", "created", "definitive", "executions", "expires",
-        "held_until", "identity", "outcome", "outcomes", "ran", "standing", "token", "until",
+        "allowed", "asked", "attempt", "checkpointed", "committed", "created", "definitive", "executions",
+        "expires", "held_until", "identity", "outcome", "outcomes", "ran", "standing", "token", "until",
         "window",
     )  # fmt: skip
 

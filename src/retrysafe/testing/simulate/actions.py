@@ -1,6 +1,6 @@
 """What can happen in a world, one thing at a time."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal[
     "arrive", "step", "lose reply", "lose request", "delay", "deliver", "refuse", "crash", "crash after",
@@ -41,7 +41,7 @@ class Action(NamedTuple):
     kind: Kind
     who: int = 0
     """The number of a request, a worker or an identity."""
-    how: tuple[int, ...] = ()
+    how: tuple[Any, ...] = ()
     """Of an arrival: identity, what is asked for, worker.  Of time: seconds."""
 
     def __str__(self) -> str:

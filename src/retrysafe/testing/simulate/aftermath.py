@@ -2,6 +2,7 @@
 
 from retrysafe.testing.simulate.accounts import Account
 from retrysafe.testing.simulate.actions import Action
+from retrysafe.testing.simulate.happenings import perform
 from retrysafe.testing.simulate.promises import broken
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.visit import Visit
@@ -20,12 +21,12 @@ def recover(world: World) -> None:
     for worker in world.workers:
         worker.frozen = False
     while world.adrift:
-        world.perform(Action("deliver"))
+        perform(world, Action("deliver"))
     for visit in list(world.live):
         _finish(world, visit)
     for worker in world.workers:
         while worker.forgotten:
-            world.perform(Action("forget", worker.number))
+            perform(world, Action("forget", worker.number))
         worker.draining = False
     world.clock.now += LEASE + 1
     for account in list(world.accounts.values()):
@@ -40,8 +41,7 @@ def expire(world: World) -> None:
         visit = _come(world, account)
         if len(account.executions) == before:
             broken("I11", f"an expired key is not a new one: {visit} was told {_said(visit)}")
-    effects = getattr(world.store, "effects", None)
-    world.monitor.balance(effects() if effects is not None else None)
+    world.monitor.balance(world.effects())
 
 
 def _serve(world: World, account: Account) -> None:

@@ -13,7 +13,7 @@ def local() -> float:
 
 
 def set_local(now: float) -> None:
-    global _local  # noqa: PLW0603 - one world has its turn at a time
+    global _local  # one world has its turn at a time
     _local = now
 
 

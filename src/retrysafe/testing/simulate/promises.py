@@ -7,12 +7,10 @@ Numbers are those of the table of invariants in the documentation (`docs/evidenc
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
-from retrysafe.model import Final, Record, Response
-from retrysafe.problems import Problem
+from retrysafe.model import Final
 from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
 from retrysafe.testing.simulate.setting import LEASE, Setting
 from retrysafe.testing.simulate.visit import Visit
-from retrysafe.verdicts import Answer
 
 PROMISES = {
     "I1": "one outcome, which stays until it expires",
@@ -37,7 +35,8 @@ PROMISES = {
 """I22 has no check of its own: workers' clocks are wrong in every world, and nothing else may break."""
 
 Promise = Literal[
-    "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16", "I18",
+    "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16",
+    "I18",
 ]  # fmt: skip
 
 
@@ -53,12 +52,19 @@ def broken(promise: Promise, text: str) -> NoReturn:
     raise Violation(promise, text)
 
 
+def at_most(setting: Setting) -> Promise:
+    """The promise about how often something happens."""
+    if setting.mode == "tx":
+        return "I14"
+    return "I13" if setting.abandoned == "hold" else "I15"
+
+
 class Monitor:
     def __init__(self, setting: Setting, accounts: dict[int, Account]) -> None:
         self._setting = setting
         self._accounts = accounts
         self._hold = setting.mode == "lease" and setting.abandoned == "hold"
-        self._at_most: Promise = "I13" if self._hold else "I14" if setting.mode == "tx" else "I15"
+        self._at_most = at_most(setting)
 
     # --- what the store answered
 
@@ -201,125 +207,6 @@ class Monitor:
         if account.committed[visit.window] > 1:
             broken("I14", f"{visit} is the second to have its effect")
 
-    # --- what clients heard
-
-    def told(self, visit: Visit, answer: Answer, now: float, revoked: dict[int, int]) -> None:
-        _TOLD.get(answer.verdict, Monitor._told_otherwise)(self, visit, answer, now, revoked)
-
-    def _told_outcome(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        execution, kept = visit.execution, visit.kept
-        if execution is None:
-            broken("I5", f"{visit} was told {answer.verdict}, and it never ran")
-        if answer.reply is None and not answer.stored:
-            return  # its bytes had left when it lost the key, and nobody says that they are kept
-        if kept is None or kept.state != answer.verdict or not answer.stored:
-            broken("I5", f"{visit} was told an outcome that was not kept")
-        if self._setting.mode == "tx" and not execution.effect:
-            broken("I14", f"{visit} was told {answer.verdict}, and its effect was not committed")
-        if isinstance(answer.reply, Response) and answer.reply.body not in (
-            execution.response.body,
-            b"handler-failed",
-        ):
-            broken("I5", f"{visit} was told {answer.reply.body!r}, and its handler said something else")
-        if answer.reply is not None or visit.promised:
-            self._definitive(visit.account, kept)
-
-    def _told_replay(self, visit: Visit, answer: Answer, now: float, revoked: dict[int, int]) -> None:
-        record, account = answer.reply, visit.account
-        if not isinstance(record, Record):
-            broken("I4", f"{visit} was told a replay of nothing")
-        outcome = account.outcomes.get(record.token)
-        if outcome is None:
-            strangers = [other for other in self._accounts.values() if record.token in other.outcomes]
-            broken("I8" if strangers else "I4", f"{visit} was told what nobody answered to this key")
-        if outcome.asked != visit.asked:
-            broken("I7", f"{visit} was told the answer to another request")
-        if (outcome.state, outcome.response, outcome.omitted) != (
-            record.state,
-            record.response,
-            record.omitted,
-        ):
-            broken("I4", f"{visit} was told {record.response}, and kept was {outcome.response}")
-        if outcome.state == "failed" and self._setting.failed != "replay":
-            broken("I1", f"{visit} was told a failure that is not to be replayed")
-        if not self._setting.reauthorise and (outcome.window != account.window or account.expired(now)):
-            broken("I1", f"{visit} was told an answer whose time was up")
-        if self._setting.reauthorise and revoked.get(account.identity, visit.began) < visit.began:
-            broken("I9", f"{visit} was told a stored answer, and may not see it any more")
-        self._definitive(account, outcome)
-
-    def _definitive(self, account: Account, outcome: Outcome) -> None:
-        if outcome.window != account.window or account.standing == "absent":
-            return
-        if outcome.state == "failed" and self._setting.failed != "replay":
-            return  # where failures are run again, a failure is not the last word
-        if account.definitive is not None and account.definitive != outcome.response:
-            broken("I5", f"clients were told {account.definitive.body!r} and {outcome.response.body!r}")
-        account.definitive = outcome.response
-
-    def _told_in_flight(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        account = visit.account
-        if visit.late == account.window and account.definitive is not None and not account.expired(now):
-            broken("I6", f"{visit} was told to wait, although the answer was known before it came")
-        if account.standing == "running" and not account.lapsed(now):
-            return
-        if self._setting.mode == "tx" and visit.execution is not None:
-            return  # it was overtaken, and whoever did that is gone as well
-        broken("I11" if account.standing != "absent" else "I8", f"{visit} waits, and nobody is at it")
-
-    def _told_unknown(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        account = visit.account
-        if self._setting.mode == "tx":
-            broken("I11", f"{visit} was told that its outcome is unknown, but a transaction has one")
-        if visit.execution is not None:
-            return  # it ran and was overtaken, and whoever did that has left nothing to tell
-        if account.standing != "running" or not account.lapsed(now):
-            broken("I11", f"{visit} was told that the outcome is unknown, and nobody was lost")
-        if not (self._hold or account.checkpointed):
-            broken("I11", f"{visit} was told that the outcome is unknown, and it may be tried again")
-
-    def _told_reused(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        account = visit.account
-        if account.expired(now):
-            broken("I8", f"{visit} was told that its key is in use, and nobody uses it")
-        if account.asked == visit.asked:
-            broken("I7", f"{visit} was taken for another request")
-
-    def _told_failed_before(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        outcome = visit.account.outcome
-        if self._setting.failed != "conflict" or outcome is None or outcome.state != "failed":
-            broken("I1", f"{visit} was told of a failure that there was not")
-
-    def _told_released(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        account, execution = visit.account, visit.execution
-        if execution is not None and execution.effect:
-            broken(self._at_most, f"{visit} was told that nothing happened, and something may have")
-        holds = account.token == visit.claim.token and account.standing == "running"
-        if holds and not (visit.forgot or account.expired(now)):
-            broken("I11", f"{visit} was told that its key is free, and it is not")
-
-    def _told_trouble(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        if not visit.troubled:
-            broken("I11", f"{visit} was told {answer.verdict}, and the store had answered it")
-        if answer.verdict == "unstored" and answer.stored:
-            broken("I5", f"{visit} was told an outcome that was not kept, and it was not marked")
-
-    def _told_unprotected(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        if self._setting.store_down != "run" or not visit.troubled or answer.stored:
-            broken("I12", f"{visit} ran unprotected, unasked or unmarked")
-
-    def _told_draining(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        if not visit.worker.draining:
-            broken("I11", f"{visit} was sent away by a server that is not shutting down")
-
-    def _told_forbidden(self, visit: Visit, answer: Answer, now: float, revoked: dict[int, int]) -> None:
-        if visit.account.identity not in revoked:
-            broken("I9", f"{visit} was refused an answer that it may see")
-
-    def _told_otherwise(self, visit: Visit, answer: Answer, now: float, revoked: object) -> None:
-        reply = answer.reply.code if isinstance(answer.reply, Problem) else answer.reply
-        broken("I11", f"{visit} was told {answer.verdict} ({reply}), which nothing led to")
-
     # --- afterwards
 
     def balance(self, effects: Sequence[bytes] | None) -> None:
@@ -334,20 +221,3 @@ class Monitor:
         )
         if effects is not None and sorted(effects) != expected:
             broken("I14", f"in the database are {sorted(effects)}, and committed were {expected}")
-
-
-_TOLD = {
-    "completed": Monitor._told_outcome,
-    "failed": Monitor._told_outcome,
-    "replayed": Monitor._told_replay,
-    "in-flight": Monitor._told_in_flight,
-    "outcome-unknown": Monitor._told_unknown,
-    "key-reused": Monitor._told_reused,
-    "previously-failed": Monitor._told_failed_before,
-    "released": Monitor._told_released,
-    "unstored": Monitor._told_trouble,
-    "store-unavailable": Monitor._told_trouble,
-    "unprotected": Monitor._told_unprotected,
-    "draining": Monitor._told_draining,
-    "replay-forbidden": Monitor._told_forbidden,
-}

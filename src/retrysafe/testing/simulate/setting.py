@@ -43,10 +43,8 @@ class Setting(NamedTuple):
     """Makes an empty store that goes by this clock."""
 
 
-def transactional(name: str = "tx", **more: object) -> Setting:
-    """Effects in the store's own database: there is nothing to choose there."""
-    return Setting(name, "tx", "retry", "retry")._replace(**more)
-
+TX = Setting("tx", "tx", "retry", "retry")
+"""Effects in the store's own database: what failed or died was rolled back, so there is nothing to choose."""
 
 HOLDING = (
     Setting("hold"),
@@ -72,11 +70,11 @@ RETRYING = (
     Setting("retry, others wait", abandoned="retry", in_flight="wait"),
 )
 TRANSACTIONAL = (
-    transactional(),
-    transactional("tx, at first it fails", handler="recovers"),
-    transactional("tx, nothing was done at first", handler="declines"),
-    transactional("tx, something may have been done", handler="derives"),
-    transactional("tx, others wait", in_flight="wait"),
+    TX,
+    TX._replace(name="tx, at first it fails", handler="recovers"),
+    TX._replace(name="tx, nothing was done at first", handler="declines"),
+    TX._replace(name="tx, something may have been done", handler="derives"),
+    TX._replace(name="tx, others wait", in_flight="wait"),
 )
 SETTINGS = (*HOLDING, *RETRYING, *TRANSACTIONAL)
 """What random walks go through, in turn."""

@@ -10,7 +10,6 @@ from retrysafe import fingerprint, protocol
 from retrysafe.model import Claim, Parts, Request, Response, Scope
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe.problems import CATALOGUE, Problem
-from retrysafe.steps import Identify
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
 
@@ -63,7 +62,7 @@ class Stage:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         said: Options = {
-            "scope": lambda request: "unused",
+            "scope": lambda _: "unused",
             "failed": setting.failed,
             "abandoned": setting.abandoned,
             "in_flight": setting.in_flight,
@@ -76,7 +75,7 @@ class Stage:
         if setting.mode == "tx":
             said["effects"] = "database"
         if setting.reauthorise:
-            said["reauthorise"] = lambda request: True
+            said["reauthorise"] = lambda _: True
         self.rules = compile_rules(said, Wire())
         self._claims: dict[tuple[int, int], Claim] = {}
 
@@ -103,14 +102,12 @@ def _arrive(identity: Identity, asked: Asked, rules: Rules) -> Claim:
     fields = ((b"idempotency-key", key), (b"content-type", asked.media_type))
     request = Request(asked.method, asked.path, asked.query, fields)
     flow = protocol.arrive(request, rules, b"", "id", None)
+    body = fingerprint.InMemory(asked.body)
+    answers = (Scope(identity.scope), fingerprint.fingerprint(rules.request.fingerprint, request, body))
+    claim: object = next(flow)
     try:
-        step = next(flow)
-        while True:
-            if isinstance(step, Identify):
-                step = flow.send(Scope(identity.scope))
-            else:
-                body = fingerprint.InMemory(asked.body)
-                step = flow.send(fingerprint.fingerprint(rules.request.fingerprint, request, body))
+        for answer in answers:
+            claim = flow.send(answer)
     except StopIteration as end:
         claim = end.value
     if not isinstance(claim, Claim):

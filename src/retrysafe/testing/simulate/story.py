@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from retrysafe.testing.simulate import aftermath
 from retrysafe.testing.simulate.actions import MEANING, Action
+from retrysafe.testing.simulate.happenings import perform
 from retrysafe.testing.simulate.promises import Promise, Violation
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
 from retrysafe.testing.simulate.visit import Visit
@@ -15,7 +16,7 @@ _OF_IDENTITIES = frozenset({"release", "resolve", "lose lease", "revoke"})
 
 
 def shorten(stage: Stage, schedule: Sequence[Action], promise: Promise) -> list[Action]:
-    """Leave out what is not needed to break the same promise: halves, quarters, and at last single actions."""
+    """Leave out what is not needed to break the same promise: halves, quarters, at last single actions."""
     left = list(schedule)
     size = len(left) // 2
     while size:
@@ -39,7 +40,7 @@ def tell(stage: Stage, schedule: Sequence[Action]) -> str:
         visit = world.visits.get(action.who)
         before = type(visit.step).__name__ if visit is not None else ""
         try:
-            possible = world.perform(action)
+            possible = perform(world, action)
         except Violation as found:
             violation, possible = found, True
         if possible:

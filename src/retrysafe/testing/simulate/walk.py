@@ -6,6 +6,7 @@ from random import Random
 
 from retrysafe.testing.simulate import aftermath
 from retrysafe.testing.simulate.actions import Action, Kind
+from retrysafe.testing.simulate.happenings import perform
 from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, SETTINGS, Setting
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
@@ -26,7 +27,7 @@ def _mixture(usual: dict[Kind, int], steps: int) -> tuple[Kind, ...]:
 MIXTURES = (_mixture(_USUAL, 700), _mixture(_USUAL, 240), _mixture(_USUAL, 90))
 """Calm, usual and wild times."""
 
-_ELAPSE = (1, LEASE // 3, LEASE // 3, LEASE + 1, LEASE + 1, LEASE + 1, RETENTION - LEASE, RETENTION + 1,
+_ELAPSE = (1.0, LEASE // 3, LEASE // 3, LEASE + 1, LEASE + 1, LEASE + 1, RETENTION - LEASE, RETENTION + 1,
            HOLD + LEASE)  # fmt: skip
 _STEPS_OF_CLOCKS = (-3600.0, -LEASE, -1.0, 1.0, LEASE, 3600.0)
 
@@ -52,7 +53,7 @@ class Walk:
     def go(self, seed: int) -> None:
         """To the end of everything.  Raises `Violation`."""
         random = Random(seed).random
-        world, perform, taken = self.world, self.world.perform, self.taken
+        world, taken = self.world, self.taken
         live = world.live
         mixture = MIXTURES[int(random() * 3)]
         choices = len(mixture)
@@ -74,7 +75,7 @@ class Walk:
             else:
                 action = _other(kind, random(), random())
             taken.append(action)
-            if not perform(action):
+            if not perform(world, action):
                 taken.pop()
         aftermath.recover(world)
         if seed & 1:
@@ -105,7 +106,7 @@ def replay(stage: Stage, schedule: Sequence[Action], world: World | None = None)
     world = world or World(stage)
     try:
         for action in schedule:
-            world.perform(action)
+            perform(world, action)
         aftermath.recover(world)
         aftermath.expire(world)
     except Violation as violation:
