@@ -57,22 +57,36 @@ def crash(kept: Sequence[Kept]) -> str:
     counts = _total(kept)
     blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
     return _paragraphs(
-        f"{counted(blows).capitalize()}; {plural(counts['answered'], 'key')} answered.",
+        f"{counted(blows).capitalize()}, in {plural(sum(counts['campaigns'].values()), 'campaign')}; "
+        f"{_seeds(kept)}.",
         _rule_of_three(sum(blows.values()), "blow", kept),
         table(
             ["", ""],
             [
-                *([f"{kind}", number(times)] for kind, times in blows.items()),
+                *([kind, number(times)] for kind, times in blows.items()),
+                ["campaigns, by mode and by how handlers reach the database", counted(counts["campaigns"])],
+                ["requests", number(counts["requests"])],
+                ["what they were told", counted(counts["verdicts"])],
                 ["keys answered", number(counts["answered"])],
                 ["outcomes that stayed unknown, and were said to be", number(counts["unknown"])],
                 ["audits of all books, while it went on", number(counts["audits"])],
                 ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
-                ["what clients were told", counted(counts["verdicts"])],
             ],
         ),
-        "Where workers were when they fell:",
-        _tally("place", counts["places"]),
+        "Where workers were when they were killed or frozen:",
+        _places(counts["places"]),
     )
+
+
+def _places(tally: Mapping[str, int]) -> str:
+    """The reports have a line for each blow and place, the table one for each place."""
+    pairs = {name: name.split(" ", 1) for name in tally}
+    strokes = {"kill": "killed", "stop": "frozen"}
+    places = sorted({place for _, place in pairs.values()})
+    rows = [[place, *(tally.get(f"{stroke} {place}", 0) for stroke in strokes)] for place in places]
+    if unknown := {stroke for stroke, _ in pairs.values()} - strokes.keys():
+        raise ValueError(f"workers fell by {', '.join(sorted(unknown))}")
+    return table(["place", *strokes.values()], rows)
 
 
 BLOWS = ("kills", "freezes", "server kills", "cuts")
@@ -143,15 +157,17 @@ def _said(kept: Kept, option: str) -> str:
     return kept.command[kept.command.index(option) + 1]
 
 
-def _seeds(kept: Sequence[Kept], option: str) -> str:
-    """Which seeds were run, those that follow each other as one range."""
-    ranges = sorted({(int(_said(one, "--seed")), int(_said(one, option))) for one in kept})
+def _seeds(kept: Sequence[Kept], option: str = "") -> str:
+    """Which seeds were run, those that follow each other as one range; `option` says how many one job had."""
+    ranges = sorted({(int(_said(one, "--seed")), int(_said(one, option)) if option else 1) for one in kept})
     joined: list[tuple[int, int]] = []
     for first, times in ranges:
         if joined and joined[-1][1] >= first:
             joined[-1] = joined[-1][0], max(joined[-1][1], first + times)
         else:
             joined.append((first, first + times))
+    if len(ranges) == 1 and ranges[0][1] == 1:
+        return f"seed {ranges[0][0]:,}"
     return "seeds " + ", ".join(f"{first:,} to {end - 1:,}" for first, end in joined)
 
 

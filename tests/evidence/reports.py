@@ -60,7 +60,9 @@ def crashed(job: Job) -> dict[str, Any]:
     on_server = "postgresql" in job.command
     return {
         "kills": 100, "freezes": 25, "server kills": 3 if on_server else 0, "cuts": 25 if on_server else 0,
-        "places": {"before COMMIT": 40, "after reserve": 60}, "verdicts": {"first": 500, "replay": 70},
+        "places": {"kill before COMMIT": 100, "stop before COMMIT": 20, "stop anywhere": 5},
+        "verdicts": {"201": 500, "replayed": 70}, "requests": 570, "executions outside": 300,
+        "campaigns": {"tx, sqlalchemy": 2, "hold, sqlite3": 1},
         "answered": 510, "unknown": 4, "audits": 33, "histories": 515,
         "slowest recovery": 1.25 if job.name.endswith("-1") else 0.75,
     }  # fmt: skip
