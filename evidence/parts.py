@@ -41,8 +41,11 @@ def _simulate(size: float) -> Sequence[Job]:
 
 
 def _search(size: float) -> Sequence[Job]:
-    bound = "full" if size >= 1 else "small"
-    return [Job("search", ("retrysafe.testing.simulate", "--search", "--size", bound), 300)]
+    bounds = {"full": 300.0, "large": 300.0} if size >= 1 else {"small": 20.0}
+    return [
+        Job(f"search-{bound}", ("retrysafe.testing.simulate", "--search", bound), seconds)
+        for bound, seconds in bounds.items()
+    ]
 
 
 def _planted(size: float) -> Sequence[Job]:

@@ -6,6 +6,7 @@ from typing import Any
 from evidence.shelf import Kept
 from evidence.totals import total
 from evidence.writing import counted, number, one_in, plural, table
+from retrysafe.testing.simulate.actions import MEANING
 
 Section = Callable[[Sequence[Kept]], str]
 
@@ -14,18 +15,21 @@ def simulate(kept: Sequence[Kept]) -> str:
     counts = _total(kept)
     stores = {store: _total(of) for store, of in _by_option(kept, "--store").items()}
     rows = [
-        [f"`{name}`", row["schedules"], row["actions"], counted(row["verdicts"])]
+        [name, row["schedules"], row["actions"], counted(row["verdicts"])]
         for name, row in counts["settings"].items()
     ]
-    faults = total(row["faults"] for row in counts["settings"].values())
+    happened = total(row["faults"] for row in counts["settings"].values())
     each = " and ".join(f"{number(of['schedules'])} on the {NAMES[store]}" for store, of in stores.items())
     return _paragraphs(
         f"{plural(counts['schedules'], 'schedule')}, {each}, with {plural(counts['actions'], 'step')} "
         f"altogether; {_seeds(kept, '--schedules')}.",
         _rule_of_three(counts["schedules"], "schedule", kept),
         table(["setting", "schedules", "steps", "what clients were told"], rows),
-        "How often each fault occurred:",
-        _tally("fault", faults),
+        "What happened in them, all settings together:",
+        table(
+            ["", "", "times"],
+            [[name, meaning, happened[name]] for name, meaning in MEANING.items() if name in happened],
+        ),
     )
 
 
@@ -33,15 +37,19 @@ NAMES = {"memory": "store in memory", "sqlite": "real SQLite store"}
 
 
 def search(kept: Sequence[Kept]) -> str:
-    counts = _total(kept)
-    rows = [
-        [f"`{name}`", counted(row["bounds"]), row["states"], row["schedules"]]
-        for name, row in counts["searches"].items()
-    ]
-    return _paragraphs(
-        f"{_all_or_nothing(kept, 'Within these bounds there is no schedule that breaks a promise.')}",
-        table(["mode", "at most", "states", "schedules"], rows),
-    )
+    """A table for each bound."""
+    blocks = [_all_or_nothing(kept, "Within these bounds there is no schedule that breaks a promise.")]
+    for bound, found in _total(kept)["bounds"].items():
+        settings: Mapping[str, Any] = found["settings"]
+        schedules, states = (sum(row[name] for row in settings.values()) for name in ("schedules", "states"))
+        blocks += [
+            f"At most {bound}: {plural(schedules, 'schedule')}, {plural(states, 'different state')}.",
+            table(
+                ["setting", "states", "schedules"],
+                [[name, row["states"], row["schedules"]] for name, row in settings.items()],
+            ),
+        ]
+    return _paragraphs(*blocks)
 
 
 def planted(kept: Sequence[Kept]) -> str:
@@ -57,7 +65,7 @@ def crash(kept: Sequence[Kept]) -> str:
     counts = _total(kept)
     blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
     return _paragraphs(
-        f"{counted(blows).capitalize()}, in {plural(sum(counts['campaigns'].values()), 'campaign')}; "
+        f"{', '.join(f'{number(times)} {kind}' for kind, times in blows.items())}, in {plural(sum(counts['campaigns'].values()), 'campaign')}; "
         f"{_seeds(kept)}.",
         _rule_of_three(sum(blows.values()), "blow", kept),
         table(
@@ -73,20 +81,22 @@ def crash(kept: Sequence[Kept]) -> str:
                 ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
             ],
         ),
-        "Where workers were when they were killed or frozen:",
         _places(counts["places"]),
     )
 
 
 def _places(tally: Mapping[str, int]) -> str:
-    """The reports have a line for each blow and place, the table one for each place."""
-    pairs = {name: name.split(" ", 1) for name in tally}
+    """Reports have a line for each blow and place; here, a place of a worker has one line."""
     strokes = {"kill": "killed", "stop": "frozen"}
-    places = sorted({place for _, place in pairs.values()})
+    workers = [name for name in tally if name.startswith(tuple(strokes))]
+    places = sorted({name.split(" ", 1)[1] for name in workers})
     rows = [[place, *(tally.get(f"{stroke} {place}", 0) for stroke in strokes)] for place in places]
-    if unknown := {stroke for stroke, _ in pairs.values()} - strokes.keys():
-        raise ValueError(f"workers fell by {', '.join(sorted(unknown))}")
-    return table(["place", *strokes.values()], rows)
+    connections = {name: times for name, times in tally.items() if name not in workers}
+    return _paragraphs(
+        "Where workers were when they were killed or frozen:",
+        table(["place", *strokes.values()], rows),
+        _tally("what was done to a connection, and at which statement", connections) if connections else "",
+    )
 
 
 BLOWS = ("kills", "freezes", "server kills", "cuts")

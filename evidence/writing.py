@@ -27,9 +27,9 @@ def _cell(value: object) -> str:
 
 
 def counted(tally: Mapping[str, float]) -> str:
-    """The greatest first, as a list within a sentence."""
+    """The greatest first, as a list within a cell.  Names may have commas of their own."""
     ordered = sorted(tally.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {number(times)}" for name, times in ordered)
+    return "; ".join(f"{name}: {number(times)}" for name, times in ordered)
 
 
 def one_in(cases: int) -> str:

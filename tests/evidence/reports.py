@@ -38,13 +38,12 @@ def simulated(job: Job) -> dict[str, Any]:
 
 
 def searched(job: Job) -> dict[str, Any]:
-    bounds = {"attempts": 3, "crashes": 1, "lost replies": 1, "lapsed leases": 1}
-    return {
-        "searches": {
-            mode: {"states": states, "schedules": states * 1_000, "bounds": bounds}
-            for mode, states in (("tx", 111), ("hold", 222), ("retry", 333))
-        }
+    found = {
+        mode: {"states": states, "schedules": states * 1_000, "seconds": 1.5}
+        for mode, states in (("tx", 111), ("hold", 222), ("retry", 333))
     }
+    bound = "3 attempts, 1 crashes" + (", 1 cancellations" if "large" in job.command else "")
+    return {"bounds": {bound: {"settings": found}}}
 
 
 def planted(job: Job) -> dict[str, Any]:
@@ -60,7 +59,9 @@ def crashed(job: Job) -> dict[str, Any]:
     on_server = "postgresql" in job.command
     return {
         "kills": 100, "freezes": 25, "server kills": 3 if on_server else 0, "cuts": 25 if on_server else 0,
-        "places": {"kill before COMMIT": 100, "stop before COMMIT": 20, "stop anywhere": 5},
+        "places": {
+            "kill before COMMIT": 100, "stop before COMMIT": 20, "stop anywhere": 5, "cut before reserve": 7
+        },
         "verdicts": {"201": 500, "replayed": 70}, "requests": 570, "executions outside": 300,
         "campaigns": {"tx, sqlalchemy": 2, "hold, sqlite3": 1},
         "answered": 510, "unknown": 4, "audits": 33, "histories": 515,
