@@ -14,7 +14,7 @@ from evidence import sections
 from evidence.jobs import EvidenceError, Job
 from evidence.progress import duration
 from evidence.shelf import Kept
-from evidence.writing import number, plural, table
+from evidence.writing import number, plural, prose, table
 
 TEMPLATE = Path(__file__).with_name("page.md")
 MOST_TOLD = 20
@@ -104,7 +104,7 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
         return f"**{plural(len(broken), 'violation')} found.** {extent}.\n\n" + "\n".join(told)
     if done < jobs:
         missing = [name for name, part in parts.items() if not part.is_whole]
-        return (
+        return prose(
             f"**Not complete.** {extent}. Not run, or not to the end: {', '.join(missing)}. "
             "No violation in the rest."
         )
@@ -137,7 +137,7 @@ def _made(parts: Mapping[str, Part]) -> str:
     )
     machines = sorted({_machine(one) for one in kept})
     took = duration(sum(one.report.seconds for one in kept))
-    return (
+    return prose(
         f"The {plural(len(kept), 'report')} were made {when}, from {sources}, with {'; '.join(machines)}. "
         f"Added up, the tools were at work for {took}."
     )

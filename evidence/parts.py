@@ -75,7 +75,7 @@ def _linearize(size: float) -> Sequence[Job]:
         Job(
             f"linearize-{first}",
             ("retrysafe.testing.linearize", "--histories", str(number), "--seed", str(first)),
-            number / 2_000,
+            number / 6_000,
         )
         for first, number in chunks(scaled(HISTORIES, size, 1_000), 200_000)
     ]

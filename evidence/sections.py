@@ -5,7 +5,7 @@ from typing import Any
 
 from evidence.shelf import Kept
 from evidence.totals import total
-from evidence.writing import counted, number, one_in, plural, table
+from evidence.writing import counted, number, one_in, paragraphs, plural, table
 from retrysafe.testing.simulate.actions import MEANING
 
 Section = Callable[[Sequence[Kept]], str]
@@ -20,7 +20,7 @@ def simulate(kept: Sequence[Kept]) -> str:
     ]
     happened = total(row["faults"] for row in counts["settings"].values())
     each = " and ".join(f"{number(of['schedules'])} on the {NAMES[store]}" for store, of in stores.items())
-    return _paragraphs(
+    return paragraphs(
         f"{plural(counts['schedules'], 'schedule')}, {each}, with {plural(counts['actions'], 'step')} "
         f"altogether; {_seeds(kept, '--schedules')}.",
         _rule_of_three(counts["schedules"], "schedule", kept),
@@ -49,13 +49,13 @@ def search(kept: Sequence[Kept]) -> str:
                 [[name, row["states"], row["schedules"]] for name, row in settings.items()],
             ),
         ]
-    return _paragraphs(*blocks)
+    return paragraphs(*blocks)
 
 
 def planted(kept: Sequence[Kept]) -> str:
     bugs: Mapping[str, Any] = _total(kept)["bugs"]
     rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in sorted(bugs.items())]
-    return _paragraphs(
+    return paragraphs(
         _all_or_nothing(kept, f"{plural(len(bugs), 'planted bug')}, and each was caught."),
         table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
     )
@@ -64,8 +64,9 @@ def planted(kept: Sequence[Kept]) -> str:
 def crash(kept: Sequence[Kept]) -> str:
     counts = _total(kept)
     blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
-    return _paragraphs(
-        f"{', '.join(f'{number(times)} {kind}' for kind, times in blows.items())}, in {plural(sum(counts['campaigns'].values()), 'campaign')}; "
+    return paragraphs(
+        f"{', '.join(f'{number(times)} {kind}' for kind, times in blows.items())}, in "
+        f"{plural(sum(counts['campaigns'].values()), 'campaign')}; "
         f"{_seeds(kept)}.",
         _rule_of_three(sum(blows.values()), "blow", kept),
         table(
@@ -81,22 +82,22 @@ def crash(kept: Sequence[Kept]) -> str:
                 ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
             ],
         ),
-        _places(counts["places"]),
+        *_places(counts["places"]),
     )
 
 
-def _places(tally: Mapping[str, int]) -> str:
+def _places(tally: Mapping[str, int]) -> list[str]:
     """Reports have a line for each blow and place; here, a place of a worker has one line."""
     strokes = {"kill": "killed", "stop": "frozen"}
     workers = [name for name in tally if name.startswith(tuple(strokes))]
     places = sorted({name.split(" ", 1)[1] for name in workers})
     rows = [[place, *(tally.get(f"{stroke} {place}", 0) for stroke in strokes)] for place in places]
     connections = {name: times for name, times in tally.items() if name not in workers}
-    return _paragraphs(
+    return [
         "Where workers were when they were killed or frozen:",
         table(["place", *strokes.values()], rows),
         _tally("what was done to a connection, and at which statement", connections) if connections else "",
-    )
+    ]
 
 
 BLOWS = ("kills", "freezes", "server kills", "cuts")
@@ -105,7 +106,7 @@ BLOWS = ("kills", "freezes", "server kills", "cuts")
 def linearize(kept: Sequence[Kept]) -> str:
     """What was generated to try the checker."""
     counts = _total(kept)
-    return _paragraphs(
+    return paragraphs(
         f"{plural(counts['histories'], 'generated history', 'generated histories')} of "
         f"{plural(counts['operations'], 'request')}, up to {counts['longest']} in one; "
         f"{_seeds(kept, '--histories')}. Some are good because they were made that way, the others were then "
@@ -115,7 +116,9 @@ def linearize(kept: Sequence[Kept]) -> str:
             f"The checker accepted {number(counts['accepted'])} and rejected {number(counts['rejected'])} of "
             "them, and was right each time.",
         ),
-        _tally("what was changed", counts["mutations"]),
+        _tally(
+            "what was changed", {name.replace("_", " "): times for name, times in counts["mutations"].items()}
+        ),
     )
 
 
@@ -125,7 +128,7 @@ def histories(parts: Mapping[str, Sequence[Kept]]) -> str:
     if not found:
         return "*None: there is no report of a run.*"
     total_number = sum(found.values())
-    return _paragraphs(
+    return paragraphs(
         f"{plural(total_number, 'history', 'histories')}.",
         table(["from", "histories"], found.items()),
     )
@@ -137,7 +140,7 @@ def fuzz(kept: Sequence[Kept]) -> str:
         [f"`{name}`", row["executions"], row["largest corpus"], row["most features"], row["findings"]]
         for name, row in targets.items()
     ]
-    return _paragraphs(
+    return paragraphs(
         f"{plural(sum(row['executions'] for row in targets.values()), 'execution')}. Inputs are not drawn at "
         "random but bred for coverage, so there is no rule of three here.",
         table(["target", "executions", "corpus", "features", "findings"], rows),
@@ -195,7 +198,3 @@ def _all_or_nothing(kept: Sequence[Kept], claim: str) -> str:
     if any(one.report.violations for one in kept):
         return "**This did not come out as it must**: see the top of this page."
     return claim
-
-
-def _paragraphs(*blocks: str) -> str:
-    return "\n\n".join(block for block in blocks if block)

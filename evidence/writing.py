@@ -1,6 +1,10 @@
 """Numbers and tables as Markdown has them."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+
+WIDTH = 115
+"""Of a line of prose in the documentation."""
 
 
 def number(value: float) -> str:
@@ -24,6 +28,15 @@ def _cell(value: object) -> str:
     if isinstance(value, int | float):
         return number(value)
     return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def paragraphs(*blocks: str) -> str:
+    """Prose is broken into lines as it is elsewhere, tables stay as they are, what is empty is left out."""
+    return "\n\n".join(block if block.startswith("|") else prose(block) for block in blocks if block)
+
+
+def prose(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def counted(tally: Mapping[str, float]) -> str:

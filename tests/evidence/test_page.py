@@ -18,8 +18,13 @@ WHOLE = page.write(everything(), 1.0)
 
 
 def section(text: str, heading: str) -> str:
-    """From this heading to the next."""
-    return re.split(r"^#+ ", text.split(f" {heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+    """From this heading to the next, prose in one line."""
+    found = re.split(r"^#+ ", text.split(f" {heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+    return flat(found)
+
+
+def flat(text: str) -> str:
+    return re.sub(r"(?<=[^\n|])\n(?=[^\n|])", " ", text)
 
 
 def test_is_the_same_again() -> None:
@@ -33,13 +38,13 @@ def test_headline() -> None:
     assert WHOLE.startswith(
         f"# Evidence\n\n**No violation.** All {jobs} jobs were run, of the standard size."
     )
-    flat = " ".join(WHOLE.split())
+    top = flat(WHOLE)
     assert (
         f"The {jobs} reports were made on 2026-11-16, from revision `0123456789ab`, with CPython 3.11.7"
-        in flat
+        in top
     )
-    assert "SQLite 3.40.1 and PostgreSQL 18.6, Linux on x86_64, 2 cores" in flat
-    assert f"at work for {jobs // 60} h {jobs % 60} min." in flat
+    assert "SQLite 3.40.1 and PostgreSQL 18.6, Linux on x86_64, 2 cores" in top
+    assert f"at work for {jobs // 60} h {jobs % 60} min." in top
 
 
 def test_simulation() -> None:
@@ -155,11 +160,11 @@ def test_several_revisions() -> None:
     """Each is named, with how many reports it made; what was not committed is said."""
     later = AT._replace(revision="f" * 40, clean=False)
     text = page.write(instead(everything(), "planted", at=later, began="2026-11-17T00:00:00+00:00"), 1.0)
-    flat = " ".join(text.split())
-    assert "made between 2026-11-16 and 2026-11-17" in flat
-    assert "1 report from revision `ffffffffffff` *with changes that were not committed*" in flat
+    assert "made between 2026-11-16 and 2026-11-17" in flat(text)
+    assert "1 report from revision `ffffffffffff` *with changes that were not committed*" in flat(text)
     unknown = AT._replace(revision=None, clean=False, postgresql=None)
-    assert "a folder that is no checkout" in page.write(instead(everything(), "planted", at=unknown), 1.0)
+    text = page.write(instead(everything(), "planted", at=unknown), 1.0)
+    assert "1 report from a folder that is no checkout" in flat(text)
 
 
 def test_sizes() -> None:
