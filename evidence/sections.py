@@ -54,9 +54,14 @@ def search(kept: Sequence[Kept]) -> str:
 
 def planted(kept: Sequence[Kept]) -> str:
     bugs: Mapping[str, Any] = _total(kept)["bugs"]
-    rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in sorted(bugs.items())]
+    took = sorted(row["schedules"] for row in bugs.values())
+    rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in bugs.items()]
     return paragraphs(
-        _all_or_nothing(kept, f"{plural(len(bugs), 'planted bug')}, and each was caught."),
+        _all_or_nothing(
+            kept,
+            f"{plural(len(bugs), 'planted bug')}, and each was caught: half of them within "
+            f"{plural(took[(len(took) - 1) // 2], 'schedule')}, the last within {number(took[-1])}.",
+        ),
         table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
     )
 

@@ -70,7 +70,7 @@ def test_search() -> None:
 def test_planted() -> None:
     """Each bug, where it was seen, and what caught it when."""
     text = section(WHOLE, "Planted bugs")
-    assert "2 planted bugs, and each was caught." in text
+    assert "2 planted bugs, and each was caught: half of them within 1 schedule, the last within 12." in text
     assert "| complete is unconditional | a queue \\| of 2019 | I3 | 12 |" in text
 
 
