@@ -15,6 +15,7 @@ from retrysafe.testing.simulate.planted import command
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, Planted
 from retrysafe.testing.simulate.planted.catalogue import CATALOGUE
 from retrysafe.testing.simulate.planted.hunt import hunt
+from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
@@ -36,8 +37,9 @@ SETTINGS = list(dict.fromkeys(healthy(planted.setting) for planted in CATALOGUE)
 
 def walk(setting: Setting, seeds: Iterable[int]) -> None:
     stage = Stage(setting)
-    for seed in seeds:
-        Walk(stage).go(seed)
+    with quiet():
+        for seed in seeds:
+            Walk(stage).go(seed)
 
 
 @pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
