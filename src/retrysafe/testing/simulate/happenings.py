@@ -232,6 +232,7 @@ def _intervene(world: World, action: Action) -> bool:
         admin.close()
     if not settled:
         return False
+    world.intervened = True
     world.monitor.intervened(account, now)
     if action.kind == "release":
         account.close()

@@ -1,14 +1,14 @@
 """Random walks: a seed chooses everything that happens, and the same seed chooses the same again."""
 
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from retrysafe.testing.simulate import aftermath
+from retrysafe.testing.linearize import History
+from retrysafe.testing.simulate import aftermath, histories
 from retrysafe.testing.simulate.actions import Action, Kind
 from retrysafe.testing.simulate.happenings import perform
 from retrysafe.testing.simulate.promises import Violation
-from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, SETTINGS, Setting
+from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
 from retrysafe.testing.simulate.world import WORKERS, World
 
@@ -36,22 +36,20 @@ _OF_VISITS = frozenset(
 )
 
 
-def setting_of(seed: int, settings: Sequence[Setting] = SETTINGS) -> Setting:
-    return settings[seed % len(settings)]
-
-
 class Walk:
     """One schedule, chosen by a seed."""
 
-    __slots__ = ("taken", "world")
+    __slots__ = ("histories", "taken", "world")
 
     def __init__(self, stage: Stage) -> None:
         self.world = World(stage)
         self.taken: list[Action] = []
         """What has happened, in order: enough to make it happen again."""
+        self.histories: list[History] = []
+        """What clients saw, once all have come to an end."""
 
-    def go(self, seed: int) -> None:
-        """To the end of everything.  Raises `Violation`."""
+    def go(self, seed: int, *, gather: bool = False) -> None:
+        """To the end of everything.  Raises `Violation`.  What clients saw is gathered, if asked for."""
         random = Random(seed).random
         world, taken = self.world, self.taken
         live = world.live
@@ -78,6 +76,8 @@ class Walk:
             if not perform(world, action):
                 taken.pop()
         aftermath.recover(world)
+        if gather:
+            self.histories = histories.gather(world)
         if seed & 1:
             aftermath.expire(world)
 
@@ -118,9 +118,3 @@ def replay(stage: Stage, schedule: Sequence[Action], world: World | None = None)
     except Violation as violation:
         return violation
     return None
-
-
-def tally(walk: Walk, counts: Counter[str]) -> None:
-    """What happened in a walk, by kind."""
-    counts.update([action.kind for action in walk.taken])
-    counts["actions"] += len(walk.taken)

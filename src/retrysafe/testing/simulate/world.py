@@ -77,11 +77,15 @@ class World:
         """What was asked of the store and given up, and has not arrived yet."""
         self.down = False
         self.revoked: dict[int, int] = {}
+        self.intervened = False
+        """Whether an operator has settled anything."""
         self.tick = 0
         self.remembers = False
         """Whether requests keep a digest of what they were answered, as a search wants it."""
         self._renewer: Renewer | None = None
-        self._database = self.store if isinstance(self.store, Database) else None
+        self._database: Database | None = None
+        if setting.mode == "tx" and isinstance(self.store, Database):
+            self._database = self.store
 
     def keeper(self) -> Renewer:
         """The end of the store that lease keepers have."""
