@@ -208,10 +208,10 @@ class World:
         execution.effect = setting.mode == "lease"
         if number == 1 and handler == "declines":
             execution.effect = False
-            return Raised(NotDone())
+            return _DECLINED
         if number == 1 and handler == "derives":
             attempt.derive("charge")
-            return Raised(NotDone())
+            return _DECLINED
         if handler in ("streams", "breaks off"):
             self._pour(visit, attempt, response)
             return None
@@ -237,7 +237,7 @@ class World:
         assert visit.head is not None
         assert visit.execution is not None
         breaks = visit.execution.broke = self.setting.handler == "breaks off" and visit.execution.number == 1
-        return self.resume(visit, Streamed(visit.head, ConnectionError() if breaks else None))
+        return self.resume(visit, Streamed(visit.head, _BROKEN_OFF if breaks else None))
 
     # --- the store
 
@@ -296,6 +296,10 @@ class World:
         self.store.release(step.claim)
         self.monitor.released(visit)
 
+
+# One of each: a search compares what flows were answered, and two exceptions are never equal.
+_DECLINED = Raised(NotDone())
+_BROKEN_OFF = ConnectionError("the answer broke off")
 
 _answers: dict[tuple[int, int, int], Response] = {}
 
