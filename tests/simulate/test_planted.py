@@ -15,6 +15,7 @@ from retrysafe.testing.simulate.planted import command
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, Planted
 from retrysafe.testing.simulate.planted.catalogue import CATALOGUE
 from retrysafe.testing.simulate.planted.hunt import hunt
+from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
@@ -34,10 +35,16 @@ def healthy(setting: Setting) -> Setting:
 SETTINGS = list(dict.fromkeys(healthy(planted.setting) for planted in CATALOGUE))
 
 
+def _called(setting: Setting) -> str:
+    store = "SQLite" if setting.store is emptied else "memory"
+    return f"{setting.name}, {setting.handler}, {setting.in_flight}, {store}"
+
+
 def walk(setting: Setting, seeds: Iterable[int]) -> None:
     stage = Stage(setting)
-    for seed in seeds:
-        Walk(stage).go(seed)
+    with quiet():
+        for seed in seeds:
+            Walk(stage).go(seed)
 
 
 @pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
@@ -48,7 +55,7 @@ def test_every_planted_bug_is_caught(planted: Planted) -> None:
     walk(healthy(planted.setting), [caught.seed])
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("setting", SETTINGS, ids=_called)
 def test_nothing_is_caught_where_no_bug_is(setting: Setting) -> None:
     """A monitor that always shouts would catch everything."""
     walk(setting, range(100 if setting.store is emptied else 1000))

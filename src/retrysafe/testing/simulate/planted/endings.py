@@ -74,6 +74,24 @@ def _releases_unstored(real: Conclude) -> Conclude:
     return conclude
 
 
+def _marks_nothing(real: Conclude) -> Conclude:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+        answer = yield from real(call, attempt, outcome)
+        return answer._replace(stored=True)
+
+    return conclude
+
+
+def _marks_no_risk(
+    real: Callable[[Call, StoreError], Flow[Answer]],
+) -> Callable[[Call, StoreError], Flow[Answer]]:
+    def unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
+        answer = yield from real(call, trouble)
+        return answer._replace(stored=True)
+
+    return unprotected
+
+
 def _releases_streams(real: Conclude) -> Conclude:
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
         if isinstance(outcome, Streamed):
@@ -189,6 +207,20 @@ PLANTED = (
         HOLD,
         patching(protocol, "conclude", _releases_unstored),
         "I13",
+    ),
+    Planted(
+        "what could not be stored is not marked",
+        REASONED,
+        HOLD,
+        patching(protocol, "conclude", _marks_nothing),
+        "I5",
+    ),
+    Planted(
+        "who runs without the store is not marked",
+        "soterika/aura-vault-protocol#581 fails open when Redis is not there",
+        HOLD._replace(store_down="run"),
+        patching(protocol, "_unprotected", _marks_no_risk),
+        "I12",
     ),
     Planted(
         "a stream leaves no tombstone",

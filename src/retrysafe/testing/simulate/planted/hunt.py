@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from retrysafe.testing.simulate.planted.bug import Planted
 from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
 
@@ -25,7 +26,7 @@ class Caught(NamedTuple):
 
 def hunt(planted: Planted, limit: int = LIMIT, first: int = 0) -> Caught | None:
     """The first schedule in which somebody could notice; `None`: nobody did."""
-    with planted.plant():
+    with quiet(), planted.plant():
         stage = Stage(planted.setting)  # made here: the bug may be in how requests arrive
         for seed in range(first, first + limit):
             try:

@@ -18,8 +18,8 @@ class FinishesUnfenced(ModelStore):
         row = self._rows.get(claim.id)
         if row is None:
             return False
-        row.state, row.response, row.omitted = final
-        return True
+        row.state = "in_progress"
+        return super().finish(row.claim, final)
 
 
 class FinishesTwice(ModelStore):
@@ -45,7 +45,9 @@ class TakesOverAnything(ModelStore):
     """Ignores which attempt it was asked to replace."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        row = self._rows[claim.id]
+        row = self._rows.get(claim.id)
+        if row is None:
+            return self.reserve(claim)
         row.begin_again(claim, self._clock())
         return Reserved(row.attempt)
 
@@ -141,7 +143,7 @@ class ChecksPointUnfenced(ModelStore):
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
         row = self._rows.get(claim.id)
-        return row is not None and super().checkpoint(row.claim, head)
+        return row is not None and super().checkpoint(claim._replace(token=row.claim.token), head)
 
 
 class ForgetsTombstones(ModelStore):
