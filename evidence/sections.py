@@ -45,8 +45,8 @@ def search(kept: Sequence[Kept]) -> str:
         blocks += [
             f"At most {bound}: {plural(schedules, 'schedule')}, {plural(states, 'different state')}.",
             table(
-                ["setting", "states", "schedules"],
-                [[name, row["states"], row["schedules"]] for name, row in settings.items()],
+                ["setting", "attempts", "states", "schedules"],
+                [[name, row["attempts"], row["states"], row["schedules"]] for name, row in settings.items()],
             ),
         ]
     return paragraphs(*blocks)

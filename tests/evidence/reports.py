@@ -39,7 +39,7 @@ def simulated(job: Job) -> dict[str, Any]:
 
 def searched(job: Job) -> dict[str, Any]:
     found = {
-        mode: {"states": states, "schedules": states * 1_000, "seconds": 1.5}
+        mode: {"attempts": 3, "states": states, "schedules": states * 1_000, "seconds": 1.5}
         for mode, states in (("tx", 111), ("hold", 222), ("retry", 333))
     }
     bound = "3 attempts, 1 crashes" + (", 1 cancellations" if "large" in job.command else "")
