@@ -63,7 +63,7 @@ def test_search() -> None:
     text = section(WHOLE, "Exhaustive search")
     assert "At most 3 attempts, 1 crashes: 666,000 schedules, 666 different states." in text
     assert "At most 3 attempts, 1 crashes, 1 cancellations: 666,000 schedules" in text
-    assert text.count("| hold | 222 | 222,000 |") == 2
+    assert text.count("| hold | 3 | 222 | 222,000 |") == 2
     assert "Within these bounds there is no schedule that breaks a promise." in text
 
 
