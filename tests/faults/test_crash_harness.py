@@ -14,12 +14,16 @@ from retrysafe.testing import report
 from retrysafe.testing.adapters.client import until
 from retrysafe.testing.crash.__main__ import main
 from retrysafe.testing.crash.assault import Tally, Wish, carry_out, plans
+from retrysafe.testing.crash.audit import Sight
 from retrysafe.testing.crash.chronicle import Chronicle
+from retrysafe.testing.crash.clients import Customers
 from retrysafe.testing.crash.journal import JOURNAL, Entry, Journal, Reader
 from retrysafe.testing.crash.modes import ENOUGH, PLACES, Aims, Mode
 from retrysafe.testing.crash.postgresql import PostgreSQL
+from retrysafe.testing.crash.reckoning import reckon
 from retrysafe.testing.crash.sabotage import SABOTAGE
 from retrysafe.testing.crash.sqlite import SQLite
+from retrysafe.testing.linearize import Operation
 
 COMMAND = [sys.executable, "-m", "retrysafe.testing.crash"]
 
@@ -217,6 +221,49 @@ def test_who_may_have_lost_a_lease() -> None:
     chronicle.was_out(20.05, 21.0)
     lost = {key for key in chronicle.keys() if chronicle.losses(key)}  # noqa: SIM118 - it is no mapping
     assert lost == {"killed", "slept", "slow", "away"}
+
+
+def test_a_history_that_is_impossible_is_told() -> None:
+    """I6: in flight after it was answered, which no audit of the books would find."""
+    customers = Customers(0, "hold", Random(1), 1.0)
+    customers.histories["good"] = [
+        Operation(1, 2, "{}", "first", b"201"),
+        Operation(3, 4, "{}", "replay", b"201"),
+    ]
+    customers.histories["bad"] = [Operation(1, 2, "{}", "first", b"201"), Operation(3, 4, "{}", "in-flight")]
+    [violation] = reckon("hold", [], Sight({}, frozenset()), customers, Chronicle(1.0))
+    assert violation.startswith("bad: its history is not linearizable")
+
+
+def test_an_unknown_outcome_needs_a_reason() -> None:
+    """Nobody died, slept or was slow: then the outcome is known."""
+    customers, chronicle = Customers(0, "hold", Random(1), 1.0), Chronicle(1.0)
+    chronicle.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.1, 1, ["0"])])
+    customers.unknown.add("key")
+    assert len(reckon("hold", ["key"], Sight({}, frozenset()), customers, chronicle)) == 1
+    chronicle.struck(1, 1.05)
+    assert reckon("hold", ["key"], Sight({}, frozenset()), customers, chronicle) == []
+
+
+@pytest.mark.parametrize(("mode", "deaths", "allowed"), [("hold", 1, 1), ("retry", 0, 1), ("retry", 1, 2)])
+def test_executions_are_counted(mode: Mode, deaths: int, allowed: int) -> None:
+    """I13, I15: one; and where it may be tried again, one more for each attempt that lost its lease.  Whoever
+    said that nothing had happened is not counted."""
+    chronicle = Chronicle(1.0)
+    for pid in range(3):
+        chronicle.add([Entry("arrived", 1.0, pid, ["0", "key"])])
+        if pid < deaths:
+            chronicle.struck(pid, 1.05)
+        else:
+            chronicle.add([Entry("left", 1.1, pid, ["0"])])
+    chronicle.add([Entry("executed", 1.0, 0, ["key", "a", "not done"])])
+    for number in range(allowed):
+        chronicle.add([Entry("executed", 1.0, 0, ["key", str(number), ""])])
+    books = (["key"], Sight({}, frozenset()), Customers(0, mode, Random(1), 1.0), chronicle)
+    assert reckon(mode, *books) == []
+    chronicle.add([Entry("executed", 1.0, 0, ["key", "b", ""])])
+    [violation] = reckon(mode, *books)
+    assert f"executed {allowed + 1} times, and {allowed} were allowed" in violation
 
 
 def test_a_journal_is_read_as_it_is_written(tmp_path: Path) -> None:

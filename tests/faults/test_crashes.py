@@ -59,5 +59,5 @@ def test_server_kills_on_postgresql(tmp_path: Path) -> None:
     """F15: the server is killed and started again, under load.  Everything that anybody was told is still
     there, and the fleet serves again by itself."""
     with PostgresServer() as server:
-        wish = Wish("postgresql", ("tx", "hold"), ("psycopg",), server_kills=2)
+        wish = Wish("postgresql", ("tx",), ("psycopg",), server_kills=2)
         _survives(wish, PostgreSQL(tmp_path, server), tmp_path)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -134,7 +135,7 @@ def _pace(text: str) -> float:
 @contextlib.contextmanager
 def _progress(wish: Wish) -> Generator[Told]:
     """A bar on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         yield (lambda _: None), (lambda _: None)
         return
     from rich.console import Console

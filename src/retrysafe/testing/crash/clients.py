@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from retrysafe.testing.adapters.client import Answer
-from retrysafe.testing.crash.hearing import SETTLED, hear, last_word
+from retrysafe.testing.crash.hearing import SETTLED, hear, last_word, may_still_act
 from retrysafe.testing.crash.modes import MOODS, Mode, Place, Stroke
 from retrysafe.testing.linearize.history import Heard, History, Operation
 
@@ -98,10 +98,13 @@ class Customers:
     async def _ask_impatiently(self, key: str, fields: list[tuple[str, str]]) -> Heard:
         """Listen to the end, and ask once more meanwhile: so whoever sleeps over a key is overtaken."""
         asking = asyncio.ensure_future(self._ask(key, fields))
-        await asyncio.wait({asking}, timeout=self._impatience)
-        if not asking.done():
-            await self.settle(key)
-        return await asking
+        try:
+            await asyncio.wait({asking}, timeout=self._impatience)
+            if not asking.done():
+                await self.settle(key)
+            return await asking
+        finally:
+            asking.cancel()
 
     def _fields(self, order: Order | None) -> list[tuple[str, str]]:
         if order is not None:
@@ -123,35 +126,37 @@ class Customers:
 
     async def _ask(self, key: str, fields: list[tuple[str, str]], body: str = "{}") -> Heard:
         """One request, and what came of it."""
-        began = monotonic()
-        heard, content = await self._hear(key, fields, body)
-        ended = None if heard == "nothing" else monotonic()
-        self.histories[key].append(Operation(began, ended, body, heard, content))
-        if last_word(self._mode, heard):
+        operation = Operation(monotonic(), None, body, "nothing")
+        try:
+            operation = await self._hear(operation, key, fields)
+        finally:
+            self.histories[key].append(operation)
+        if last_word(self._mode, operation.heard):
             self.served += 1
-        if heard == "unknown":
+        if operation.heard == "unknown":
             self.unknown.add(key)
-        return heard
+        return operation.heard
 
-    async def _hear(self, key: str, fields: list[tuple[str, str]], body: str) -> tuple[Heard, bytes]:
+    async def _hear(self, asked: Operation, key: str, fields: list[tuple[str, str]]) -> Operation:
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._exchange(key, fields, body)
+                answer = await self._exchange(key, fields, asked.asked)
         except TimeoutError:
             self.wrongs.append(f"{key}: not answered within {PATIENCE} s")
-            return "nothing", b""
+            return asked
         except (OSError, EOFError, ValueError):
             self.verdicts["cut off"] += 1
-            return "nothing", b""
+            return asked
+        ended = monotonic()
         self.verdicts["replayed" if answer.replayed else answer.code or str(answer.status)] += 1
         heard = hear(self._mode, answer)
         if heard == "wrong":
             self.wrongs.append(f"{key}: answered {answer}")
-            return "open", b""
+            return asked._replace(heard="open")
         if heard in SETTLED:
             self.told[key].append(Told(answer.status, answer.body, answer.replayed))
-            return heard, b"%d %s" % (answer.status, answer.body)
-        return heard, b""
+            return asked._replace(ended=ended, heard=heard, answer=b"%d %s" % (answer.status, answer.body))
+        return asked._replace(ended=None if may_still_act(answer) else ended, heard=heard)
 
     async def _exchange(self, key: str, fields: list[tuple[str, str]], body: str) -> Answer:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)

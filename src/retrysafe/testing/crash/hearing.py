@@ -33,3 +33,8 @@ def hear(mode: Mode, answer: Answer) -> Heard | Literal["wrong"]:
 def last_word(mode: Mode, heard: Heard) -> bool:
     """Whether a client has nothing more to ask for."""
     return heard in SETTLED or (mode == "hold" and heard == "unknown")
+
+
+def may_still_act(answer: Answer) -> bool:
+    """Whether what was sent to the store may arrive there after the client has been told."""
+    return answer.code == "store-unavailable" or answer.header("Idempotency-Stored") == "false"

@@ -7,6 +7,7 @@ from retrysafe.testing.crash.audit import Sight
 from retrysafe.testing.crash.chronicle import Chronicle
 from retrysafe.testing.crash.clients import Customers
 from retrysafe.testing.crash.modes import RELEASED, Mode
+from retrysafe.testing.linearize import check
 
 
 def reckon(
@@ -21,7 +22,13 @@ def reckon(
             found += _executions(mode, key, customers, chronicle)
     if mode != "tx":
         found += _unknown(mode, customers, chronicle)
-    return found
+    return found + _histories(mode, customers)
+
+
+def _histories(mode: Mode, customers: Customers) -> list[str]:
+    """I6: what the clients of a key saw can have come about by single steps, one after the other."""
+    checked = ((key, check(history, mode=mode)) for key, history in customers.histories.items())
+    return [f"{key}: its history is not linearizable.\n{why}" for key, why in checked if why is not None]
 
 
 def _transactional(key: str, sight: Sight, customers: Customers) -> list[str]:

