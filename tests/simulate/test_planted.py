@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from retrysafe import decisions, exchange, fingerprint, headers, keys, protocol
-from retrysafe.stores.sql import statements
+from retrysafe.stores.sql import codec, statements
 from retrysafe.testing.simulate import stage as stages
 from retrysafe.testing.simulate import world as worlds
 from retrysafe.testing.simulate.model import ModelStore
@@ -22,7 +22,7 @@ from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
 
 PATCHED: tuple[ModuleType, ...] = (
-    decisions, exchange, fingerprint, headers, keys, protocol, stages, worlds,
+    codec, decisions, exchange, fingerprint, headers, keys, protocol, stages, worlds,
 )  # fmt: skip
 IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
 

@@ -173,7 +173,15 @@ def _state(world: World, path: list[Action]) -> object:
         tuple([world.store.look(visit.claim.id) for visit in world.visits.values()][:1]),
         tuple(
             [
-                (visit.number, visit.heard, visit.flow is None, visit.late, visit.window, visit.cancelled)
+                (
+                    visit.number,
+                    visit.heard,
+                    visit.flow is None,
+                    visit.late,
+                    visit.window,
+                    visit.cancelled,
+                    visit.stranded,
+                )
                 for visit in sorted(world.visits.values(), key=lambda visit: visit.number)
             ]
         ),

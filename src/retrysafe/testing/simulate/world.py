@@ -11,7 +11,7 @@ from typing import Any
 from retrysafe import protocol
 from retrysafe.attempt import Attempt
 from retrysafe.call import Call
-from retrysafe.errors import NotDone, StoreUnavailable
+from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.model import Final, Found, Reservation, Reserved, Response
 from retrysafe.steps import (
     Answered,
@@ -125,7 +125,10 @@ class World:
         if kind in STORE_STEPS:
             if self.down:
                 return self.fail(visit)
-            answer = self.apply(visit, step)
+            try:
+                answer = self.apply(visit, step)
+            except StoreError as trouble:  # of the store's own making: none of the world's faults
+                return self.resume(visit, None, trouble)
             if type(answer) is Reserved:
                 visit.drained = worker.draining
         elif isinstance(step, Run):

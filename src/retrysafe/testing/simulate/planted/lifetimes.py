@@ -1,6 +1,6 @@
 """Stores that keep a record for too long, or not for long enough."""
 
-from retrysafe.model import Claim, Final, Found, Purged, Reservation, Reserved, Unsettled
+from retrysafe.model import Claim, Final, Found, Purged, Reservation, Reserved, Response, Unsettled
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted
 from retrysafe.testing.simulate.setting import Clock
@@ -16,6 +16,34 @@ class FinishesOutOfSight(ModelStore):
         if kept and row is not None:
             row.expires_at = expires_at
         return kept
+
+
+class CountsFromTheEnd(ModelStore):
+    """The retention begins when a request is over."""
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        kept = super().finish(claim, final)
+        row = self._rows.get(claim.id)
+        if kept and row is not None:
+            row.expires_at = self._clock() + claim.retention
+        return kept
+
+
+class RenewsRetentions(ModelStore):
+    """What is renewed is kept for longer."""
+
+    def _renew(self, claim: Claim) -> bool:
+        kept = super()._renew(claim)
+        if kept:
+            self._rows[claim.id].expires_at = self._clock() + claim.retention
+        return kept
+
+
+class HoldsNothingLonger(ModelStore):
+    """An answer that has begun to leave is held for no longer than any other."""
+
+    def checkpoint(self, claim: Claim, head: Response) -> bool:
+        return super().checkpoint(claim._replace(hold=0.0), head)
 
 
 class RestartsRetention(ModelStore):
@@ -115,6 +143,24 @@ class PurgesWhatItSaw(ModelStore):
 
 
 PLANTED = (
+    Planted(
+        "the retention counts from the end",
+        "workflow-control counts the time to live from the last update",
+        HOLD._replace(store=CountsFromTheEnd),
+        promise="I1",
+    ),
+    Planted(
+        "a renewal restarts the retention",
+        "workflow-control counts the time to live from the last update",
+        HOLD._replace(store=RenewsRetentions),
+        promise="I1",
+    ),
+    Planted(
+        "an answer that has begun to leave is forgotten with the retention",
+        "idemgate 0.1.0 runs large and streamed requests again",
+        RETRY._replace(handler="streams", store=HoldsNothingLonger),
+        promise="I18",
+    ),
     Planted(
         "an outcome that is kept late has expired",
         REASONED,

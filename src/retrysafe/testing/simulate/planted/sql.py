@@ -3,14 +3,28 @@
 Every connection has its statements from one table, so they are changed there.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import cast
 
-from retrysafe.stores.sql import statements
-from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, REPLAY, RETRY, TX, Plant, Planted, together
+from retrysafe.model import Final, Response
+from retrysafe.stores.sql import codec, statements
+from retrysafe.testing.simulate.planted.bug import (
+    HOLD,
+    REASONED,
+    REPLAY,
+    RETRY,
+    TX,
+    Plant,
+    Planted,
+    patching,
+    together,
+)
 from retrysafe.testing.simulate.planted.judges import ignoring_checkpoints, taking_orphans
 from retrysafe.testing.simulate.sqlite import emptied
+
+Head = Callable[[Response], dict[str, object]]
+Outcome = Callable[[Final], dict[str, object]]
 
 
 def rewriting(old: str, new: str, *names: str) -> Plant:
@@ -29,6 +43,18 @@ def rewriting(old: str, new: str, *names: str) -> Plant:
             known.update(changed)
 
     return plant
+
+
+def _merges_headers(real: Head) -> Head:
+    return lambda response: real(response._replace(headers=tuple(dict(response.headers).items())))
+
+
+def _writes_text(real: Outcome) -> Outcome:
+    def outcome(final: Final) -> dict[str, object]:
+        body = final.response.body.decode("utf-8", "ignore").encode()
+        return real(final._replace(response=final.response._replace(body=body)))
+
+    return outcome
 
 
 _EXPIRED = statements.load("sqlite")["expired"]
@@ -150,6 +176,62 @@ PLANTED = (
             rewriting(_EXPIRED, "TRUE", "reserve"),
         ),
         "I2",
+    ),
+    Planted(
+        "SQL: reserve leaves the expiry of what has expired",
+        REASONED,
+        RETRY._replace(store=emptied),
+        rewriting("expires_at = excluded.expires_at,", "", "reserve"),
+        "I6",
+    ),
+    Planted(
+        "SQL: reserve leaves the fingerprint of what has expired",
+        REASONED,
+        HOLD._replace(store=emptied),
+        rewriting("fingerprint = excluded.fingerprint,", "", "reserve"),
+        "I7",
+    ),
+    Planted(
+        "SQL: reserve leaves the number of what has expired",
+        REASONED,
+        RETRY._replace(store=emptied),
+        rewriting("attempt = excluded.attempt,", "", "reserve"),
+        "I16",
+    ),
+    Planted(
+        "SQL: reserve leaves the mark of what has expired",
+        REASONED,
+        RETRY._replace(handler="streams", store=emptied),
+        rewriting("checkpointed = excluded.checkpointed,", "", "reserve"),
+        "I11",
+    ),
+    Planted(
+        "SQL: take_over leaves the lease of the first attempt",
+        REASONED,
+        RETRY._replace(store=emptied),
+        rewriting("lease_until = :now + :lease,", "", "take_over"),
+        "I2",
+    ),
+    Planted(
+        "SQL: headers are kept as an object",
+        "idemkit 1.0.2 and gofiber/fiber#4693: repeated headers collapse",
+        HOLD._replace(store=emptied),
+        patching(codec, "head", _merges_headers),
+        "I4",
+    ),
+    Planted(
+        "SQL: bodies are kept as text",
+        "erp and agents keep JSON and lose bytes",
+        HOLD._replace(store=emptied),
+        patching(codec, "outcome", _writes_text),
+        "I4",
+    ),
+    Planted(
+        "SQL: a tombstone is kept as an empty answer",
+        "erp: a body above 1 MiB replays as an empty 200",
+        HOLD._replace(handler="streams", store=emptied),
+        rewriting("omitted = :omitted", "omitted = 0", "finish"),
+        "I18",
     ),
     Planted(
         "SQL: an unknown outcome expires with its retention",
