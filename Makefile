@@ -76,7 +76,7 @@ lock: $(INSTALLED)  ## Write the lock anew from pyproject.toml (UPGRADE=--upgrad
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    --group dev --output-file $(LOCK) $(UPGRADE) pyproject.toml
-	for group in docs bench; do \
+	for group in docs bench fuzz; do \
 	    $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	        --constraint $(LOCK) --group $$group --output-file requirements/$$group.txt $(UPGRADE) || exit; \
@@ -98,6 +98,6 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	@touch $@
 
 # Tools that only one command needs are installed when it is first given.
-$(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: requirements/%.txt $(INSTALLED)
+$(VENV)/.docs $(VENV)/.bench $(VENV)/.fuzz: $(VENV)/.%: requirements/%.txt $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $<
 	@touch $@

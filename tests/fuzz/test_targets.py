@@ -1,0 +1,74 @@
+"""Every target on its seeds and on what Hypothesis thinks of."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz import corpus
+from tests.fuzz.mutator import Crash, fuzz, mutated
+from tests.fuzz.targets import LONGEST, load
+
+TARGETS = tuple(LONGEST)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_seeds(target: str) -> None:
+    """None of them is empty-handed: each target has some, each fits, and none breaks a promise."""
+    seeds = corpus.seeds(target)
+    assert len(seeds) == len(set(seeds)) >= 5
+    check = load(target)
+    for data in seeds:
+        assert len(data) <= 2 * LONGEST[target]
+        check(data)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_by_hypothesis(target: str) -> None:
+    """Any bytes, and seeds with a few changes."""
+    check, seeds = load(target), corpus.seeds(target)
+
+    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        st.binary(max_size=2 * LONGEST[target])
+        | st.builds(
+            lambda seed, number: mutated(Random(number), seed, seeds),
+            st.sampled_from(seeds),
+            st.integers(0, 2**32),
+        )
+    )
+    def examples(data: bytes) -> None:
+        check(data)
+
+    examples()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_by_chance(target: str) -> None:
+    """A few thousand seeds with changes, the same ones every time."""
+    fuzz(load(target), corpus.seeds(target), executions=3_000, seed=1, longest=LONGEST[target])
+
+
+def test_the_mutator_says_what_it_crashed_on() -> None:
+    """With the input, how many came before it, and what was raised."""
+
+    def check(data: bytes) -> None:
+        if b"x" in data:
+            raise KeyError(data)
+
+    with pytest.raises(Crash) as found:
+        fuzz(check, [b"a", b"b", b"x", b"c"], executions=10, seed=1, longest=4)
+    assert (found.value.data, found.value.executions) == (b"x", 2)
+    assert isinstance(found.value.__cause__, KeyError)
+
+
+def test_the_mutator_is_the_same_every_time() -> None:
+    """By its seed; and another seed is another run."""
+
+    def inputs(seed: int) -> list[bytes]:
+        seen: list[bytes] = []
+        fuzz(seen.append, [b"seed", b"other"], executions=50, seed=seed, longest=16)
+        return seen
+
+    assert inputs(7) == inputs(7) != inputs(8)
