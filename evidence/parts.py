@@ -8,6 +8,7 @@ from functools import partial
 
 from evidence.jobs import Job, Part, chunks, scaled, shares
 from retrysafe.testing.simulate import SETTINGS
+from tests.fuzz.targets import LONGEST
 
 SCHEDULES = 4_950_000
 SCHEDULES_ON_SQLITE = 50_000
@@ -18,10 +19,7 @@ CUTS = 500
 HISTORIES = 1_000_000
 EXECUTIONS = 30_000_000
 
-FUZZED = (
-    "key", "structured", "fingerprint", "canonical", "multipart", "identity", "codec", "headers", "scope",
-    "problem", "duration",
-)  # fmt: skip
+FUZZED = tuple(LONGEST)
 
 SIMULATE = ("retrysafe.testing.simulate",)
 
