@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -117,7 +118,7 @@ def _show(console: Console, asked: Planned, shelf: Shelf, at_once: int) -> int:
         _say(console, f"{part}: {len(done)} of {len(jobs)} jobs done")
         for job in jobs:
             state = _state(found[job.name]) or f"to be run, about {duration(estimate.of(job))}"
-            _say(console, f"  {job.name:26} {state}\n{'':28} python -m {' '.join(job.command)}")
+            _say(console, f"  {job.name:26} {state}\n{'':28} python -m {shlex.join(job.command)}")
     _say(console, f"About {duration(estimate.seconds())} left, {at_once} jobs at a time")
     return 0
 

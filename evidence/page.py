@@ -4,6 +4,7 @@ Nothing is claimed without a report.  What was not run, or not to its end, says 
 The same reports make the same page, byte for byte.
 """
 
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -114,7 +115,7 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
 def _broken(job: Job, violation: str) -> str:
     """What was broken, and by what; how it came about, as the tool told it."""
     first, *rest = violation.strip().splitlines()
-    line = f"- `{job.name}` (`python -m {' '.join(job.command)}`): {first}"
+    line = f"- `{job.name}` (`python -m {shlex.join(job.command)}`): {first}"
     if not rest:
         return line
     return "\n".join([line, "", "  ```text", *(f"  {more}".rstrip() for more in rest), "  ```", ""])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from evidence.jobs import Job, Part, chunks, scaled, shares
+from retrysafe.testing.simulate import SETTINGS
+from tests.fuzz.targets import LONGEST
 
 SCHEDULES = 4_950_000
 SCHEDULES_ON_SQLITE = 50_000
@@ -17,19 +19,15 @@ CUTS = 500
 HISTORIES = 1_000_000
 EXECUTIONS = 30_000_000
 
-FUZZED = ("key", "structured", "fingerprint", "codec", "headers")
+FUZZED = tuple(LONGEST)
+
+SIMULATE = ("retrysafe.testing.simulate",)
 
 
 def _simulate(size: float) -> Sequence[Job]:
     def job(store: str, first: int, number: int, pace: float) -> Job:
-        return Job(
-            f"simulate-{store}-{first}",
-            (
-                "retrysafe.testing.simulate", "--store", store,
-                "--schedules", str(number), "--seed", str(first),
-            ),
-            number / pace,
-        )  # fmt: skip
+        asked = ("--store", store, "--schedules", str(number), "--seed", str(first))
+        return Job(f"simulate-{store}-{first}", (*SIMULATE, *asked), number / pace)
 
     # The slow ones first: nobody waits for a last one.
     on_sqlite = chunks(scaled(SCHEDULES_ON_SQLITE, size, 200), 10_000)
@@ -41,15 +39,23 @@ def _simulate(size: float) -> Sequence[Job]:
 
 
 def _search(size: float) -> Sequence[Job]:
-    bounds = {"full": 300.0, "large": 300.0} if size >= 1 else {"small": 20.0}
+    """A setting at a time.  Larger bounds are ten times as long each, so there is nothing between them."""
+    if size < 1:
+        return [Job("search-small", (*SIMULATE, "--search", "small"), 10)]
+    every = [setting.name for setting in SETTINGS]
     return [
-        Job(f"search-{bound}", ("retrysafe.testing.simulate", "--search", bound), seconds)
-        for bound, seconds in bounds.items()
+        *(_search_job("full", name, 20) for name in every),
+        *(_search_job("large", name, 200) for name in ("hold", "retry", "tx")),
     ]
 
 
+def _search_job(bound: str, setting: str, seconds: float) -> Job:
+    name = f"search-{bound}-{setting.replace(',', '').replace(' ', '-')}"
+    return Job(name, (*SIMULATE, "--search", bound, "--setting", setting), seconds)
+
+
 def _planted(size: float) -> Sequence[Job]:
-    return [Job("planted", ("retrysafe.testing.simulate", "--planted"), 120)]
+    return [Job("planted", (*SIMULATE, "--planted"), 15)]
 
 
 def _crash(store: str, size: float) -> Sequence[Job]:
@@ -82,15 +88,16 @@ def _linearize(size: float) -> Sequence[Job]:
 
 
 def _fuzz(size: float) -> Sequence[Job]:
-    executions = scaled(EXECUTIONS, size, 10_000 * len(FUZZED)) // len(FUZZED)
+    """A target at a time.  What one job has bred the next does not know, so they are long."""
+    executions = shares(scaled(EXECUTIONS, size, 10_000 * len(FUZZED)), len(FUZZED))
     return [
         Job(
-            f"fuzz-{target}-{first}",
-            ("tests.fuzz", target, "--runs", str(number), "--seed", str(first + 1)),
-            number / 20_000,
+            f"fuzz-{target}-{turn}",
+            ("tests.fuzz", target, "--executions", str(number), "--seed", str(turn)),
+            5 + number / 20_000,
         )
-        for target in FUZZED
-        for first, number in chunks(executions, 3_000_000)
+        for target, share in zip(FUZZED, executions, strict=True)
+        for turn, (_, number) in enumerate(chunks(share, 3_000_000), 1)
     ]
 
 

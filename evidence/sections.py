@@ -140,16 +140,29 @@ def histories(parts: Mapping[str, Sequence[Kept]]) -> str:
 
 
 def fuzz(kept: Sequence[Kept]) -> str:
-    targets: Mapping[str, Any] = _total(kept)["targets"]
+    """Jobs of one target begin anew, so of what they bred the most counts, and not the sum."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in kept:
+        for target, row in one.report.counts["targets"].items():
+            found.setdefault(target, []).append(row)
     rows = [
-        [f"`{name}`", row["executions"], row["largest corpus"], row["most features"], row["findings"]]
-        for name, row in targets.items()
+        [
+            f"`{target}`",
+            sum(row["executions"] for row in runs),
+            *(max(row[name] or 0 for row in runs) for name in ("features", "corpus")),
+            sum(row["crash"] is not None for row in runs),
+        ]
+        for target, runs in found.items()
     ]
-    return paragraphs(
-        f"{plural(sum(row['executions'] for row in targets.values()), 'execution')}. Inputs are not drawn at "
-        "random but bred for coverage, so there is no rule of three here.",
-        table(["target", "executions", "corpus", "features", "findings"], rows),
-    )
+    executions = plural(sum(row["executions"] for runs in found.values() for row in runs), "execution")
+    if all(one.report.counts["guided"] for one in kept):
+        how = (
+            f"{executions} by atheris. Inputs are not drawn at random but bred for coverage, so there is no "
+            "rule of three here."
+        )
+    else:
+        how = f"{executions}, *some or all without guidance by coverage*, because atheris was not installed."
+    return paragraphs(how, table(["target", "executions", "features", "corpus", "crashes"], rows))
 
 
 # --- what they have in common

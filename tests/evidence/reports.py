@@ -38,12 +38,10 @@ def simulated(job: Job) -> dict[str, Any]:
 
 
 def searched(job: Job) -> dict[str, Any]:
-    found = {
-        mode: {"attempts": 3, "states": states, "schedules": states * 1_000, "seconds": 1.5}
-        for mode, states in (("tx", 111), ("hold", 222), ("retry", 333))
-    }
+    settings = [job.command[-1]] if "--setting" in job.command else ["tx", "hold", "retry"]
+    row = {"attempts": 3, "states": 222, "schedules": 222_000, "seconds": 1.5}
     bound = "3 attempts, 1 crashes" + (", 1 cancellations" if "large" in job.command else "")
-    return {"bounds": {bound: {"settings": found}}}
+    return {"bounds": {bound: {"settings": dict.fromkeys(settings, row)}}}
 
 
 def planted(job: Job) -> dict[str, Any]:
@@ -78,12 +76,9 @@ def linearized(job: Job) -> dict[str, Any]:
 
 
 def fuzzed(job: Job) -> dict[str, Any]:
-    number = int(job.command[job.command.index("--runs") + 1])
-    return {
-        "targets": {
-            job.command[1]: {"executions": number, "largest corpus": 77, "most features": 123, "findings": 0}
-        }
-    }
+    _, target, _, number, *_ = job.command
+    row = {"executions": int(number), "features": 123, "corpus": 77, "coverage": 55, "crash": None}
+    return {"executions": int(number), "engine": "atheris", "guided": True, "targets": {target: row}}
 
 
 COUNTS = {

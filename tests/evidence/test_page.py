@@ -10,6 +10,7 @@ import pytest
 from evidence import page, writing
 from evidence.jobs import EvidenceError
 from evidence.totals import total
+from retrysafe.testing.simulate import SETTINGS
 from retrysafe.testing.simulate.promises import PROMISES
 from tests.evidence.conftest import ROOT
 from tests.evidence.reports import AT, everything, instead, without
@@ -61,8 +62,9 @@ def test_simulation() -> None:
 def test_search() -> None:
     """The bounds, and how much there was within them."""
     text = section(WHOLE, "Exhaustive search")
-    assert "At most 3 attempts, 1 crashes: 666,000 schedules, 666 different states." in text
-    assert "At most 3 attempts, 1 crashes, 1 cancellations: 666,000 schedules" in text
+    number = 222 * len(SETTINGS)
+    assert f"At most 3 attempts, 1 crashes: {number:,},000 schedules, {number:,} different states." in text
+    assert "At most 3 attempts, 1 crashes, 1 cancellations: 666,000 schedules, 666 different states." in text
     assert text.count("| hold | 3 | 222 | 222,000 |") == 2
     assert "Within these bounds there is no schedule that breaks a promise." in text
 
@@ -101,7 +103,22 @@ def test_fuzzing() -> None:
     """Each target with its share."""
     text = section(WHOLE, "Fuzzing")
     assert "30,000,000 executions" in text
-    assert "| `codec` | 6,000,000 | 77 | 123 | 0 |" in text
+    assert "| `codec` | 2,727,273 | 123 | 77 | 0 |" in text
+    assert "30,000,000 executions by atheris." in text
+
+
+def test_fuzzing_by_chance() -> None:
+    """Where nothing guided it, that is said; several runs of one target are not one long one."""
+    parts = everything(10.0)
+    first = parts["fuzz"].kept[0].report
+    text = section(page.write(parts, 10.0), "Fuzzing")
+    assert "| `key` | 27,272,727 | 123 | 77 | 0 |" in text
+    blind = first._replace(counts={**first.counts, "guided": False, "engine": "random"})
+    kept = [parts["fuzz"].kept[0]._replace(report=blind), *parts["fuzz"].kept[1:]]
+    parts["fuzz"] = parts["fuzz"]._replace(found=kept)
+    text = section(page.write(parts, 10.0), "Fuzzing")
+    assert "*some or all without guidance by coverage*" in text
+    assert "by atheris" not in text
 
 
 def test_what_was_not_run() -> None:

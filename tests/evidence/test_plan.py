@@ -31,7 +31,7 @@ def asked(size: float, part: str, option: str) -> int:
         ("crash-postgresql", "--freezes", 500),
         ("crash-postgresql", "--server-kills", 50),
         ("linearize", "--histories", 1_000_000),
-        ("fuzz", "--runs", 30_000_000),
+        ("fuzz", "--executions", 30_000_000),
     ],
 )
 def test_how_much(part: str, option: str, standard: int) -> None:
