@@ -21,7 +21,10 @@ _USUAL: dict[Kind, int] = {
 
 
 def _mixture(usual: dict[Kind, int], steps: int) -> tuple[Kind, ...]:
-    return tuple(kind for kind, weight in {**usual, "step": steps}.items() for _ in range(weight))
+    mixture: list[Kind] = []
+    for kind, weight in usual.items():
+        mixture += [kind] * (steps if kind == "step" else weight)
+    return tuple(mixture)
 
 
 MIXTURES = (_mixture(_USUAL, 700), _mixture(_USUAL, 240), _mixture(_USUAL, 90))
