@@ -1,6 +1,7 @@
 """Random walks: a seed chooses everything that happens, and the same seed chooses the same again."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from random import Random
 
 from retrysafe.testing.linearize import History
@@ -23,7 +24,7 @@ _USUAL: dict[Kind, int] = {
 def _mixture(usual: dict[Kind, int], steps: int) -> tuple[Kind, ...]:
     mixture: list[Kind] = []
     for kind, weight in usual.items():
-        mixture += [kind] * (steps if kind == "step" else weight)
+        mixture.extend(repeat(kind, steps if kind == "step" else weight))
     return tuple(mixture)
 
 
