@@ -18,8 +18,8 @@ is said to the database goes through our hands, and takes its time there."""
 NAMES = {"kill": "kills", "stop": "freezes", "cut": "cuts", "server kill": "server kills"}
 """As they are counted while they happen, and as they are reported."""
 
-CAMPAIGN = 40
-"""Strokes that are worth a campaign of their own: to start a fleet takes as long as ten of them."""
+CAMPAIGN = 80
+"""Strokes that are worth a campaign of their own: to start a fleet takes as long as twenty of them."""
 
 
 class Wish(NamedTuple):
