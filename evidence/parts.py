@@ -61,7 +61,7 @@ def _planted(size: float) -> Sequence[Job]:
 def _crash(store: str, size: float) -> Sequence[Job]:
     """Of each kind of blow a share in every job, so that they meet."""
     kills = scaled(KILLS, size, 10)
-    number = max(1, round(kills / 100))
+    number = max(1, round(kills / 500))  # enough for every place to be reached
     blows = {"--kills": shares(kills, number), "--freezes": shares(scaled(FREEZES, size, 5), number)}
     if store == "postgresql":
         blows["--server-kills"] = shares(scaled(SERVER_KILLS, size, 1), number)
