@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-pythons lint pytest docs bench format lock clean
+.PHONY: help demo test test-all test-pythons lint pytest docs bench evidence format lock clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -43,6 +43,9 @@ docs: $(INSTALLED) $(VENV)/.docs  ## Build the documentation into build/docs
 
 bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, side by side with the bare application and with others
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+evidence: $(INSTALLED) $(VENV)/.fuzz  ## Run all that looks for broken promises, an hour or more, and make its page
+	$(BIN)/python -m evidence $(EVIDENCE_ARGS)
 
 format: $(INSTALLED)  ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .

@@ -68,9 +68,11 @@ def _judge_failed(record: Record, policy: Policy) -> Judgement:
 
 def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
     if record.lease_until is None:
-        # Lost or damaged: never an orphan.  Taking it for one would run a request beside its owner.
-        return Busy(1.0)
-    if record.lease_until > now:
+        # Lost or damaged: no orphan before the record's own time is up.  Taking it for one would run a
+        # request beside its owner.
+        if record.expires_at > now:
+            return Busy(1.0)
+    elif record.lease_until > now:
         # A request that took long already will take a while longer; but its lease is an upper bound.
         running = now - record.created_at
         return Busy(min(max(running, 0.2), record.lease_until - now))

@@ -209,7 +209,7 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
         return Answer("unstored", reply, False, error, attempt.number, kept)
     if kept or attempt.checkpointed:
-        return Answer(final.state, reply, error=error, attempt=attempt.number)
+        return Answer(final.state, reply, kept, error, attempt.number)
     return (yield from _overtaken(call, error))
 
 

@@ -1,46 +1,63 @@
-"""Workers die, sleep and lose their connections in transactional mode, anywhere and at every named place.
+"""Workers die, sleep and lose their connections, anywhere and at every named place; so does the server.
 
-A short version of what `python -m tests.crash` does at length.  I14: committed effects are stored answers,
-none or one for each key.  I5: what any client was told is what everybody is told.  I11: no key stays stuck.
+A short version of what `python -m retrysafe.testing.crash` does at length, in all three modes.  I13, I14 and
+I15: how often an effect happens.  I5, I1: what any client was told is what everybody is told, and is stored.
+I6: what the clients of a key saw is linearizable.  I11: no key stays stuck.
 """
 
 from pathlib import Path
 
 import pytest
 
+from retrysafe.testing.crash.assault import Wish, carry_out
+from retrysafe.testing.crash.modes import Mode
+from retrysafe.testing.crash.postgresql import PostgreSQL
+from retrysafe.testing.crash.sqlite import SQLite
+from retrysafe.testing.crash.targets import Target
 from retrysafe.testing.postgres import PostgresServer
-from tests.crash.campaign import Plan, as_text, run, shortfalls
+
+SHARES: list[tuple[Mode, int, int]] = [("tx", 10, 4), ("hold", 10, 3), ("retry", 10, 3)]
+"""Kills and freezes: thirty and ten for each store."""
 
 
-def _survives(plan: Plan, folder: Path) -> None:
-    report = run(plan, folder)
-    strokes = plan.kills + plan.freezes + plan.cuts
-    assert not shortfalls(report, successes=strokes // 2), as_text(report)
+def _survives(wish: Wish, target: Target, folder: Path) -> None:
+    tally = carry_out(wish, target, folder)
+    assert tally.counts["kills"] >= wish.kills
+    assert tally.counts["freezes"] >= wish.freezes
+    assert tally.counts["cuts"] >= wish.cuts
+    assert tally.counts["server kills"] >= wish.server_kills
+    assert not tally.violations, tally
 
 
-def test_kills_on_sqlite(tmp_path: Path) -> None:
-    """F1 to F5, I14: SIGKILL before, inside and after every step, and at random."""
-    _survives(Plan(f"sqlite:///{tmp_path / 'shop.db'}", "sqlite3", kills=25), tmp_path)
+@pytest.mark.parametrize(("mode", "kills", "freezes"), SHARES)
+def test_kills_and_freezes_on_sqlite(tmp_path: Path, mode: Mode, kills: int, freezes: int) -> None:
+    """F1 to F5, F7: SIGKILL before, inside and after every step, and at random; SIGSTOP beyond the lease, and
+    then it goes on.  Whoever sleeps as the only writer is waited for."""
+    wish = Wish("sqlite", (mode,), ("sqlite3",), kills=kills, freezes=freezes)
+    _survives(wish, SQLite(tmp_path), tmp_path)
 
 
-def test_freezes_on_sqlite(tmp_path: Path) -> None:
-    """F7, I14: SIGSTOP beyond the lease, and then it goes on.  Whoever sleeps as the only writer is waited
-    for."""
-    _survives(Plan(f"sqlite:///{tmp_path / 'shop.db'}", "sqlite3", freezes=8), tmp_path)
-
-
-@pytest.mark.parametrize("way", ["psycopg", "psycopg async"])
-def test_kills_on_postgresql(postgres: PostgresServer, tmp_path: Path, way: str) -> None:
-    """The same, with handlers in threads and in the event loop."""
-    _survives(Plan(postgres.new_database(), way, kills=13), tmp_path)  # type: ignore[arg-type]  # of two
-
-
-def test_freezes_on_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
-    """F7, F8: a worker that sleeps inside its transaction loses it, and nobody waits for it for ever."""
-    _survives(Plan(postgres.new_database(), "psycopg", freezes=8), tmp_path)
+@pytest.mark.parametrize(("mode", "kills", "freezes"), SHARES)
+def test_kills_and_freezes_on_postgresql(
+    postgres: PostgresServer, tmp_path: Path, mode: Mode, kills: int, freezes: int
+) -> None:
+    """F1 to F5, F7, F8: a worker that sleeps inside its transaction loses it, and nobody waits for it for
+    ever."""
+    way = "psycopg async" if mode == "retry" else "psycopg"
+    wish = Wish("postgresql", (mode,), (way,), kills=kills, freezes=freezes)
+    _survives(wish, PostgreSQL(tmp_path, postgres), tmp_path)
 
 
 @pytest.mark.parametrize("way", ["psycopg", "psycopg async"])
 def test_cuts_on_postgresql(postgres: PostgresServer, tmp_path: Path, way: str) -> None:
     """F12, I16: connections are cut before, during and after the completion and the COMMIT."""
-    _survives(Plan(postgres.new_database(), way, cuts=12), tmp_path)  # type: ignore[arg-type]  # of two
+    wish = Wish("postgresql", ("tx",), (way,), cuts=12)
+    _survives(wish, PostgreSQL(tmp_path, postgres), tmp_path)
+
+
+def test_server_kills_on_postgresql(tmp_path: Path) -> None:
+    """F15: the server is killed and started again, under load.  Everything that anybody was told is still
+    there, and the fleet serves again by itself."""
+    with PostgresServer() as server:
+        wish = Wish("postgresql", ("tx",), ("psycopg",), server_kills=2)
+        _survives(wish, PostgreSQL(tmp_path, server), tmp_path)

@@ -14,9 +14,9 @@ import pytest
 
 from retrysafe.testing.adapters.client import PATIENCE, Answer, Client, until
 from retrysafe.testing.adapters.suite import fresh
+from retrysafe.testing.crash.fleet import Fleet
+from retrysafe.testing.crash.postgresql import PostgreSQL
 from retrysafe.testing.postgres import PostgresServer
-from tests.crash import audit, orders
-from tests.crash.fleet import Fleet
 
 LEASE = 1.5
 
@@ -25,10 +25,13 @@ ONE_ANSWER = 8.0
 
 
 @pytest.fixture(scope="module")
-def url(postgres: PostgresServer) -> str:
-    url = postgres.new_database()
-    orders.create_tables(url)
-    return url
+def shop(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> PostgreSQL:
+    return PostgreSQL(tmp_path_factory.mktemp("shop"), postgres)
+
+
+@pytest.fixture(scope="module")
+def url(shop: PostgreSQL) -> str:
+    return shop.prepare()
 
 
 @pytest.fixture(scope="module", params=["psycopg", "psycopg async"])
@@ -36,12 +39,12 @@ def fleet(
     request: pytest.FixtureRequest, url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
     folder: Path = tmp_path_factory.mktemp("fleet")
-    with Fleet(folder, url, request.param, lease=LEASE, workers=3) as fleet:
+    with Fleet(folder, "postgresql", url, request.param, "tx", lease=LEASE, workers=3) as fleet:
         yield fleet
 
 
 @pytest.mark.parametrize("place", ["after conclude", "before COMMIT"])
-def test_frozen_inside_the_completion(fleet: Fleet, url: str, place: str) -> None:
+def test_frozen_inside_the_completion(fleet: Fleet, shop: PostgreSQL, url: str, place: str) -> None:
     """Waiters are refused in time, the sleeper's session is cut after a lease, a successor's answer stands,
     and the zombie, when it goes on, tells that answer or none."""
     client, key = Client(fleet.port), fresh()
@@ -76,7 +79,7 @@ def test_frozen_inside_the_completion(fleet: Fleet, url: str, place: str) -> Non
         assert told.code is not None
     replay = send()
     assert (replay.status, replay.replayed, replay.body) == (201, True, answer.body)
-    sight = audit.look(url)
+    sight = shop.look(url)
     assert sight.orders(key) == [json.loads(answer.body)["id"]]
     assert not sight.wrongs()
 

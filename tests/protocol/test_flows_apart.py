@@ -89,7 +89,7 @@ def test_a_checkpoint_that_cannot_be_made() -> None:
 
 @pytest.mark.parametrize(
     ("write", "verdict", "stored"),
-    [(True, "completed", True), (False, "completed", True), (None, "unstored", False)],
+    [(True, "completed", True), (False, "completed", False), (None, "unstored", False)],
 )
 def test_the_end_of_a_stream(write: bool | None, verdict: str, stored: bool) -> None:
     """Its bytes are gone: there is nothing left to tell, whether or not the end could be kept."""

@@ -6,13 +6,26 @@ from typing import Literal, NamedTuple
 from retrysafe.model import Mode
 from retrysafe.policy import Abandoned, Failed, InFlight, StoreDown
 from retrysafe.stores.contract import Store
-from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.model import ModelStore
 
-Handler = Literal["succeeds", "fails", "recovers", "declines", "streams"]
-"""Always 201; always 500; first 500 and then 201; first `NotDone` and then 201; an answer too large to keep,
-which leaves as it comes."""
+Handler = Literal["succeeds", "fails", "recovers", "declines", "derives", "streams", "breaks off"]
+"""What handlers do.
+
+succeeds    201
+fails       500
+recovers    500 at first, and then 201
+declines    raises `NotDone` at first, having done nothing, and then 201
+derives     raises `NotDone` after it has passed a derived key on: something may have happened
+streams     an answer too large to keep, which leaves as it comes
+breaks off  the same, and at first it ends in the middle with an exception
+"""
 
 Clock = Callable[[], float]
+
+LEASE = 30.0
+RETENTION = 3600.0
+HOLD = 7200.0
+"""For how long an abandoned attempt is held; longer than the retention, as by default."""
 
 
 class Setting(NamedTuple):
@@ -26,5 +39,42 @@ class Setting(NamedTuple):
     store_down: StoreDown = "refuse"
     reauthorise: bool = False
     """Whether the application is asked before a stored answer is handed out; principals may be revoked."""
-    store: Callable[[Clock], Store] = MemoryStore
+    store: Callable[[Clock], Store] = ModelStore
     """Makes an empty store that goes by this clock."""
+
+
+TX = Setting("tx", "tx", "retry", "retry")
+"""Effects in the store's own database: what failed or died was rolled back, so there is nothing to choose."""
+
+HOLDING = (
+    Setting("hold"),
+    Setting("hold, failures are replayed", handler="fails"),
+    Setting("hold, failures are retried", failed="retry", handler="recovers"),
+    Setting("hold, failures are conflicts", failed="conflict", handler="recovers"),
+    Setting("hold, nothing was done at first", handler="declines"),
+    Setting("hold, something may have been done", handler="derives"),
+    Setting("hold, too large to keep", handler="streams"),
+    Setting("hold, broken off", handler="breaks off"),
+    Setting("hold, others wait", in_flight="wait"),
+    Setting("hold, asked again who may see it", reauthorise=True),
+    Setting("hold, runs without the store", store_down="run"),
+)
+RETRYING = (
+    Setting("retry", abandoned="retry"),
+    Setting("retry, failures are replayed", abandoned="retry", handler="fails"),
+    Setting("retry, failures are retried", abandoned="retry", failed="retry", handler="recovers"),
+    Setting("retry, failures are conflicts", abandoned="retry", failed="conflict", handler="recovers"),
+    Setting("retry, nothing was done at first", abandoned="retry", handler="declines"),
+    Setting("retry, too large to keep", abandoned="retry", handler="streams"),
+    Setting("retry, broken off", abandoned="retry", handler="breaks off"),
+    Setting("retry, others wait", abandoned="retry", in_flight="wait"),
+)
+TRANSACTIONAL = (
+    TX,
+    TX._replace(name="tx, at first it fails", handler="recovers"),
+    TX._replace(name="tx, nothing was done at first", handler="declines"),
+    TX._replace(name="tx, something may have been done", handler="derives"),
+    TX._replace(name="tx, others wait", in_flight="wait"),
+)
+SETTINGS = (*HOLDING, *RETRYING, *TRANSACTIONAL)
+"""What random walks go through, in turn."""

@@ -1,0 +1,113 @@
+"""The parts, and how much of each is the standard: `--size` multiplies it, and each has a least.
+
+How large a piece is, and how long it takes, was measured on a small virtual machine with two cores.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from evidence.jobs import Job, Part, chunks, scaled, shares
+from retrysafe.testing.simulate import SETTINGS
+from tests.fuzz.targets import LONGEST
+
+SCHEDULES = 4_950_000
+SCHEDULES_ON_SQLITE = 50_000
+KILLS = 2_000
+FREEZES = 500
+SERVER_KILLS = 50
+CUTS = 500
+HISTORIES = 1_000_000
+EXECUTIONS = 30_000_000
+
+FUZZED = tuple(LONGEST)
+
+SIMULATE = ("retrysafe.testing.simulate",)
+
+
+def _simulate(size: float) -> Sequence[Job]:
+    def job(store: str, first: int, number: int, pace: float) -> Job:
+        asked = ("--store", store, "--schedules", str(number), "--seed", str(first))
+        return Job(f"simulate-{store}-{first}", (*SIMULATE, *asked), number / pace)
+
+    # The slow ones first: nobody waits for a last one.
+    on_sqlite = chunks(scaled(SCHEDULES_ON_SQLITE, size, 200), 10_000)
+    in_memory = chunks(scaled(SCHEDULES, size, 2_000), 250_000)
+    return [
+        *(job("sqlite", first, number, 100) for first, number in on_sqlite),
+        *(job("memory", first, number, 1_700) for first, number in in_memory),
+    ]
+
+
+def _search(size: float) -> Sequence[Job]:
+    """A setting at a time.  Larger bounds are ten times as long each, so there is nothing between them."""
+    if size < 1:
+        return [Job("search-small", (*SIMULATE, "--search", "small"), 10)]
+    every = [setting.name for setting in SETTINGS]
+    return [
+        *(_search_job("full", name, 20) for name in every),
+        *(_search_job("large", name, 200) for name in ("hold", "retry", "tx")),
+    ]
+
+
+def _search_job(bound: str, setting: str, seconds: float) -> Job:
+    name = f"search-{bound}-{setting.replace(',', '').replace(' ', '-')}"
+    return Job(name, (*SIMULATE, "--search", bound, "--setting", setting), seconds)
+
+
+def _planted(size: float) -> Sequence[Job]:
+    return [Job("planted", (*SIMULATE, "--planted"), 15)]
+
+
+def _crash(store: str, size: float) -> Sequence[Job]:
+    """Of each kind of blow a share in every job, so that they meet."""
+    kills = scaled(KILLS, size, 10)
+    number = max(1, round(kills / 100))
+    blows = {"--kills": shares(kills, number), "--freezes": shares(scaled(FREEZES, size, 5), number)}
+    if store == "postgresql":
+        blows["--server-kills"] = shares(scaled(SERVER_KILLS, size, 1), number)
+        blows["--cuts"] = shares(scaled(CUTS, size, 5), number)
+
+    def job(turn: int) -> Job:
+        asked = (word for kind, share in blows.items() for word in (kind, str(share[turn])))
+        name = f"crash-{store}-{turn + 1}"
+        seconds = 15 + 0.6 * blows["--kills"][turn]
+        return Job(name, ("retrysafe.testing.crash", store, *asked, "--seed", str(turn)), seconds)
+
+    return [job(turn) for turn in range(number)]
+
+
+def _linearize(size: float) -> Sequence[Job]:
+    return [
+        Job(
+            f"linearize-{first}",
+            ("retrysafe.testing.linearize", "--histories", str(number), "--seed", str(first)),
+            number / 6_000,
+        )
+        for first, number in chunks(scaled(HISTORIES, size, 1_000), 200_000)
+    ]
+
+
+def _fuzz(size: float) -> Sequence[Job]:
+    """A target at a time.  What one job has bred the next does not know, so they are long."""
+    executions = shares(scaled(EXECUTIONS, size, 10_000 * len(FUZZED)), len(FUZZED))
+    return [
+        Job(
+            f"fuzz-{target}-{turn}",
+            ("tests.fuzz", target, "--executions", str(number), "--seed", str(turn)),
+            5 + number / 20_000,
+        )
+        for target, share in zip(FUZZED, executions, strict=True)
+        for turn, (_, number) in enumerate(chunks(share, 3_000_000), 1)
+    ]
+
+
+PARTS = (
+    Part("search", _search),
+    Part("planted", _planted),
+    Part("crash-postgresql", partial(_crash, "postgresql")),
+    Part("crash-sqlite", partial(_crash, "sqlite")),
+    Part("simulate", _simulate),
+    Part("linearize", _linearize),
+    Part("fuzz", _fuzz),
+)
+"""In this order: what finds most comes first."""

@@ -1,0 +1,161 @@
+"""A whole run: what was asked for, shared among campaigns, and what came of all of them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from retrysafe.testing.crash import targets
+from retrysafe.testing.crash.campaign import Plan, Result, run
+from retrysafe.testing.crash.modes import MODES, Aims, Mode
+from retrysafe.testing.crash.targets import Target, Unfit
+
+STROKES = ("kills", "freezes", "cuts", "server_kills")
+NAMES = {"kill": "kills", "stop": "freezes", "cut": "cuts", "server kill": "server kills"}
+"""As they are counted while they happen, and as they are reported."""
+
+CAMPAIGN = 40
+"""Strokes that are worth a campaign of their own: to start a fleet takes as long as ten of them."""
+
+
+class Wish(NamedTuple):
+    """What was asked for."""
+
+    store: str
+    modes: tuple[Mode, ...] = MODES
+    ways: tuple[str, ...] = ()
+    """All that the store has, if none is named."""
+    kills: int = 0
+    freezes: int = 0
+    cuts: int = 0
+    server_kills: int = 0
+    workers: int = 4
+    customers: int = 12
+    lease: float = 0.5
+    pace: float = 0.1
+    successes: int | None = None
+    """Keys that must have been answered; by default one for every two strokes."""
+    patience: float = 60.0
+    seed: int = 0
+
+    @property
+    def strokes(self) -> int:
+        return self.kills + self.freezes + self.cuts + self.server_kills
+
+
+class Tally(NamedTuple):
+    """What came of it."""
+
+    counts: Mapping[str, Any]
+    violations: Sequence[str]
+
+
+def check(wish: Wish) -> type[Target]:
+    """The store's class, if what was asked for can be done with it."""
+    target = targets.find(wish.store)
+    if not wish.strokes:
+        raise Unfit("nothing was asked for: say how many kills, freezes, cuts or server kills")
+    if wish.server_kills and not target.has_server:
+        raise Unfit(f"{wish.store} has no server that could be killed: leave out --server-kills")
+    if wish.cuts and not target.has_cable:
+        raise Unfit(f"{wish.store} has no connections that could be cut: leave out --cuts")
+    for way in wish.ways:
+        if way not in target.ways:
+            raise Unfit(f"{wish.store} has no way {way!r}: expected one of {', '.join(target.ways)}")
+    for mode in wish.modes:
+        if mode not in target.modes:
+            raise Unfit(f"{wish.store} has no mode {mode!r}: expected one of {', '.join(target.modes)}")
+    for way in wish.ways or target.ways:
+        targets.require(target.ways[way], f"the way {way!r} of {wish.store}")
+    return target
+
+
+def plans(wish: Wish, target: type[Target], random: Random) -> list[Plan]:
+    """At least one campaign for each mode, and more if there is enough to do, by different ways."""
+    number = max(len(wish.modes), wish.strokes // CAMPAIGN)
+    ways = list(wish.ways or target.ways)
+    number = min(number, len(wish.modes) * len(ways))
+    random.shuffle(ways)
+    shares = {name: _shares(getattr(wish, name), number) for name in STROKES}
+    # Each mode starts with another way, so that few campaigns have many of both.
+    chosen: list[tuple[Mode, str]] = [
+        (mode, ways[(turn + place) % len(ways)])
+        for turn in range(len(ways))
+        for place, mode in enumerate(wish.modes)
+    ]
+    made = [
+        Plan(
+            mode,
+            way,
+            **{name: share[turn] for name, share in shares.items()},
+            lease=wish.lease,
+            workers=wish.workers,
+            customers=wish.customers,
+            pace=wish.pace,
+            patience=wish.patience,
+        )
+        for turn, (mode, way) in enumerate(chosen[:number])
+    ]
+    return [plan for plan in made if plan.strokes]
+
+
+def _shares(total: int, number: int) -> list[int]:
+    """Equal but for one, and the larger ones not always first: few server kills are for all modes."""
+    return [total * (turn + 1) // number - total * turn // number for turn in range(number)]
+
+
+def carry_out(
+    wish: Wish,
+    target: Target,
+    folder: Path,
+    began: Callable[[Plan], None] = lambda _: None,
+    tell: Callable[[Counter[str]], None] = lambda _: None,
+) -> Tally:
+    """All campaigns, one after the other; `tell` hears what has been done so far."""
+    random = Random(wish.seed)
+    aims: dict[Mode, Aims] = {mode: Aims(mode, random) for mode in wish.modes}
+    results: list[Result] = []
+    done: Counter[str] = Counter()
+    for number, plan in enumerate(plans(wish, type(target), random), 1):
+        began(plan)
+        room = folder / f"campaign-{number}"
+        room.mkdir()
+
+        def tell_all(now: Counter[str], before: Counter[str] = +done) -> None:
+            tell(before + now)
+
+        result = run(target, wish.store, plan, aims[plan.mode], random, room, tell_all)
+        done += result.done
+        results.append(result)
+    wrongs = [
+        f"{result.plan.mode}, {result.plan.way}: {wrong}" for result in results for wrong in result.wrongs
+    ]
+    wrongs += [f"{mode}: {missing}" for mode in wish.modes for missing in aims[mode].never_reached()]
+    answered = sum(result.answered for result in results)
+    wanted = wish.strokes // 2 if wish.successes is None else wish.successes
+    if answered < wanted:
+        wrongs.append(f"only {answered} keys were answered, and {wanted} were expected: it proves little")
+    return Tally(_counts(results), wrongs)
+
+
+def _counts(results: Sequence[Result]) -> dict[str, Any]:
+    done, places, verdicts, campaigns = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for result in results:
+        done += result.done
+        places += result.places
+        verdicts += result.verdicts
+        campaigns[f"{result.plan.mode}, {result.plan.way}"] += 1
+    return {
+        **{name: done[counted] for counted, name in NAMES.items()},
+        "answered": sum(result.answered for result in results),
+        "unknown": sum(result.unknown for result in results),
+        "requests": verdicts.total(),
+        "executions outside": sum(result.executions for result in results),
+        "audits": sum(result.audits for result in results),
+        "histories": sum(result.histories for result in results),
+        "slowest recovery": round(max((result.slowest for result in results), default=0.0), 2),
+        "verdicts": dict(verdicts.most_common()),
+        "places": dict(sorted(places.items())),
+        "campaigns": dict(campaigns),
+    }

@@ -1,0 +1,175 @@
+"""The command line of the simulator.
+
+python -m retrysafe.testing.simulate --schedules 100000     random schedules, by seed
+python -m retrysafe.testing.simulate --search               every schedule within a bound
+python -m retrysafe.testing.simulate --planted              see that planted bugs are found
+python -m retrysafe.testing.simulate --show 4711            what happens in one schedule
+"""
+
+import argparse
+import gc
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from retrysafe.testing.report import Report, Stopwatch
+from retrysafe.testing.simulate import story
+from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate.run import Broken, Simulation
+from retrysafe.testing.simulate.search import Bound, Refuted, search
+from retrysafe.testing.simulate.setting import HOLDING, RETRYING, SETTINGS, TX, Setting
+from retrysafe.testing.simulate.sqlite import emptied
+from retrysafe.testing.simulate.stage import Stage
+from retrysafe.testing.simulate.walk import Walk
+
+T = TypeVar("T")
+
+BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
+    "small": (Bound(), (HOLDING[0], RETRYING[0], TX)),
+    "full": (Bound(lost_requests=1), SETTINGS),
+    "large": (Bound(lost_requests=1, cancellations=1), (HOLDING[0], RETRYING[0], TX)),
+}
+"""What is searched: one request more is ten times as many schedules."""
+
+ENOUGH = 10
+"""Violations in one run, after which it is over: they are mostly one."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        "python -m retrysafe.testing.simulate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--schedules", type=_positive, default=10_000, help="how many (default: 10000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first schedule (default: 0)")
+    parser.add_argument("--store", choices=["memory", "sqlite"], default="memory", help="(default: memory)")
+    parser.add_argument("--setting", action="append", metavar="NAME", help="only this one; may be repeated")
+    parser.add_argument("--search", choices=BOUNDS, nargs="?", const="small", help="(default: small)")
+    parser.add_argument("--planted", action="store_true", help="hunt the planted bugs")
+    parser.add_argument("--show", type=int, metavar="SEED", help="tell what happens in this schedule")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="leave a report there")
+    said = parser.parse_args(arguments)
+    settings = _settings(parser, said.setting)
+    gc.freeze()  # what is imported stays
+    with quiet():
+        if said.show is not None:
+            return _show(_simulation(said.store, settings), said.show)
+        if said.search:
+            report = _search(said.search, settings if said.setting else None)
+        elif said.planted:
+            from retrysafe.testing.simulate.planted.command import hunt_all  # many bugs, seldom asked for
+
+            report = hunt_all(_progress)
+        else:
+            report = _walk(said.store, settings, said.seed, said.schedules)
+    if said.json is not None:
+        report.write(said.json)
+    return int(not report.passed)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: at least one")
+    return number
+
+
+def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple[Setting, ...]:
+    known = {setting.name: setting for setting in SETTINGS}
+    for name in names or ():
+        if name not in known:
+            listed = "".join(f"\n  {one}" for one in known)
+            parser.error(f"--setting {name!r}: there is no such setting, but{listed}")
+    return tuple(known[name] for name in names) if names else SETTINGS
+
+
+def _simulation(store: str, settings: tuple[Setting, ...]) -> Simulation:
+    return Simulation(emptied if store == "sqlite" else None, settings)
+
+
+def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int) -> Report:
+    watch = Stopwatch()
+    simulation = _simulation(store, settings)
+    violations: list[str] = []
+    for seed in _progress(range(first, first + schedules), "schedules"):
+        try:
+            simulation.run(seed)
+        except Broken as broken:
+            violations.append(str(broken))
+            if len(violations) >= ENOUGH:
+                break
+    table = {name: seen.as_counts() for name, seen in simulation.seen.items()}
+    counts: dict[str, Any] = {
+        name: sum(row[name] for row in table.values()) for name in ("schedules", "actions", "histories")
+    }
+    asked = {"store": store, "first seed": first, "last seed": first + schedules - 1, "schedules": schedules}
+    report = watch.report("simulate", asked, {**counts, "settings": table}, violations)
+    rate = counts["schedules"] / max(report.seconds, 0.1)
+    _say(
+        f"{counts['schedules']:,} schedules of {counts['actions']:,} actions on the {store} store, "
+        f"seeds {first} to {first + schedules - 1}, {counts['histories']:,} histories checked: "
+        f"{report.seconds} s, {rate:,.0f} per second"
+    )
+    return _concluded(report)
+
+
+def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
+    watch = Stopwatch()
+    bound, settings = BOUNDS[name]
+    found: dict[str, Any] = {}
+    violations: list[str] = []
+    for setting in _progress(only or settings, "settings"):
+        own, stage = Stopwatch(), Stage(setting)
+        # Who waits comes back again and again: three of them have too many orders.
+        attempts = 2 if setting.in_flight == "wait" else bound.attempts
+        try:
+            schedules, states = search(stage, bound._replace(attempts=attempts))
+        except Refuted as refuted:
+            violations.append(f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule)}")
+            continue
+        seconds = own.report("search", {}, {}, []).seconds
+        found[setting.name] = {
+            "attempts": attempts, "states": states, "schedules": schedules, "seconds": seconds,
+        }  # fmt: skip
+        _say(f"{setting.name:35} {attempts} attempts, {states:9,} states, {schedules:12,} schedules")
+    counts = {"bounds": {str(bound): {"settings": found}}}
+    return _concluded(watch.report("search", {"bound": name, **bound._asdict()}, counts, violations))
+
+
+def _show(simulation: Simulation, seed: int) -> int:
+    stage = simulation.stage(seed)
+    walk = Walk(stage)
+    with suppress(Violation):  # it is told below, where it happens
+        walk.go(seed)
+    _say(f"seed {seed}, {stage.setting.name}:\n{story.tell(stage, walk.taken)}")
+    return 0
+
+
+def _concluded(report: Report) -> Report:
+    for violation in report.violations:
+        _say(f"\nVIOLATION {violation}")
+    _say("No promise was broken." if report.passed else f"\n{len(report.violations)} violations.")
+    return report
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _progress(items: Iterable[T], what: str) -> Iterable[T]:
+    """With a bar, if somebody watches."""
+    if not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, what, console=Console(stderr=True), update_period=0.5)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

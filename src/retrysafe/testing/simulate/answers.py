@@ -1,0 +1,188 @@
+"""What clients hear, and what must be true of it: the promises' other half."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from retrysafe.model import Record, Response
+from retrysafe.problems import Problem
+from retrysafe.testing.simulate.accounts import Account, Outcome
+from retrysafe.testing.simulate.promises import at_most, broken
+from retrysafe.testing.simulate.setting import Setting
+from retrysafe.testing.simulate.visit import Visit
+from retrysafe.verdicts import Answer
+
+
+class Told(NamedTuple):
+    """A client hears an answer."""
+
+    visit: Visit
+    answer: Answer
+    now: float
+    setting: Setting
+    accounts: Mapping[int, Account]
+    revoked: Mapping[int, int]
+    """Identities that may no longer see stored answers, and since when."""
+
+
+def check(told: Told) -> None:
+    _HEARD.get(told.answer.verdict, _otherwise)(told)
+
+
+def _outcome(told: Told) -> None:
+    visit, answer = told.visit, told.answer
+    execution, kept = visit.execution, visit.kept
+    if execution is None:
+        broken("I5", f"{visit} was told {answer.verdict}, and it never ran")
+    if answer.reply is None and not answer.stored:
+        return  # its bytes had left when it lost the key, and nobody says that they are kept
+    if kept is None or kept.state != answer.verdict or not answer.stored:
+        broken("I5", f"{visit} was told an outcome that was not kept")
+    if told.setting.mode == "tx" and not execution.effect:
+        broken("I14", f"{visit} was told {answer.verdict}, and its effect was not committed")
+    if isinstance(answer.reply, Response) and answer.reply.body not in (
+        execution.response.body,
+        b"handler-failed",
+    ):
+        broken("I5", f"{visit} was told {answer.reply.body!r}, and its handler said something else")
+    if answer.reply is not None or visit.promised:
+        _definitive(told, kept)
+
+
+def _replay(told: Told) -> None:
+    visit, answer = told.visit, told.answer
+    record, account = answer.reply, visit.account
+    if not isinstance(record, Record):
+        broken("I4", f"{visit} was told a replay of nothing")
+    outcome = account.outcomes.get(record.token)
+    if outcome is None:
+        strangers = [other for other in told.accounts.values() if record.token in other.outcomes]
+        broken("I8" if strangers else "I4", f"{visit} was told what nobody answered to this key")
+    if outcome.asked != visit.asked:
+        broken("I7", f"{visit} was told the answer to another request")
+    if (outcome.state, outcome.response, outcome.omitted) != (
+        record.state,
+        record.response,
+        record.omitted,
+    ):
+        broken("I4", f"{visit} was told {record.response}, and kept was {outcome.response}")
+    if outcome.state == "failed" and told.setting.failed != "replay":
+        broken("I1", f"{visit} was told a failure that is not to be replayed")
+    if not told.setting.reauthorise and (outcome.window != account.window or account.expired(told.now)):
+        broken("I1", f"{visit} was told an answer whose time was up")
+    if told.setting.reauthorise and told.revoked.get(account.identity, visit.began) < visit.began:
+        broken("I9", f"{visit} was told a stored answer, and may not see it any more")
+    _definitive(told, outcome)
+
+
+def _definitive(told: Told, outcome: Outcome) -> None:
+    account = told.visit.account
+    if outcome.window != account.window or account.standing == "absent":
+        return
+    if outcome.state == "failed" and told.setting.failed != "replay":
+        return  # where failures are run again, a failure is not the last word
+    if account.definitive is not None and account.definitive != outcome.response:
+        broken("I5", f"clients were told {account.definitive.body!r} and {outcome.response.body!r}")
+    account.definitive = outcome.response
+
+
+def _in_flight(told: Told) -> None:
+    visit = told.visit
+    account = visit.account
+    if visit.late == account.window and account.definitive is not None and not account.expired(told.now):
+        broken("I6", f"{visit} was told to wait, although the answer was known before it came")
+    if account.standing == "running" and not account.lapsed(told.now):
+        return
+    if told.setting.mode == "tx" and visit.execution is not None:
+        return  # it was overtaken, and whoever did that is gone as well
+    broken("I11" if account.standing != "absent" else "I8", f"{visit} waits, and nobody is at it")
+
+
+def _unknown(told: Told) -> None:
+    visit = told.visit
+    account = visit.account
+    if told.setting.mode == "tx":
+        broken("I11", f"{visit} was told that its outcome is unknown, but a transaction has one")
+    if visit.execution is not None:
+        return  # it ran and was overtaken, and whoever did that has left nothing to tell
+    if account.standing != "running" or not account.lapsed(told.now):
+        broken("I11", f"{visit} was told that the outcome is unknown, and nobody was lost")
+    if not (told.setting.abandoned == "hold" or account.checkpointed):
+        broken("I11", f"{visit} was told that the outcome is unknown, and it may be tried again")
+
+
+def _reused(told: Told) -> None:
+    visit = told.visit
+    account = visit.account
+    if account.expired(told.now):
+        broken("I8", f"{visit} was told that its key is in use, and nobody uses it")
+    if account.asked == visit.asked:
+        broken("I7", f"{visit} was taken for another request")
+
+
+def _failed_before(told: Told) -> None:
+    visit = told.visit
+    outcome = visit.account.outcome
+    if told.setting.failed != "conflict" or outcome is None or outcome.state != "failed":
+        broken("I1", f"{visit} was told of a failure that there was not")
+
+
+def _released(told: Told) -> None:
+    visit = told.visit
+    account, execution = visit.account, visit.execution
+    if execution is not None and execution.effect:
+        broken(at_most(told.setting), f"{visit} was told that nothing happened, and something may have")
+    holds = account.token == visit.claim.token and account.standing == "running"
+    if holds and not (visit.forgot or account.expired(told.now)):
+        broken("I11", f"{visit} was told that its key is free, and it is not")
+
+
+def _trouble(told: Told) -> None:
+    visit, answer = told.visit, told.answer
+    if not visit.troubled:
+        broken("I11", f"{visit} was told {answer.verdict}, and the store had answered it")
+    if answer.verdict == "unstored" and answer.stored:
+        broken("I5", f"{visit} was told an outcome that was not kept, and it was not marked")
+
+
+def _unprotected(told: Told) -> None:
+    visit, answer = told.visit, told.answer
+    if told.setting.store_down != "run" or not visit.troubled or answer.stored:
+        broken("I12", f"{visit} ran unprotected, unasked or unmarked")
+
+
+def _draining(told: Told) -> None:
+    visit = told.visit
+    if not visit.worker.draining:
+        broken("I11", f"{visit} was sent away by a server that is not shutting down")
+    account = visit.account
+    if account.token == visit.claim.token and account.standing == "running" and not visit.forgot:
+        broken("I11", f"{visit} was sent away, and keeps the key")
+
+
+def _forbidden(told: Told) -> None:
+    visit = told.visit
+    if visit.account.identity not in told.revoked:
+        broken("I9", f"{visit} was refused an answer that it may see")
+
+
+def _otherwise(told: Told) -> None:
+    visit, answer = told.visit, told.answer
+    reply = answer.reply.code if isinstance(answer.reply, Problem) else answer.reply
+    broken("I11", f"{visit} was told {answer.verdict} ({reply}), which nothing led to")
+
+
+_HEARD: dict[str, Callable[[Told], None]] = {
+    "completed": _outcome,
+    "failed": _outcome,
+    "replayed": _replay,
+    "in-flight": _in_flight,
+    "outcome-unknown": _unknown,
+    "key-reused": _reused,
+    "previously-failed": _failed_before,
+    "released": _released,
+    "unstored": _trouble,
+    "store-unavailable": _trouble,
+    "unprotected": _unprotected,
+    "draining": _draining,
+    "replay-forbidden": _forbidden,
+}

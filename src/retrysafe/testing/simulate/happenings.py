@@ -1,0 +1,298 @@
+"""What each action does to a world.  True: it has happened; False: as things are, it cannot."""
+
+from asyncio import CancelledError
+from collections.abc import Callable
+
+from retrysafe.errors import CommitRefused
+from retrysafe.model import Final, Response
+from retrysafe.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
+from retrysafe.stores.administration import Note
+from retrysafe.testing.simulate import clocks
+from retrysafe.testing.simulate.accounts import Outcome
+from retrysafe.testing.simulate.actions import Action, Kind
+from retrysafe.testing.simulate.model import Fragile
+from retrysafe.testing.simulate.setting import LEASE
+from retrysafe.testing.simulate.visit import Visit
+from retrysafe.testing.simulate.world import STORE_STEPS, World
+
+_TO_THEIR_END = frozenset({Finish, Release, Checkpoint, Commit, RollBack})
+"""What `drive.py` does not let a cancellation cut off."""
+
+_BY_HAND = Final("completed", Response(200, (), b"by hand"))
+"""What an operator found out."""
+
+
+def perform(world: World, action: Action) -> bool:
+    """Make it happen."""
+    world.tick += 1
+    return _HAPPENS[action.kind](world, action)
+
+
+def _arrive(world: World, action: Action) -> bool:
+    identity, asked, worker = action.how
+    world.arrive(action.who, identity, asked, worker)
+    return True
+
+
+def _awake(world: World, action: Action) -> Visit | None:
+    visit = world.visits.get(action.who)
+    return None if visit is None or visit.flow is None or visit.worker.frozen else visit
+
+
+def _step(world: World, action: Action) -> bool:
+    visit = _awake(world, action)
+    if visit is None:
+        return False
+    world.turn(visit)
+    return True
+
+
+def _talking(world: World, action: Action) -> Visit | None:
+    """The visit, if it is about to ask something of a store that is there."""
+    visit = _awake(world, action)
+    return None if visit is None or world.down or type(visit.step) not in STORE_STEPS else visit
+
+
+def _lose_reply(world: World, action: Action) -> bool:
+    visit = _talking(world, action)
+    if visit is None:
+        return False
+    clocks.set_local(world.clock.now + visit.worker.offset)
+    world.apply(visit, visit.step)
+    world.fail(visit)
+    return True
+
+
+def _lose_request(world: World, action: Action) -> bool:
+    visit = _talking(world, action)
+    if visit is None:
+        return False
+    world.fail(visit)
+    return True
+
+
+def _delay(world: World, action: Action) -> bool:
+    visit = _talking(world, action)
+    if visit is None or visit.step is None:
+        return False
+    world.adrift.append((visit, visit.step))
+    world.fail(visit)
+    return True
+
+
+def _deliver(world: World, action: Action) -> bool:
+    if not world.adrift or world.down:
+        return False
+    visit, step = world.adrift.pop(action.who % len(world.adrift))
+    visit.stranded = True
+    world.apply(visit, step)
+    return True
+
+
+def _refuse(world: World, action: Action) -> bool:
+    visit = _talking(world, action)
+    if visit is None or type(visit.step) is not Commit:
+        return False
+    world.resume(visit, None, CommitRefused("a constraint", passing=bool(action.how)))
+    return True
+
+
+def _crash(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    for visit in [visit for visit in world.live if visit.worker is worker]:
+        world.lose(visit)
+    for visit in worker.forgotten:
+        visit.stranded = True
+    worker.frozen = False
+    worker.restart()
+    return True
+
+
+def _crash_after(world: World, action: Action) -> bool:
+    visit = _talking(world, action)
+    if visit is None:
+        return False
+    world.apply(visit, visit.step)
+    return _crash(world, Action("crash", visit.worker.number))
+
+
+def _cancel(world: World, action: Action) -> bool:
+    visit = _awake(world, action)
+    if visit is None or visit.cancelled:
+        return False
+    visit.cancelled = True
+    step = visit.step
+    visit.stranded |= isinstance(step, Run)  # nobody knows how far its handler came, so nothing is let go
+    if visit.inner is not None or type(step) in _TO_THEIR_END:
+        world.turn(visit)
+        return True
+    if action.kind == "cancel after":
+        if isinstance(step, Run):
+            world.run(visit, step.attempt)
+            if visit.inner is not None:
+                return True
+        elif type(step) in STORE_STEPS and not world.down:
+            world.apply(visit, step)
+    world.resume(visit, None, CancelledError())
+    return True
+
+
+def _freeze(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if worker.frozen:
+        return False
+    worker.frozen = True
+    return True
+
+
+def _thaw(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if not worker.frozen:
+        return False
+    worker.frozen = False
+    return True
+
+
+def _renew(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if worker.frozen or world.down or not worker.held:
+        return False
+    held = list(worker.held.values())
+    local = world.clock.now + worker.offset
+    clocks.set_local(local)
+    answers = world.keeper().renew([visit.claim for visit, _ in held])
+    for (visit, attempt), kept in zip(held, answers, strict=True):
+        world.monitor.renewed(visit, kept=kept, now=world.clock.now)
+        if kept:
+            attempt.lease_ends = local + LEASE
+        else:
+            attempt.lost = True
+            worker.held.pop(visit.claim.token, None)
+    return True
+
+
+def _forget(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if worker.frozen or world.down or not worker.forgotten:
+        return False
+    half = (len(worker.forgotten) + 1) // 2
+    due, worker.forgotten = worker.forgotten[:half], worker.forgotten[half:]
+    world.keeper().release([visit.claim for visit in due])
+    for visit in due:
+        world.monitor.released(visit)
+    return True
+
+
+def _elapse(world: World, action: Action) -> bool:
+    world.clock.now += action.how[0]
+    return True
+
+
+def _step_clock(world: World, action: Action) -> bool:
+    world.workers[action.who].offset += action.how[0]
+    return True
+
+
+def _purge(world: World, _: Action) -> bool:
+    if world.down:
+        return False
+    world.monitor.purged(world.store.purge().records, world.clock.now)
+    return True
+
+
+def _outage(world: World, _: Action) -> bool:
+    if world.down:
+        return False
+    world.down = True
+    return True
+
+
+def _mend(world: World, _: Action) -> bool:
+    if not world.down:
+        return False
+    world.down = False
+    return True
+
+
+def _intervene(world: World, action: Action) -> bool:
+    account = world.accounts.get(action.who)
+    if account is None or world.down:
+        return False
+    id = world.stage.claim(account.identity, account.asked, 0).id
+    found = world.store.look(id)
+    if found is None:
+        return False
+    admin, note, now = world.store.open_admin(), Note("operator", "asked the bank"), world.clock.now
+    try:
+        if action.kind == "release":
+            settled = admin.release(found.record, note)
+        else:
+            settled = admin.resolve(found.record, _BY_HAND, note)
+    finally:
+        admin.close()
+    if not settled:
+        return False
+    world.intervened = True
+    world.monitor.intervened(account, now)
+    if action.kind == "release":
+        account.close()
+    else:
+        after = world.store.look(id)
+        token = after.record.token if after is not None else b""
+        lasts = account.expires - account.created
+        account.keep(Outcome(token, *_BY_HAND, account.asked, account.window), now)
+        account.expires = now + lasts
+    return True
+
+
+def _lose_lease(world: World, action: Action) -> bool:
+    account = world.accounts.get(action.who)
+    if account is None or account.standing != "running" or account.expired(world.clock.now):
+        return False
+    id = world.stage.claim(account.identity, account.asked, 0).id
+    if not isinstance(world.store, Fragile):
+        return False
+    world.store.lose_lease(id)
+    account.until = None
+    return True
+
+
+def _revoke(world: World, action: Action) -> bool:
+    if not world.setting.reauthorise:
+        return False
+    world.revoked.setdefault(action.who, world.tick)
+    return True
+
+
+def _drain(world: World, action: Action) -> bool:
+    world.workers[action.who].draining = True
+    return True
+
+
+_HAPPENS: dict[Kind, Callable[[World, Action], bool]] = {
+    "arrive": _arrive,
+    "step": _step,
+    "lose reply": _lose_reply,
+    "lose request": _lose_request,
+    "delay": _delay,
+    "deliver": _deliver,
+    "refuse": _refuse,
+    "crash": _crash,
+    "crash after": _crash_after,
+    "cancel": _cancel,
+    "cancel after": _cancel,
+    "freeze": _freeze,
+    "thaw": _thaw,
+    "renew": _renew,
+    "forget": _forget,
+    "elapse": _elapse,
+    "step clock": _step_clock,
+    "purge": _purge,
+    "outage": _outage,
+    "mend": _mend,
+    "release": _intervene,
+    "resolve": _intervene,
+    "lose lease": _lose_lease,
+    "revoke": _revoke,
+    "drain": _drain,
+}

@@ -1,0 +1,28 @@
+"""All planted bugs, in the order in which they are reported."""
+
+from retrysafe.testing.simulate.planted import (
+    endings,
+    flows,
+    identity,
+    judges,
+    keepers,
+    lifetimes,
+    operators,
+    replays,
+    sql,
+    stores,
+)
+from retrysafe.testing.simulate.planted.bug import Planted as Planted
+
+CATALOGUE: tuple[Planted, ...] = (
+    *stores.PLANTED,
+    *lifetimes.PLANTED,
+    *keepers.PLANTED,
+    *operators.PLANTED,
+    *sql.PLANTED,
+    *flows.PLANTED,
+    *endings.PLANTED,
+    *judges.PLANTED,
+    *replays.PLANTED,
+    *identity.PLANTED,
+)

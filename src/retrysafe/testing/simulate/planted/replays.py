@@ -1,0 +1,138 @@
+"""Replays that are not what was answered the first time."""
+
+from collections.abc import Callable
+
+from retrysafe import headers, protocol
+from retrysafe.model import Record, Response
+from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, Plant, Planted, patching
+from retrysafe.verdicts import Answer
+
+Alter = Callable[[Record, Response], Record]
+
+
+def replaying(alter: Alter) -> Plant:
+    """What is made of a record before it is sent again."""
+
+    def plant(real: Callable[[Record], Answer]) -> Callable[[Record], Answer]:
+        return lambda record: real(record if record.response is None else alter(record, record.response))
+
+    return patching(protocol, "_replayed", plant)
+
+
+def _without_status(record: Record, response: Response) -> Record:
+    return record._replace(response=response._replace(status=200))
+
+
+def _without_headers(record: Record, response: Response) -> Record:
+    return record._replace(response=response._replace(headers=()))
+
+
+def _from_a_dictionary(record: Record, response: Response) -> Record:
+    return record._replace(response=response._replace(headers=tuple(dict(response.headers).items())))
+
+
+def _in_another_order(record: Record, response: Response) -> Record:
+    return record._replace(response=response._replace(headers=tuple(sorted(response.headers))))
+
+
+def _as_text(record: Record, response: Response) -> Record:
+    return record._replace(response=response._replace(body=response.body.decode("utf-8", "ignore").encode()))
+
+
+def _cut_off(record: Record, response: Response) -> Record:
+    return record._replace(response=response._replace(body=response.body[:8]))
+
+
+def _unmarked(record: Record, response: Response) -> Record:
+    return record._replace(omitted=False, response=response)
+
+
+def _unless_empty(record: Record, response: Response) -> Record:
+    """What is falsy counts as missing."""
+    return record if response.body else record._replace(response=None)
+
+
+def _keeps_cookies(real: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+    return lambda name: name == b"set-cookie" or real(name)
+
+
+def _not_a_replay(real: Callable[[Record], Answer]) -> Callable[[Record], Answer]:
+    def replayed(record: Record) -> Answer:
+        answer = real(record)
+        return answer._replace(verdict="completed", reply=record.response) if record.response else answer
+
+    return replayed
+
+
+PLANTED = (
+    Planted(
+        "a replay loses its status",
+        "fullstackhero/dotnet-starter-kit#1333: a 201 is replayed as 200",
+        HOLD,
+        replaying(_without_status),
+        "I4",
+    ),
+    Planted(
+        "a replay loses its headers",
+        "asgi-idempotency-header 0.2.0 loses them",
+        HOLD,
+        replaying(_without_headers),
+        "I4",
+    ),
+    Planted(
+        "headers are merged into a dictionary",
+        "idemkit 1.0.2 and gofiber/fiber#4693: repeated headers collapse",
+        HOLD,
+        replaying(_from_a_dictionary),
+        "I4",
+    ),
+    Planted(
+        "headers change their order",
+        REASONED,
+        HOLD,
+        replaying(_in_another_order),
+        "I4",
+    ),
+    Planted(
+        "bodies are kept as text",
+        "erp and agents keep JSON and lose bytes; drf-idempotencykey replays binary bodies empty",
+        HOLD,
+        replaying(_as_text),
+        "I4",
+    ),
+    Planted(
+        "bodies are cut off",
+        "apache/polaris#3803 truncates what it keeps; mikkelchokolate/Veil#66 at 1 MiB",
+        HOLD,
+        replaying(_cut_off),
+        "I4",
+    ),
+    Planted(
+        "a tombstone is replayed as the answer",
+        "erp: a body above 1 MiB replays as an empty 200",
+        HOLD._replace(handler="streams"),
+        replaying(_unmarked),
+        "I18",
+    ),
+    Planted(
+        "an empty body counts as missing",
+        'aws-lambda-powertools 3.37: {}, [], 0, False and "" replay as None',
+        HOLD._replace(handler="streams"),
+        replaying(_unless_empty),
+        "I4",
+    ),
+    Planted(
+        "cookies are kept and replayed",
+        "granit-fx/granit-dotnet#1151, VULN-200: a replay emits the first caller's cookies",
+        HOLD,
+        patching(headers, "_is_kept", _keeps_cookies),
+        "I19",
+    ),
+    Planted(
+        "a replay is not marked as one",
+        "KeeperHub/keeperhub#1849: a replayed failure looks like a fresh one",
+        HOLD,
+        patching(protocol, "_replayed", _not_a_replay),
+        "I4",
+    ),
+)

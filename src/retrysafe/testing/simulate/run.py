@@ -1,0 +1,120 @@
+"""Many schedules one after the other: what was seen in them, and the story of one that breaks a promise."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from retrysafe.stores.contract import Store
+from retrysafe.testing.linearize import check
+from retrysafe.testing.simulate import histories, story
+from retrysafe.testing.simulate.actions import Action
+from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate.setting import SETTINGS, Clock, Setting
+from retrysafe.testing.simulate.stage import Stage
+from retrysafe.testing.simulate.walk import Walk
+
+CHECKED = 4
+"""The histories of one schedule in so many are checked for being linearizable."""
+
+
+class Broken(AssertionError):
+    """A schedule broke a promise; the message has its seed, and the story of what happened."""
+
+    def __init__(self, seed: int, setting: Setting, promise: str, text: str) -> None:
+        super().__init__(f"seed {seed} ({setting.name}): {text}")
+        self.seed = seed
+        self.setting = setting
+        self.promise = promise
+
+
+class Seen:
+    """What happened in the schedules of one setting."""
+
+    def __init__(self) -> None:
+        self.schedules = 0
+        self.actions = 0
+        self.histories = 0
+        self.faults: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
+
+    def add(self, walk: Walk) -> None:
+        self.schedules += 1
+        self.actions += len(walk.taken)
+        self.faults.update([action.kind for action in walk.taken])
+        self.verdicts.update(
+            [visit.answer.verdict for visit in walk.world.visits.values() if visit.answer is not None]
+        )
+
+    def as_counts(self) -> dict[str, Any]:
+        return {
+            "schedules": self.schedules,
+            "actions": self.actions,
+            "histories": self.histories,
+            "faults": dict(sorted(self.faults.items())),
+            "verdicts": dict(sorted(self.verdicts.items())),
+        }
+
+
+class Simulation:
+    """The schedules of some settings, by seed; a seed's setting is the one whose turn it is."""
+
+    def __init__(
+        self, store: Callable[[Clock], Store] | None = None, settings: Sequence[Setting] = SETTINGS
+    ) -> None:
+        chosen = settings if store is None else [setting._replace(store=store) for setting in settings]
+        self._stages = [Stage(setting) for setting in chosen]
+        self.seen = {stage.setting.name: Seen() for stage in self._stages}
+
+    def stage(self, seed: int) -> Stage:
+        return self._stages[seed % len(self._stages)]
+
+    def run(self, seed: int) -> None:
+        """One schedule.  Raises `Broken`."""
+        stage = self.stage(seed)
+        seen = self.seen[stage.setting.name]
+        walk = Walk(stage)
+        try:
+            walk.go(seed, gather=seed // len(self._stages) % CHECKED == 0)
+        except Violation as violation:
+            raise Broken(
+                seed, stage.setting, violation.promise, _explain(stage, walk.taken, violation)
+            ) from None
+        seen.add(walk)
+        self._check(seed, stage, walk, seen)
+
+    def _check(self, seed: int, stage: Stage, walk: Walk, seen: Seen) -> None:
+        for history in walk.histories:
+            seen.histories += 1
+            wrong = check(history, mode=histories.mode(stage.setting))
+            if wrong is not None:
+                told = story.tell(stage, walk.taken)
+                text = f"I6, the history of a key is not linearizable: {wrong}\n\n{told}"
+                raise Broken(seed, stage.setting, "I6", text)
+
+
+def simulate(
+    store: Callable[[Clock], Store] | None = None,
+    *,
+    schedules: int = 1000,
+    seed: int = 0,
+    settings: Sequence[Setting] = SETTINGS,
+) -> dict[str, Seen]:
+    """Run so many schedules, from this seed on, and say what was seen.  Raises `Broken`.
+
+    `store` makes an empty store that goes by the clock that it is given.
+    """
+    simulation = Simulation(store, settings)
+    with quiet():
+        for number in range(seed, seed + schedules):
+            simulation.run(number)
+    return simulation.seen
+
+
+def _explain(stage: Stage, schedule: Sequence[Action], violation: Violation) -> str:
+    shorter = story.shorten(stage, schedule, violation.promise)
+    listed = "\n".join(f"    {action!r}," for action in shorter)
+    return (
+        f"{violation}\n\n{story.tell(stage, shorter)}\n\n"
+        f"The schedule ({len(shorter)} of {len(schedule)} actions):\n{listed}"
+    )

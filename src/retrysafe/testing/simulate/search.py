@@ -1,0 +1,197 @@
+"""Exhaustive search: every schedule within a bound, over the same steps as the random walks.
+
+Generators cannot be copied, so a branch is played again from the start.  A state that was seen before is not
+followed twice: a flow is a function of what it was answered, so the same past lies behind the same future.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retrysafe.steps import Commit, Finish, Release
+from retrysafe.testing.simulate import aftermath
+from retrysafe.testing.simulate.actions import Action, Kind
+from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate.setting import LEASE
+from retrysafe.testing.simulate.stage import Stage
+from retrysafe.testing.simulate.world import STORE_STEPS, World
+
+
+class Bound(NamedTuple):
+    """How much may happen in one schedule, at most."""
+
+    attempts: int = 3
+    crashes: int = 1
+    lost_replies: int = 1
+    lapses: int = 1
+    """How often all leases may end."""
+    lost_requests: int = 0
+    cancellations: int = 0
+    lost_leases: int = 0
+    """How often a running record's lease may be lost in the store."""
+    asked: tuple[int, ...] = (0,)
+    """What the attempts ask for, each in its turn; the last one counts for those that follow."""
+
+    def __str__(self) -> str:
+        named = zip(self._fields, self, strict=True)
+        return ", ".join(
+            f"{count} {name.replace('_', ' ')}" for name, count in named if name != "asked" and count
+        )
+
+
+class Found(NamedTuple):
+    """How far a search went."""
+
+    schedules: int
+    states: int
+
+
+class Refuted(AssertionError):
+    """A schedule breaks a promise."""
+
+    def __init__(self, violation: Violation, schedule: list[Action]) -> None:
+        super().__init__(str(violation))
+        self.violation = violation
+        self.schedule = schedule
+
+
+def search(stage: Stage, bound: Bound, at_the_end: Callable[[World], None] = lambda _: None) -> Found:
+    """Follow every schedule to its end, and see that everything recovers.  Raises `Refuted`.
+
+    `at_the_end` is shown each different world that a schedule ends in, before it recovers.
+    """
+    with quiet():
+        return _Search(stage, bound, at_the_end).run()
+
+
+class _Search:
+    def __init__(self, stage: Stage, bound: Bound, at_the_end: Callable[[World], None]) -> None:
+        self._stage = stage
+        self._bound = bound
+        self._at_the_end = at_the_end
+        self._known: dict[object, int] = {}
+
+    def run(self) -> Found:
+        return Found(self._follow([], self._begin([])), len(self._known))
+
+    def _begin(self, path: list[Action]) -> World:
+        world = World(self._stage)
+        world.remembers = True
+        for action in path:
+            perform(world, action)
+        return world
+
+    def _follow(self, path: list[Action], world: World) -> int:
+        """How many schedules begin like this."""
+        state = _state(world, path)
+        known = self._known.get(state)
+        if known is not None:
+            return known
+        choices = self._choices(world, path)
+        if not choices:
+            self._end(world, path)
+            self._known[state] = 1
+            return 1
+        schedules = 0
+        for number, choice in enumerate(choices):
+            longer = [*path, *choice]
+            try:
+                there = world if number == len(choices) - 1 else self._begin(path)
+                for action in choice:
+                    perform(there, action)
+            except Violation as violation:
+                raise Refuted(violation, longer) from None
+            schedules += self._follow(longer, there)
+        self._known[state] = schedules
+        return schedules
+
+    def _end(self, world: World, path: list[Action]) -> None:
+        self._at_the_end(world)
+        try:
+            aftermath.recover(world)
+            aftermath.expire(world)
+        except Violation as violation:
+            raise Refuted(violation, path) from None
+
+    def _choices(self, world: World, path: list[Action]) -> list[list[Action]]:
+        """Everything that may happen next.  Requests that are alike come in the order of their numbers."""
+        used = {kind: sum(action.kind == kind for action in path) for kind in _LIMITED}
+        bound = self._bound
+        crashes_left = used["crash"] + used["crash after"] < bound.crashes
+        found: list[list[Action]] = []
+        for visit in world.live:
+            who = visit.number
+            found.append([Action("step", who)])
+            talks = type(visit.step) in STORE_STEPS
+            if crashes_left:
+                found.append([Action("crash", who)])
+                if isinstance(visit.step, Finish | Commit | Release):
+                    # Of other steps it is the same as a crash before the next one.
+                    found.append([Action("crash after", who)])
+            if talks and used["lose reply"] < bound.lost_replies:
+                found.append([Action("lose reply", who)])
+            if talks and used["lose request"] < bound.lost_requests:
+                found.append([Action("lose request", who)])
+            if used["cancel"] + used["cancel after"] < bound.cancellations:
+                found += [[Action("cancel", who)], [Action("cancel after", who)]]
+        coming: set[int] = set()
+        for number in range(bound.attempts):
+            asked = bound.asked[min(number, len(bound.asked) - 1)]
+            if number not in world.visits and asked not in coming:
+                coming.add(asked)
+                arrival = Action("arrive", number, (0, asked, number))
+                found.append([arrival, Action("step", number)])
+                if used["lose reply"] < bound.lost_replies:
+                    found.append([arrival, Action("lose reply", number)])
+        if not found:
+            return found
+        running = [
+            account
+            for account in world.accounts.values()
+            if account.standing == "running" and not account.lapsed(world.clock.now)
+        ]
+        if running and used["elapse"] < bound.lapses:
+            found.append([Action("elapse", 0, (LEASE + 1,))])
+        if running and used["lose lease"] < bound.lost_leases and running[0].until is not None:
+            found.append([Action("lose lease", running[0].identity)])
+        return found
+
+
+_LIMITED: tuple[Kind, ...] = (
+    "crash", "crash after", "lose reply", "lose request", "cancel", "cancel after", "elapse", "lose lease",
+)  # fmt: skip
+
+
+def _state(world: World, path: list[Action]) -> object:
+    """All that what comes next depends on."""
+    now = world.clock.now
+    return (
+        now,
+        tuple(sorted(action.kind for action in path if action.kind in _LIMITED)),
+        tuple([account.state() for account in world.accounts.values()]),
+        tuple([world.store.look(visit.claim.id) for visit in world.visits.values()][:1]),
+        tuple(
+            [
+                (
+                    visit.number,
+                    visit.heard,
+                    visit.flow is None,
+                    visit.late,
+                    visit.window,
+                    visit.cancelled,
+                    visit.stranded,
+                )
+                for visit in sorted(world.visits.values(), key=lambda visit: visit.number)
+            ]
+        ),
+        tuple(
+            [
+                (
+                    tuple([(token, held[1].lease_ends) for token, held in worker.held.items()]),
+                    tuple([visit.number for visit in worker.forgotten]),
+                )
+                for worker in world.workers
+            ]
+        ),
+    )

@@ -1,0 +1,73 @@
+"""The real SQLite store in a world: a file, its statements, and transactions that carry effects."""
+
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+from retrysafe.model import Claim, Final
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.operations import Arguments, Row
+from retrysafe.stores.sql.sqlite.store import SQLiteStore
+from retrysafe.testing.simulate.setting import Clock
+
+_PATIENCE = 20.0
+
+
+class SimulatedSQLite(SQLiteStore):
+    """The store as it is, and beside it a table for the effects of handlers.
+
+    Opening a file takes longer than a whole world does, so it is opened once and emptied for each.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._world: Clock = float
+        super().__init__(folder / "keys.db", deadline=_PATIENCE, clock=lambda: self._world())
+        with closing(self.open_admin()) as admin:
+            admin.migrate()
+        self._side = sqlite3.connect(folder / "keys.db", isolation_level=None, timeout=_PATIENCE)
+        self._side.execute("PRAGMA synchronous = OFF")
+        self._side.execute("CREATE TABLE effects (effect BLOB NOT NULL)")
+
+    def empty(self, clock: Clock) -> None:
+        """Begin another world."""
+        self._world = clock
+        self._side.execute("DELETE FROM retrysafe_records")
+        self._side.execute("DELETE FROM effects")
+
+    def lose_lease(self, id: bytes) -> None:
+        self._side.execute("UPDATE retrysafe_records SET lease_until = NULL WHERE id = ?", (id,))
+
+    def commit_with_effect(self, claim: Claim, final: Final, effect: bytes) -> bool:
+        self._side.execute("BEGIN IMMEDIATE")
+        self._side.execute("INSERT INTO effects VALUES (?)", (effect,))
+        kept = self.joint.perform(operations.conclude(claim, final), self._execute)
+        self._side.execute("COMMIT" if kept else "ROLLBACK")
+        return kept
+
+    def _execute(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        return self._side.execute(sql, arguments).fetchall()
+
+    def effects(self) -> Sequence[bytes]:
+        return [effect for (effect,) in self._side.execute("SELECT effect FROM effects")]
+
+    def close(self) -> None:
+        self._side.close()
+        super().close()
+
+
+@cache
+def _opened() -> tuple[SimulatedSQLite, tempfile.TemporaryDirectory[str]]:
+    # Where there is a file system in memory: a world has no power cut, and need not wait for a disk.
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder with a random name in it
+    folder = tempfile.TemporaryDirectory(prefix="retrysafe-simulate-", dir=place)
+    return SimulatedSQLite(Path(folder.name)), folder
+
+
+def emptied(clock: Clock) -> SimulatedSQLite:
+    """An empty store that goes by this clock; one at a time."""
+    store, _ = _opened()
+    store.empty(clock)
+    return store

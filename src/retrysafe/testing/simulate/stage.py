@@ -1,0 +1,124 @@
+"""What is made once for many worlds of one setting: the rules, and every claim that may be laid.
+
+Requests come in through the real `protocol.arrive`, with a real head, scope and fingerprint.  Those who ask,
+and what they ask for, are such as a careless identity or fingerprint takes for one another.
+"""
+
+from typing import NamedTuple
+
+from retrysafe import fingerprint, protocol
+from retrysafe.model import Claim, Parts, Request, Response, Scope
+from retrysafe.policy import Options, Rules, Wire, compile_rules
+from retrysafe.problems import CATALOGUE, Problem
+from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
+
+
+class Identity(NamedTuple):
+    """A principal and a key: what must never be confused with another one."""
+
+    scope: Parts
+    key: str
+
+    def __str__(self) -> str:
+        return f"{'/'.join(value for _, value in self.scope)} with key {self.key}"
+
+
+IDENTITIES = (
+    Identity((("tenant", "a"), ("user", "bc")), "1k"),
+    Identity((("tenant", "ab"), ("user", "c")), "1k"),
+    Identity((("tenant", "a"), ("user", "bc1")), "k"),
+    Identity((("tenant", "a"), ("user", "bc")), "1K"),
+    Identity((("tenant", "b"), ("user", "bc")), "1k"),
+    Identity((("tenant", "a"), ("user", "d")), "1k"),
+)
+
+
+class Asked(NamedTuple):
+    """What is asked for."""
+
+    method: str
+    path: str
+    query: bytes
+    body: bytes
+    media_type: bytes = b"application/json"
+
+    def __str__(self) -> str:
+        query = f"?{self.query.decode()}" if self.query else ""
+        return f"{self.method} {self.path}{query} {self.body.decode()} ({self.media_type.decode()})"
+
+
+ASKED = (
+    Asked("POST", "/orders", b"", b'{"a":1}'),
+    Asked("POST", "/orders", b"", b'{"A":1}'),
+    Asked("PUT", "/orders", b"", b'{"a":1}'),
+    Asked("POST", "/order", b"s", b'{"a":1}'),
+    Asked("POST", "/orders", b"", b'{"a":1}', b"text/plain"),
+    Asked("POST", "/orders", b"", b'{"a":2}'),
+    Asked("POST", "/refunds", b"", b'{"a":1}'),
+    Asked("POST", "/orders", b"s", b'{"a":1}'),
+)
+
+
+class Stage:
+    """Prepared for worlds of one setting."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        said: Options = {
+            "scope": lambda _: "unused",
+            "failed": setting.failed,
+            "abandoned": setting.abandoned,
+            "in_flight": setting.in_flight,
+            "wait_for": 0.05,
+            "store_down": setting.store_down,
+            "lease": LEASE,
+            "retention": RETENTION,
+            "unknown_retention": HOLD,
+        }
+        if setting.mode == "tx":
+            said["effects"] = "database"
+        if setting.reauthorise:
+            said["reauthorise"] = lambda _: True
+        self.rules = compile_rules(said, Wire())
+        self._claims: dict[tuple[int, int, int], Claim] = {}
+
+    def claim(self, identity: int, asked: int, number: int) -> Claim:
+        """The bid of the visit with this number."""
+        trace = number & 1  # retries differ in headers that say nothing about what is asked for
+        made = self._claims.get((identity, asked, trace))
+        if made is None:
+            made = _arrive(IDENTITIES[identity], ASKED[asked], trace, self.rules)
+            self._claims[identity, asked, trace] = made
+        return made._replace(token=draw(number))
+
+
+def draw(number: int) -> bytes:
+    """The token of a visit's bid."""
+    return b"token %d" % number
+
+
+def describe(problem: Problem) -> Response:
+    return Response(CATALOGUE[problem.code].status, (), problem.code.encode())
+
+
+def _arrive(identity: Identity, asked: Asked, trace: int, rules: Rules) -> Claim:
+    """Perform the real arrival of a request."""
+    key = b'"' + identity.key.encode() + b'"'
+    fields = (
+        (b"idempotency-key", key),
+        (b"content-type", asked.media_type),
+        (b"traceparent", b"00-%032x-%016x-00" % (trace + 1, trace + 1)),
+    )
+    request = Request(asked.method, asked.path, asked.query, fields)
+    flow = protocol.arrive(request, rules, b"", "id", None)
+    body = fingerprint.InMemory(asked.body)
+    answers = (Scope(identity.scope), fingerprint.fingerprint(rules.request.fingerprint, request, body))
+    claim: object = next(flow)
+    try:
+        for answer in answers:
+            claim = flow.send(answer)
+    except StopIteration as end:
+        claim = end.value
+    if not isinstance(claim, Claim):
+        raise AssertionError(f"{identity}, {asked}: no claim but {claim}")
+    return claim

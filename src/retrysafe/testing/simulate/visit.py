@@ -1,0 +1,88 @@
+"""The people in the world: requests under way, and the processes that serve them."""
+
+from typing import TYPE_CHECKING
+
+from retrysafe.attempt import Attempt
+from retrysafe.call import Call
+from retrysafe.model import Claim
+from retrysafe.steps import Flow, Step
+from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
+from retrysafe.verdicts import Answer
+
+if TYPE_CHECKING:
+    from retrysafe.model import Response
+
+
+class Worker:
+    """A process: its clock, its lease keeper, and whether it sleeps."""
+
+    __slots__ = ("draining", "forgotten", "frozen", "held", "number", "offset")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.frozen = False
+        self.offset = 0.0
+        """By how much its clock is wrong."""
+        self.restart()
+
+    def restart(self) -> None:
+        """As a new process: what the old one had in mind is lost."""
+        self.draining = False
+        self.held: dict[bytes, tuple[Visit, Attempt]] = {}
+        self.forgotten: list[Visit] = []
+
+    def is_draining(self) -> bool:
+        return self.draining
+
+
+class Visit:
+    """One request on its way through the flow."""
+
+    __slots__ = (
+        "account", "answer", "asked", "attempt", "began", "call", "cancelled", "claim", "drained", "ended",
+        "execution", "flow", "forgot", "head", "heard", "inner", "kept", "late", "marked", "number",
+        "promised", "step", "stranded", "troubled", "unprotected", "window", "worker",
+    )  # fmt: skip
+
+    def __init__(self, number: int, account: Account, asked: int, worker: Worker, claim: Claim) -> None:
+        self.number = number
+        self.account = account
+        self.asked = asked
+        self.worker = worker
+        self.claim = claim
+        self.call: Call
+        self.flow: Flow[Answer] | None = None
+        """`None`: answered, crashed or cancelled."""
+        self.inner: Flow[Answer | None] | None = None
+        """The flow by which a large answer may leave, while its handler runs."""
+        self.step: Step | None = None
+        self.attempt: Attempt | None = None
+        self.head: Response | None = None
+        self.execution: Execution | None = None
+        self.answer: Answer | None = None
+        self.kept: Outcome | None = None
+        """What the store said that it kept of this visit."""
+        self.window = 0
+        """In which the key was given to it."""
+        self.late = 0
+        """The window in which somebody had a definitive answer when this one began."""
+        self.marked = False
+        """The store said that it has noted what begins to leave."""
+        self.promised = False
+        """Bytes of its answer have left, and it was said that they are kept."""
+        self.troubled = False
+        """The store did not answer it at least once."""
+        self.forgot = False
+        self.stranded = False
+        """What it gave up may hold the key until its lease ends: it came late, or none is left to forget."""
+        self.drained = False
+        """Its server was shutting down when it was told that the key is its own."""
+        self.cancelled = False
+        self.unprotected = False
+        self.began = 0
+        self.ended: int | None = None
+        self.heard = 0
+        """A hash of everything that its flow was answered."""
+
+    def __str__(self) -> str:
+        return f"request {self.number}"

@@ -1,0 +1,34 @@
+"""`make evidence`, with parts of our own: python -m tests.evidence.program FOLDER ARGUMENTS…"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evidence.__main__ import main
+from evidence.jobs import Job, Part
+
+PARTS = {
+    "quick": ("passes", "passes", "passes"),
+    "wrong": ("passes", "violates"),
+    "broken": ("raises", "lies", "misused", "scribbles", "passes"),
+    "slow": ("lingers",),
+    "stubborn": ("stays",),
+}
+
+
+def parts(folder: Path) -> Sequence[Part]:
+    def part(name: str) -> Part:
+        def plan(size: float) -> list[Job]:
+            return [
+                Job(f"{name}-{turn}", ("tests.evidence.fake", str(folder), f"{name}-{turn}", behaviour), size)
+                for turn, behaviour in enumerate(PARTS[name], 1)
+            ]
+
+        return Part(name, plan)
+
+    return [part(name) for name in PARTS]
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    sys.exit(main(sys.argv[2:], parts=parts(folder), build=folder / "build", standard=folder / "page.md"))

@@ -1,0 +1,127 @@
+"""Reports as the tools leave them, with numbers that are easy to add up."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evidence.circumstances import Circumstances
+from evidence.jobs import Job
+from evidence.page import Part
+from evidence.parts import PARTS
+from evidence.shelf import Kept
+from retrysafe.testing.report import Report
+
+AT = Circumstances("0123456789abcdef" * 2, True, 2, "Linux on x86_64", "CPython 3.11.7", "3.40.1", "18.6")
+
+
+def simulated(job: Job) -> dict[str, Any]:
+    number = int(job.command[job.command.index("--schedules") + 1])
+    half = number // 2
+    return {
+        "schedules": number,
+        "actions": 20 * number,
+        "histories": number,
+        "settings": {
+            "hold": {
+                "schedules": number - half,
+                "actions": 20 * (number - half),
+                "faults": {"crash": number, "lose reply": 2 * number},
+                "verdicts": {"completed": number, "replayed": 3 * number},
+            },
+            "tx": {
+                "schedules": half,
+                "actions": 20 * half,
+                "faults": {"crash": 1},
+                "verdicts": {"completed": half},
+            },
+        },
+    }
+
+
+def searched(job: Job) -> dict[str, Any]:
+    settings = [job.command[-1]] if "--setting" in job.command else ["tx", "hold", "retry"]
+    row = {"attempts": 3, "states": 222, "schedules": 222_000, "seconds": 1.5}
+    bound = "3 attempts, 1 crashes" + (", 1 cancellations" if "large" in job.command else "")
+    return {"bounds": {bound: {"settings": dict.fromkeys(settings, row)}}}
+
+
+def planted(job: Job) -> dict[str, Any]:
+    return {
+        "bugs": {
+            "complete is unconditional": {"seen": "a queue | of 2019", "caught by": "I3", "schedules": 12},
+            "the scope is left out": {"seen": "a gateway", "caught by": "I8", "schedules": 1},
+        }
+    }
+
+
+def crashed(job: Job) -> dict[str, Any]:
+    on_server = "postgresql" in job.command
+    return {
+        "kills": 100, "freezes": 25, "server kills": 3 if on_server else 0, "cuts": 25 if on_server else 0,
+        "places": {
+            "kill before COMMIT": 100, "stop before COMMIT": 20, "stop anywhere": 5, "cut before reserve": 7
+        },
+        "verdicts": {"201": 500, "replayed": 70}, "requests": 570, "executions outside": 300,
+        "campaigns": {"tx, sqlalchemy": 2, "hold, sqlite3": 1},
+        "answered": 510, "unknown": 4, "audits": 33, "histories": 515,
+        "slowest recovery": 1.25 if job.name.endswith("-1") else 0.75,
+    }  # fmt: skip
+
+
+def linearized(job: Job) -> dict[str, Any]:
+    number = int(job.command[job.command.index("--histories") + 1])
+    return {
+        "histories": number, "accepted": number // 2, "rejected": number // 2, "operations": 4 * number,
+        "longest": 29, "modes": {}, "heard": {}, "mutations": {"lost answer": number // 2},
+    }  # fmt: skip
+
+
+def fuzzed(job: Job) -> dict[str, Any]:
+    _, target, _, number, *_ = job.command
+    row = {"executions": int(number), "features": 123, "corpus": 77, "coverage": 55, "crash": None}
+    return {"executions": int(number), "engine": "atheris", "guided": True, "targets": {target: row}}
+
+
+COUNTS = {
+    "simulate": simulated, "search": searched, "planted": planted, "crash-sqlite": crashed,
+    "crash-postgresql": crashed, "linearize": linearized, "fuzz": fuzzed,
+}  # fmt: skip
+
+
+def kept(
+    job: Job,
+    counts: Mapping[str, Any],
+    violations: Sequence[str] = (),
+    *,
+    at: Circumstances = AT,
+    began: str = "2026-11-16T10:00:00+00:00",
+) -> Kept:
+    return Kept(
+        job.command, at, Report("tool", {}, counts, violations, 60.0, began, "CPython 3.11.7", "0.1.0")
+    )
+
+
+def everything(size: float = 1.0) -> dict[str, Part]:
+    """All jobs of a size, all passed."""
+    return {
+        part.name: Part(jobs, [kept(job, COUNTS[part.name](job)) for job in jobs])
+        for part in PARTS
+        for jobs in [part.plan(size)]
+    }
+
+
+def without(parts: dict[str, Part], name: str, left: int) -> dict[str, Part]:
+    """So that only so many jobs of this part have a report."""
+    part = parts[name]
+    found = [one if turn < left else None for turn, one in enumerate(part.found)]
+    return {**parts, name: part._replace(found=found)}
+
+
+def instead(parts: dict[str, Part], name: str, **changes: Any) -> dict[str, Part]:
+    """So that the first report of this part is otherwise."""
+    part = parts[name]
+    return {
+        **parts,
+        name: part._replace(
+            found=[kept(part.jobs[0], COUNTS[name](part.jobs[0]), **changes), *part.found[1:]]
+        ),
+    }

@@ -1,0 +1,111 @@
+"""What the simulator found in retrysafe itself: the shortened schedules, and that they are mended.
+
+Each is played on the code as it is, where nothing breaks, and on the code as it was, where it still does: a
+schedule that has gone blind would keep nothing.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from retrysafe import decisions, protocol
+from retrysafe.attempt import Attempt
+from retrysafe.call import Call
+from retrysafe.model import Record
+from retrysafe.policy import Policy
+from retrysafe.steps import Flow, Outcome
+from retrysafe.testing.simulate import SETTINGS, Stage
+from retrysafe.testing.simulate.actions import Action
+from retrysafe.testing.simulate.walk import replay
+from retrysafe.verdicts import Answer, Busy, Judgement
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def lost_leases_last_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A record whose lease was lost in the store was in flight for as long as it was held, a month."""
+    mended = decisions._judge_unfinished
+
+    def judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
+        return Busy(1.0) if record.lease_until is None else mended(record, now, policy)
+
+    patch.setattr(decisions, "_judge_unfinished", judge_unfinished)
+
+
+def what_has_left_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """An answer that had begun to leave when its owner lost the key was counted as stored."""
+    mended = protocol.conclude
+
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+        answer = yield from mended(call, attempt, outcome)
+        return answer._replace(stored=True) if attempt.checkpointed else answer
+
+    patch.setattr(protocol, "conclude", conclude)
+
+
+class Found(NamedTuple):
+    seed: int
+    """With which it was found, when walks were drawn in another way than they are now."""
+    setting: str
+    promise: str
+    as_it_was: Callable[[pytest.MonkeyPatch], None]
+    schedule: tuple[Action, ...]
+
+
+FOUND = (
+    Found(
+        586,
+        "hold, runs without the store",
+        "I11",
+        lost_leases_last_for_ever,
+        (
+            Action("arrive", 0, (0, 0, 1)),
+            Action("arrive", 1, (0, 0, 1)),
+            Action("step", 1),
+            Action("lose lease"),
+            Action("elapse", 0, (3601.0,)),
+        ),
+    ),
+    Found(
+        1528,
+        "retry, too large to keep",
+        "I11",
+        lost_leases_last_for_ever,
+        (
+            Action("arrive", 0, (0, 0, 1)),
+            Action("step", 0),
+            Action("lose lease"),
+            Action("cancel after", 0),
+            Action("elapse", 0, (3570.0,)),
+        ),
+    ),
+    Found(
+        544,
+        "retry, too large to keep",
+        "I5",
+        what_has_left_is_stored,
+        (
+            Action("arrive", 1, (0, 0, 1)),
+            Action("step", 1),
+            Action("step", 1),
+            Action("elapse", 0, (3601.0,)),
+            Action("lose request", 1),
+            Action("arrive", 2, (2, 0, 2)),
+            Action("lose reply", 2),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("found", FOUND, ids=[str(found.seed) for found in FOUND])
+def test_it_is_mended(found: Found) -> None:
+    assert replay(Stage(BY_NAME[found.setting]), found.schedule) is None
+
+
+@pytest.mark.parametrize("found", FOUND, ids=[str(found.seed) for found in FOUND])
+def test_it_would_be_found_again(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+    found.as_it_was(monkeypatch)
+    violation = replay(Stage(BY_NAME[found.setting]), found.schedule)
+    assert violation is not None
+    assert violation.promise == found.promise

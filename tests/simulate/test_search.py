@@ -1,0 +1,154 @@
+"""Every schedule within a bound: no promise is broken, and not because nothing happened."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from retrysafe.testing.simulate import SETTINGS, Bound, Refuted, Setting, Stage, search
+from retrysafe.testing.simulate.setting import HOLDING, RETRYING, TX
+from retrysafe.testing.simulate.world import World
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+HOLD, RETRY = HOLDING[0], RETRYING[0]
+
+
+@dataclass
+class Observed:
+    """What occurred in the worlds that schedules ended in, before they recovered."""
+
+    seen: Counter[str] = field(default_factory=Counter[str])
+
+    def __call__(self, world: World) -> None:
+        visits = world.visits.values()
+        self.seen.update(visit.answer.verdict for visit in visits if visit.answer is not None)
+        executions = len(world.accounts[0].executions)
+        self.seen["twice"] += executions > 1
+        self.seen["thrice"] += executions > 2
+        self.seen["fenced"] += any(
+            visit.execution is not None and visit.kept is None and visit.answer is not None
+            for visit in visits
+        )
+
+    def missing(self, expected: str) -> list[str]:
+        return [word for word in expected.split() if not self.seen[word]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "schedules", "occurs"),
+    [
+        (HOLD, 1_000, "completed replayed in-flight outcome-unknown unstored"),
+        (RETRY, 70_000, "completed replayed in-flight store-unavailable unstored twice fenced"),
+        (TX, 70_000, "completed replayed in-flight store-unavailable twice fenced"),
+    ],
+    ids=["hold", "retry", "tx"],
+)
+def test_three_attempts_a_crash_a_lost_reply_and_a_lapse(
+    setting: Setting, schedules: int, occurs: str, record_property: Callable[[str, object], None]
+) -> None:
+    """The bound of the documentation, in each mode.  Requests that merely swap their numbers count once."""
+    observed = Observed()
+    found = search(Stage(setting), Bound(), observed)
+    record_property("schedules", found.schedules)
+    record_property("states", found.states)
+    assert found.schedules >= schedules
+    assert observed.missing(occurs) == []
+
+
+OTHERS = {
+    "hold, failures are replayed": "failed replayed in-flight outcome-unknown",
+    "hold, failures are retried": "failed completed replayed in-flight outcome-unknown twice",
+    "hold, failures are conflicts": "failed previously-failed in-flight outcome-unknown",
+    "hold, nothing was done at first": "released completed replayed in-flight outcome-unknown twice",
+    "hold, something may have been done": "failed replayed in-flight outcome-unknown",
+    "hold, too large to keep": "completed replayed in-flight outcome-unknown",
+    "hold, broken off": "failed replayed in-flight outcome-unknown",
+    "hold, others wait": "completed replayed in-flight outcome-unknown",
+    "hold, asked again who may see it": "completed replayed in-flight outcome-unknown",
+    "hold, runs without the store": "completed replayed in-flight outcome-unknown",
+    "retry, failures are replayed": "failed replayed in-flight fenced twice",
+    "retry, failures are retried": "failed completed replayed in-flight outcome-unknown twice",
+    "retry, failures are conflicts": "failed previously-failed in-flight fenced twice",
+    "retry, nothing was done at first": "released completed replayed in-flight fenced twice",
+    "retry, too large to keep": "completed replayed in-flight outcome-unknown twice",
+    "retry, broken off": "failed completed replayed in-flight outcome-unknown twice",
+    "retry, others wait": "completed replayed in-flight fenced twice",
+    "tx, at first it fails": "released completed replayed in-flight fenced twice",
+    "tx, nothing was done at first": "released completed replayed in-flight fenced twice",
+    "tx, something may have been done": "released completed replayed in-flight fenced twice",
+    "tx, others wait": "completed replayed in-flight fenced twice",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_setting(name: str) -> None:
+    """A crash and a lapse, whatever the policy is and however handlers behave."""
+    observed = Observed()
+    attempts = 2 if name.endswith("others wait") else 3  # who waits comes back several times
+    search(Stage(BY_NAME[name]), Bound(attempts, lost_replies=0), observed)
+    assert observed.missing(OTHERS[name]) == []
+
+
+def test_all_settings_are_searched() -> None:
+    """A setting that is added is not forgotten here."""
+    assert {HOLD.name, RETRY.name, TX.name, *OTHERS} == set(BY_NAME)
+
+
+@pytest.mark.parametrize("setting", [HOLD, RETRY, TX], ids=["hold", "retry", "tx"])
+def test_one_asks_for_something_else(setting: Setting) -> None:
+    """I7: in every order, the same key with another request neither runs nor sees an answer."""
+    observed = Observed()
+    search(Stage(setting), Bound(lost_replies=0, asked=(0, 0, 1)), observed)
+    assert observed.missing("completed replayed key-reused in-flight") == []
+
+
+@pytest.mark.parametrize("setting", [HOLD, RETRY, TX], ids=["hold", "retry", "tx"])
+def test_a_lease_is_lost_in_the_store(setting: Setting) -> None:
+    """F24: it counts as alive, and nobody takes its owner for an orphan."""
+    observed = Observed()
+    search(Stage(setting), Bound(lost_replies=0, lapses=0, lost_leases=1), observed)
+    assert observed.missing("completed replayed in-flight") == []
+    assert not observed.seen["twice"]
+
+
+@pytest.mark.parametrize("setting", [HOLD, RETRY, TX], ids=["hold", "retry", "tx"])
+def test_a_cancellation_at_every_step(setting: Setting) -> None:
+    """F28, F29: before a step and after it, with a lapse of the leases."""
+    observed = Observed()
+    search(Stage(setting), Bound(crashes=0, lost_replies=0, cancellations=1), observed)
+    assert observed.missing("completed replayed in-flight") == []
+
+
+def test_two_lapses() -> None:
+    """An attempt that took over may be taken over in its turn."""
+    observed = Observed()
+    found = search(Stage(RETRY), Bound(crashes=0, lost_replies=0, lapses=2), observed)
+    assert found.schedules > 1_000
+    assert observed.missing("thrice") == []
+
+
+def test_without_faults_one_executes() -> None:
+    """In a quiet world there is one execution, and everybody else gets its answer or a 409."""
+
+    def at_the_end(world: World) -> None:
+        verdicts = Counter(
+            visit.answer.verdict for visit in world.visits.values() if visit.answer is not None
+        )
+        assert len(world.accounts[0].executions) == 1
+        assert verdicts.total() == 3
+        assert verdicts["completed"] == 1
+        assert set(verdicts) <= {"completed", "in-flight", "replayed"}
+
+    # One request of three steps (reserve, run, finish) and two of one step each, which come after its first
+    # and in the order of their numbers: the ways to place two steps among the last four.
+    quiet = Bound(crashes=0, lost_replies=0, lapses=0)
+    assert search(Stage(HOLD), quiet, at_the_end).schedules == 6
+
+
+def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found can be told: the schedule that leads there is part of it."""
+    monkeypatch.setattr("retrysafe.decisions.same", lambda one, other: True)
+    with pytest.raises(Refuted, match="I7") as refuted:
+        search(Stage(HOLD), Bound(asked=(0, 1, 0)))
+    assert [action.kind for action in refuted.value.schedule][:2] == ["arrive", "step"]
