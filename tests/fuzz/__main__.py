@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("targets", metavar="TARGET", nargs="*", help=f"of {', '.join(LONGEST)} (all)")
     parser.add_argument(
         "--executions",
-        "--runs",
         metavar="N",
         type=int,
         default=220_000,

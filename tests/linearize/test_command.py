@@ -98,14 +98,18 @@ def test_a_line_and_its_history_are_the_same() -> None:
         ("{", "line 1"),
     ],
 )
-def test_a_line_that_is_no_history(tmp_path: Path, line: str, says: str) -> None:
+def test_a_line_that_is_no_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, says: str
+) -> None:
     """Wrong usage, and the line is named."""
     file = tmp_path / "histories.jsonl"
     file.write_text(line)
-    ended = run(file)
-    assert ended.returncode == 2
-    assert "line 1" in ended.stderr
-    assert says in ended.stderr
+    with pytest.raises(SystemExit) as ended:
+        command.main([str(file)])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "line 1" in told
+    assert says in told
 
 
 @pytest.mark.parametrize(
