@@ -85,7 +85,6 @@ def _obey(
 
 def _run(asked: Planned, shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     """How many jobs failed."""
-    signal.signal(signal.SIGTERM, _terminate)
     found = {job.name: shelf.find(job) for jobs in asked.values() for job in jobs}
     estimate = Estimate(asked, options.jobs)
     with (Bars if console.is_terminal else Lines)(console, asked, estimate) as watcher:
@@ -98,7 +97,11 @@ def _run(asked: Planned, shelf: Shelf, options: argparse.Namespace, console: Con
                 watcher.done_before(job, kept)
         if not console.is_terminal:
             _say(console, f"{len(found)} jobs, {len(missing)} to be run; {watcher.left}")
-        failed = running.run(missing, options.jobs, shelf, watcher)
+        before = signal.signal(signal.SIGTERM, _terminate)
+        try:
+            failed = running.run(missing, options.jobs, shelf, watcher)
+        finally:
+            signal.signal(signal.SIGTERM, before)
     if failed:
         _say(
             console,

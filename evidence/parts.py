@@ -45,7 +45,7 @@ def _search(size: float) -> Sequence[Job]:
     every = [setting.name for setting in SETTINGS]
     return [
         *(_search_job("full", name, 20) for name in every),
-        *(_search_job("large", name, 200) for name in ("hold", "retry", "tx")),
+        *(_search_job("large", name, 300) for name in ("hold", "retry", "tx")),
     ]
 
 

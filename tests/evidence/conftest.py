@@ -1,5 +1,7 @@
-"""How the tests here run it: as a process, in a folder of its own."""
+"""How the tests here run it: in a folder of its own, and as a process where that is what they are about."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.evidence.program import run
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -27,11 +31,14 @@ class Evidence(NamedTuple):
         return (sys.executable, "-m", "tests.evidence.program", str(self.folder))
 
     def run(self, *arguments: str) -> Ended:
-        """To its end."""
-        done = subprocess.run(
-            [*self.command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
-        )
-        return Ended(done.returncode, done.stdout + done.stderr)
+        """To its end, and here: only the tools are processes then."""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                code = run(self.folder, arguments)
+            except SystemExit as end:
+                code = int(end.code or 0)
+        return Ended(code, said.getvalue())
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen([*self.command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -29,6 +29,9 @@ def parts(folder: Path) -> Sequence[Part]:
     return [part(name) for name in PARTS]
 
 
+def run(folder: Path, arguments: Sequence[str]) -> int:
+    return main(arguments, parts=parts(folder), build=folder / "build", standard=folder / "page.md")
+
+
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    sys.exit(main(sys.argv[2:], parts=parts(folder), build=folder / "build", standard=folder / "page.md"))
+    sys.exit(run(Path(sys.argv[1]), sys.argv[2:]))

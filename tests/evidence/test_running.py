@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence.__main__ import main
 from tests.cli.terminal import Screen
 from tests.evidence.conftest import PATIENCE, ROOT, Evidence, is_gone, wait_until
-from tests.evidence.program import parts
 
 
 def test_runs_and_keeps(evidence: Evidence) -> None:
@@ -199,15 +197,12 @@ def test_page_only(evidence: Evidence, tmp_path: Path) -> None:
         (("--jobs", "-1"), "-1"),
     ],
 )
-def test_wrong_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
-) -> None:
+def test_wrong_usage(evidence: Evidence, arguments: tuple[str, ...], expected: str) -> None:
     """It says what was found and what there is, starts nothing, and ends with 2."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments, parts=parts(tmp_path), build=tmp_path / "build", standard=tmp_path / "page.md")
-    assert ended.value.code == 2
-    assert expected in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    ended = evidence.run(*arguments)
+    assert ended.code == 2
+    assert expected in ended.out
+    assert list(evidence.folder.iterdir()) == []
 
 
 def test_a_damaged_report(evidence: Evidence) -> None:
