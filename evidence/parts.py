@@ -33,8 +33,8 @@ def _simulate(size: float) -> Sequence[Job]:
     on_sqlite = chunks(scaled(SCHEDULES_ON_SQLITE, size, 200), 10_000)
     in_memory = chunks(scaled(SCHEDULES, size, 2_000), 250_000)
     return [
-        *(job("sqlite", first, number, 100) for first, number in on_sqlite),
-        *(job("memory", first, number, 1_700) for first, number in in_memory),
+        *(job("sqlite", first, number, 300) for first, number in on_sqlite),
+        *(job("memory", first, number, 1_400) for first, number in in_memory),
     ]
 
 
@@ -70,7 +70,7 @@ def _crash(store: str, size: float) -> Sequence[Job]:
     def job(turn: int) -> Job:
         asked = (word for kind, share in blows.items() for word in (kind, str(share[turn])))
         name = f"crash-{store}-{turn + 1}"
-        seconds = 15 + 0.6 * blows["--kills"][turn]
+        seconds = 15 + blows["--kills"][turn] * (0.6 if store == "postgresql" else 0.2)
         return Job(name, ("retrysafe.testing.crash", store, *asked, "--seed", str(turn)), seconds)
 
     return [job(turn) for turn in range(number)]

@@ -70,7 +70,7 @@ def crash(kept: Sequence[Kept]) -> str:
     counts = _total(kept)
     blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
     return paragraphs(
-        f"{', '.join(f'{number(times)} {kind}' for kind, times in blows.items())}, in "
+        f"{', '.join(plural(times, kind[:-1]) for kind, times in blows.items())}, in "
         f"{plural(sum(counts['campaigns'].values()), 'campaign')}; "
         f"{_seeds(kept)}.",
         _rule_of_three(sum(blows.values()), "blow", kept),

@@ -288,3 +288,10 @@ def test_the_strokes_are_shared(kills: int, freezes: int, campaigns: int) -> Non
     assert len({plan.mode for plan in made}) == min(campaigns, 3)
     assert sum(plan.kills for plan in made) == kills
     assert sum(plan.freezes for plan in made) == freezes
+
+
+def test_few_cuts_are_not_scattered() -> None:
+    """A campaign in which connections can be cut is slow: there are no more than the cuts are worth."""
+    made = plans(Wish("postgresql", kills=500, cuts=25, server_kills=13), PostgreSQL, Random(1))
+    assert [plan.cuts for plan in made] == [12, 13] + [0] * 4
+    assert sorted(plan.server_kills for plan in made) == [2] * 5 + [3]

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import logging
 import secrets
 import signal
 import sys
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except targets.Unfit as reason:
         parser.error(str(reason))
     signal.signal(signal.SIGTERM, _as_if_interrupted)
+    # That somebody has hung up on the proxy is no news here, where everybody does.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     watch = Stopwatch()
     with tempfile.TemporaryDirectory(prefix="retrysafe-crash-") as name:
         folder = Path(name)

@@ -11,12 +11,15 @@ from retrysafe.testing.crash.campaign import Plan, Result, run
 from retrysafe.testing.crash.modes import MODES, Aims, Mode
 from retrysafe.testing.crash.targets import Target, Unfit
 
-STROKES = ("kills", "freezes", "cuts", "server_kills")
+LEAST = {"kills": 1, "freezes": 1, "cuts": 10, "server_kills": 1}
+"""Of each kind of stroke, what a campaign should have if it has any.  Where connections can be cut, all that
+is said to the database goes through our hands, and takes its time there."""
+
 NAMES = {"kill": "kills", "stop": "freezes", "cut": "cuts", "server kill": "server kills"}
 """As they are counted while they happen, and as they are reported."""
 
-CAMPAIGN = 40
-"""Strokes that are worth a campaign of their own: to start a fleet takes as long as ten of them."""
+CAMPAIGN = 80
+"""Strokes that are worth a campaign of their own: to start a fleet takes as long as twenty of them."""
 
 
 class Wish(NamedTuple):
@@ -76,13 +79,15 @@ def plans(wish: Wish, target: type[Target], random: Random) -> list[Plan]:
     number = max(len(wish.modes), wish.strokes // CAMPAIGN)
     ways = list(wish.ways or target.ways)
     number = min(number, len(wish.modes) * len(ways))
+    modes = list(wish.modes)
     random.shuffle(ways)
-    shares = {name: _shares(getattr(wish, name), number) for name in STROKES}
+    random.shuffle(modes)
+    shares = {name: _shares(getattr(wish, name), number, least) for name, least in LEAST.items()}
     # Each mode starts with another way, so that few campaigns have many of both.
     chosen: list[tuple[Mode, str]] = [
         (mode, ways[(turn + place) % len(ways)])
         for turn in range(len(ways))
-        for place, mode in enumerate(wish.modes)
+        for place, mode in enumerate(modes)
     ]
     made = [
         Plan(
@@ -100,9 +105,11 @@ def plans(wish: Wish, target: type[Target], random: Random) -> list[Plan]:
     return [plan for plan in made if plan.strokes]
 
 
-def _shares(total: int, number: int) -> list[int]:
-    """Equal but for one, and the larger ones not always first: few server kills are for all modes."""
-    return [total * (turn + 1) // number - total * turn // number for turn in range(number)]
+def _shares(total: int, number: int, least: int) -> list[int]:
+    """Equal but for one; the last ones go without, rather than that any has less than it is worth."""
+    sharing = min(number, max(1, total // least))
+    shares = [total * (turn + 1) // sharing - total * turn // sharing for turn in range(sharing)]
+    return shares + [0] * (number - sharing)
 
 
 def carry_out(

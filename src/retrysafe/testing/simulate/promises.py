@@ -45,7 +45,7 @@ class Violation(AssertionError):
 
     def __init__(self, promise: Promise, text: str) -> None:
         super().__init__(f"{promise}, {PROMISES[promise]}: {text}")
-        self.promise = promise
+        self.promise: Promise = promise
 
 
 def broken(promise: Promise, text: str) -> NoReturn:
@@ -64,7 +64,7 @@ class Monitor:
         self._setting = setting
         self._accounts = accounts
         self._hold = setting.mode == "lease" and setting.abandoned == "hold"
-        self._at_most = at_most(setting)
+        self._at_most: Promise = at_most(setting)
 
     # --- what the store answered
 

@@ -1,12 +1,12 @@
 """Silence in the log, for as long as worlds come and go."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """A store says in the log what expired unresolved, and here that is thousands."""
     log = logging.getLogger("retrysafe.store")
     before, log.disabled = log.disabled, True

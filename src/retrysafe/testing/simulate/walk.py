@@ -1,6 +1,7 @@
 """Random walks: a seed chooses everything that happens, and the same seed chooses the same again."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from random import Random
 
 from retrysafe.testing.linearize import History
@@ -21,7 +22,10 @@ _USUAL: dict[Kind, int] = {
 
 
 def _mixture(usual: dict[Kind, int], steps: int) -> tuple[Kind, ...]:
-    return tuple(kind for kind, weight in {**usual, "step": steps}.items() for _ in range(weight))
+    mixture: list[Kind] = []
+    for kind, weight in usual.items():
+        mixture.extend(repeat(kind, steps if kind == "step" else weight))
+    return tuple(mixture)
 
 
 MIXTURES = (_mixture(_USUAL, 700), _mixture(_USUAL, 240), _mixture(_USUAL, 90))

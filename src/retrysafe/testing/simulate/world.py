@@ -6,7 +6,7 @@ seed (`walk.py`), a search through everything (`search.py`), or a schedule that 
 
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from retrysafe import protocol
 from retrysafe.attempt import Attempt
@@ -246,7 +246,7 @@ class World:
 
     def apply(self, visit: Visit, step: Step | None) -> object:
         """The store does what it was asked; what it answers is noted down."""
-        return _STORE[type(step)](self, visit, step)
+        return self._DOES[type(step)](self, visit, step)
 
     def _reserve(self, visit: Visit, step: Reserve) -> Reservation:
         return self._granted(visit, self.store.reserve(step.claim))
@@ -299,6 +299,16 @@ class World:
         self.store.release(step.claim)
         self.monitor.released(visit)
 
+    _DOES: ClassVar[dict[type[Step | None], Callable[["World", Visit, Any], object]]] = {
+        Reserve: _reserve,
+        TakeOver: _take_over,
+        Look: _look,
+        Checkpoint: _checkpoint,
+        Finish: _finish,
+        Commit: _commit_step,
+        Release: _release,
+    }
+
 
 # One of each: a search compares what flows were answered, and two exceptions are never equal.
 _DECLINED = Raised(NotDone())
@@ -320,14 +330,3 @@ def _response(identity: int, number: int, status: int) -> Response:
         body = b"\xff execution %d of identity %d" % (number, identity)
         known = _answers[identity, number, status] = Response(status, headers, body)
     return known
-
-
-_STORE: dict[type[Step | None], Callable[[World, Visit, Any], object]] = {
-    Reserve: World._reserve,
-    TakeOver: World._take_over,
-    Look: World._look,
-    Checkpoint: World._checkpoint,
-    Finish: World._finish,
-    Commit: World._commit_step,
-    Release: World._release,
-}
