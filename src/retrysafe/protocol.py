@@ -97,15 +97,24 @@ def arrive(
 
 def once(call: Call) -> Flow[Answer]:
     """Run the handler if this is the first time, and answer as the first time if it is not."""
+    doubts = Doubts()
     try:
-        held = yield from acquire(call)
-    except StoreError as trouble:
+        held = yield from acquire(call, doubts)
+    except GeneratorExit:
+        raise
+    except BaseException as trouble:
+        if doubts:
+            yield from ask(Forget(call.claim))
+        if not isinstance(trouble, StoreError):
+            raise
         # A record that cannot be read is not an absent one, and nobody chose to run beside it.
         absent = isinstance(trouble, StoreUnavailable)
         if absent and call.policy.store_down == "run" and not call.draining():
             return (yield from _unprotected(call, trouble))
         return _unavailable("The key could not be checked.", trouble)
     if isinstance(held, Answer):
+        if doubts:
+            yield from ask(Forget(call.claim))
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
     if call.claim.mode == "tx":
@@ -117,15 +126,23 @@ def once(call: Call) -> Flow[Answer]:
         answer = yield from conclude(call, attempt, outcome)
     if attempt.callbacks and answer.verdict == "completed":
         yield from ask(CallBack(attempt))
+    if doubts and answer.verdict == "released":
+        yield from ask(Forget(call.claim))
     return answer
 
 
-def acquire(call: Call) -> Flow[Reserved | Answer]:
+Doubts = list[BaseException]
+"""Why bids of one request were given up.  Each may have been applied, or still be on its way, and would take
+the key when whoever has it lets go: for a request that is over.  So whoever has doubts forgets its claim, but
+in the end and not before, because all bids of a request have one token."""
+
+
+def acquire(call: Call, doubts: Doubts) -> Flow[Reserved | Answer]:
     """Bid for the key until it is ours, or somebody else's answer is ours."""
     claim, policy = call.claim, call.policy
     waited, pause = 0.0, 0.01
     while True:
-        judgement = yield from _bid(call)
+        judgement = yield from _bid(call, doubts)
         match judgement:
             case Reserved():
                 if not call.draining():
@@ -146,39 +163,34 @@ def acquire(call: Call) -> Flow[Reserved | Answer]:
                 return _refuse(problem)
 
 
-def _bid(call: Call) -> Flow[Reserved | Replay | Busy | Problem]:
+def _bid(call: Call, doubts: Doubts) -> Flow[Reserved | Replay | Busy | Problem]:
     """One bid, and the take-over that may follow from it.  A server that drains looks, and does not bid."""
     claim, policy = call.claim, call.policy
     if call.draining():
         found = yield from ask(Look(claim.id))
         judgement = judge(found, claim, policy) if found else _DRAINING
         return _DRAINING if isinstance(judgement, Overtake) else judgement
-    judgement = judge((yield from _surely(call, Reserve(claim))), claim, policy)
+    judgement = judge((yield from _surely(Reserve(claim), doubts)), claim, policy)
     while isinstance(judgement, Overtake):
         # Conditional on the token and state that we saw.  Whoever else came to the same conclusion loses and
         # looks again; and an owner that woke up and failed meanwhile has had the last word.
-        judgement = judge((yield from _surely(call, TakeOver(claim, *judgement))), claim, policy)
+        judgement = judge((yield from _surely(TakeOver(claim, *judgement), doubts)), claim, policy)
     return judgement
 
 
-def _surely(call: Call, bid: Reserve | TakeOver) -> Flow[Reservation]:
-    """Make a bid, and make it again if its acknowledgement did not come.
-
-    The token makes that harmless.  If the store stays silent, the bid may still have been applied: it is
-    forgotten by and by, or the key would be blocked by a request that never ran.
-    """
+def _surely(bid: Reserve | TakeOver, doubts: Doubts) -> Flow[Reservation]:
+    """Make a bid, and make it again if its acknowledgement did not come: the token makes that harmless."""
     try:
-        try:
-            reservation: Reservation = yield bid
-        except StoreUnavailable:
-            yield from ask(Pause(0.05))
-            reservation = yield from ask(bid)
+        reservation: Reservation = yield bid
         return reservation
     except GeneratorExit:
         raise
-    except BaseException:
-        yield from ask(Forget(call.claim))
-        raise
+    except BaseException as trouble:
+        doubts.append(trouble)
+        if not isinstance(trouble, StoreUnavailable):
+            raise
+    yield from ask(Pause(0.05))
+    return (yield from ask(bid))
 
 
 def _replay(call: Call, record: Record) -> Flow[Answer]:

@@ -84,7 +84,7 @@ def _deliver(world: World, action: Action) -> bool:
     if not world.adrift or world.down:
         return False
     visit, step = world.adrift.pop(action.who % len(world.adrift))
-    visit.stranded = True
+    visit.haunts = True
     world.apply(visit, step)
     return True
 
@@ -180,6 +180,9 @@ def _forget(world: World, action: Action) -> bool:
     world.keeper().release([visit.claim for visit in due])
     for visit in due:
         world.monitor.released(visit)
+    # The second time comes when whatever was on its way has arrived, or never will.
+    last = [visit for visit in due if visit not in worker.forgotten]
+    world.adrift = [(visit, step) for visit, step in world.adrift if visit not in last]
     return True
 
 

@@ -30,7 +30,11 @@ def gather(world: World) -> list[History]:
         return []
     found: dict[int, History] = {}
     for visit in world.visits.values():
-        found.setdefault(visit.account.identity, []).append(_operation(visit, world.setting.failed))
+        history = found.setdefault(visit.account.identity, [])
+        history.append(_operation(visit, world.setting.failed))
+        if visit.haunts and visit.answer is not None:
+            # A bid that it had given up came late: by then, it was nobody's.
+            history.append(Operation(visit.began, None, str(ASKED[visit.asked]), "nothing"))
     return list(found.values())
 
 

@@ -1,5 +1,6 @@
 """The real SQLite store in a world: a file, its statements, and transactions that carry effects."""
 
+import atexit
 import sqlite3
 import tempfile
 from collections.abc import Sequence
@@ -59,15 +60,18 @@ class SimulatedSQLite(SQLiteStore):
 
 
 @cache
-def _opened() -> tuple[SimulatedSQLite, tempfile.TemporaryDirectory[str]]:
+def _opened() -> SimulatedSQLite:
     # Where there is a file system in memory: a world has no power cut, and need not wait for a disk.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder with a random name in it
     folder = tempfile.TemporaryDirectory(prefix="retrysafe-simulate-", dir=place)
-    return SimulatedSQLite(Path(folder.name)), folder
+    store = SimulatedSQLite(Path(folder.name))
+    atexit.register(folder.cleanup)
+    atexit.register(store.close)  # before its folder goes
+    return store
 
 
 def emptied(clock: Clock) -> SimulatedSQLite:
     """An empty store that goes by this clock; one at a time."""
-    store, _ = _opened()
+    store = _opened()
     store.empty(clock)
     return store

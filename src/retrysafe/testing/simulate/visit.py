@@ -40,7 +40,7 @@ class Visit:
 
     __slots__ = (
         "account", "answer", "asked", "attempt", "began", "call", "cancelled", "claim", "drained", "ended",
-        "execution", "flow", "forgot", "head", "heard", "inner", "kept", "late", "marked", "number",
+        "execution", "flow", "forgot", "haunts", "head", "heard", "inner", "kept", "late", "marked", "number",
         "promised", "step", "stranded", "troubled", "unprotected", "window", "worker",
     )  # fmt: skip
 
@@ -73,8 +73,10 @@ class Visit:
         self.troubled = False
         """The store did not answer it at least once."""
         self.forgot = False
+        self.haunts = False
+        """A bid that it had given up came late."""
         self.stranded = False
-        """What it gave up may hold the key until its lease ends: it came late, or none is left to forget."""
+        """What it gave up may hold the key until its lease ends: nobody is left to forget it."""
         self.drained = False
         """Its server was shutting down when it was told that the key is its own."""
         self.cancelled = False

@@ -35,6 +35,8 @@ from retrysafe.testing.simulate.planted.bug import (
 )
 from retrysafe.verdicts import Answer, Overtake
 
+Acquire = Callable[[Call, protocol.Doubts], Flow[Reserved | Answer]]
+
 
 class Overwrites(ModelStore):
     """Puts a new record in the place of whatever is there."""
@@ -44,8 +46,8 @@ class Overwrites(ModelStore):
         return super().reserve(claim)
 
 
-def _looks_then_locks(_real: object) -> Callable[[Call], Flow[object]]:
-    def bid(call: Call) -> Flow[object]:
+def _looks_then_locks(_real: object) -> Callable[[Call, object], Flow[object]]:
+    def bid(call: Call, _doubts: object) -> Flow[object]:
         found = yield from ask(Look(call.claim.id))
         judgement = judge(found, call.claim, call.policy) if found else None
         if judgement is None or isinstance(judgement, Overtake):
@@ -91,6 +93,21 @@ def _leaves_lost_bids(_call: Call) -> Perform:
     return perform
 
 
+def _forgets_silence_only(_call: Call) -> Perform:
+    silent = False
+
+    def perform(step: Step) -> Flow[object]:
+        nonlocal silent
+        if isinstance(step, Forget) and not silent:
+            return None
+        silent = True
+        answer: object = yield step
+        silent = False
+        return answer
+
+    return perform
+
+
 def _releases_what_it_found(_call: Call) -> Perform:
     def perform(step: Step) -> Flow[object]:
         answer: object = yield step
@@ -101,9 +118,9 @@ def _releases_what_it_found(_call: Call) -> Perform:
     return perform
 
 
-def _runs_when_tired_of_waiting(real: Callable[[Call], Flow[Reserved | Answer]]) -> object:
-    def acquire(call: Call) -> Flow[Reserved | Answer]:
-        held = yield from real(call)
+def _runs_when_tired_of_waiting(real: Acquire) -> Acquire:
+    def acquire(call: Call, doubts: protocol.Doubts) -> Flow[Reserved | Answer]:
+        held = yield from real(call, doubts)
         return Reserved(1) if isinstance(held, Answer) and held.verdict == "in-flight" else held
 
     return acquire
@@ -181,6 +198,13 @@ PLANTED = (
         "fastapi-idempotency-key 0.1.1: a cancellation blocks its key for 24 hours",
         HOLD,
         doing(_leaves_lost_bids),
+        "I11",
+    ),
+    Planted(
+        "a bid that was given up is forgotten only if the next one is, too",
+        "our own history: it came late, and took the key for a request that had been told 422",
+        HOLD._replace(handler="declines"),
+        doing(_forgets_silence_only),
         "I11",
     ),
     Planted(

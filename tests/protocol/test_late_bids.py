@@ -1,0 +1,111 @@
+"""A bid that was given up may still arrive, and must not take the key for a request that is over."""
+
+import asyncio
+
+import pytest
+
+from retrysafe.errors import NotDone
+from retrysafe.model import Found, Reserved
+from retrysafe.policy import Policy
+from retrysafe.steps import Answered, Finish, Forget, Pause, Raised, Release, Reserve, Run, TakeOver, Wait
+from retrysafe.verdicts import Answer
+from tests.protocol.values import (
+    ABANDONED,
+    CLAIM,
+    COMPLETED,
+    CREATED,
+    DOWN,
+    RETRY,
+    RUNNING,
+    WAITING,
+    Stepper,
+    a_call,
+    a_record,
+    found,
+    stepping,
+)
+
+
+def bidding_again(policy: Policy | None = None) -> Stepper[Answer]:
+    """A flow whose first bid was given up, and which bids for the second time."""
+    flow = stepping(a_call(policy))
+    flow.expect(Reserve)
+    flow.throw(DOWN)
+    flow.expect(Pause)
+    flow.give(None)
+    flow.expect(Reserve)
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("there", "verdict"),
+    [
+        (found(COMPLETED), "replayed"),
+        (found(RUNNING), "in-flight"),
+        (found(ABANDONED), "outcome-unknown"),
+        (found(a_record(fingerprint=b"something else")), "key-reused"),
+    ],
+)
+def test_who_is_answered_by_another_forgets_its_own_bid(there: Found, verdict: str) -> None:
+    """Else it takes the key when the other one lets go, and nobody runs it."""
+    flow = bidding_again()
+    flow.give(there)
+    assert flow.expect(Forget) == Forget(CLAIM)
+    flow.give(None)
+    assert flow.result.verdict == verdict
+
+
+def test_who_releases_the_key_forgets_its_first_bid() -> None:
+    """It may come after the release, and the client was told that the key is free."""
+    flow = bidding_again()
+    flow.give(Reserved(1))
+    flow.expect(Run)
+    flow.give(Raised(NotDone()))
+    flow.expect(Release)
+    flow.give(None)
+    assert flow.expect(Forget) == Forget(CLAIM)
+    flow.give(None)
+    assert flow.result.verdict == "released"
+
+
+def test_who_keeps_an_outcome_forgets_nothing() -> None:
+    """The outcome stands in the way of whatever comes late."""
+    flow = bidding_again()
+    flow.give(Reserved(1))
+    flow.expect(Run)
+    flow.give(Answered(CREATED))
+    flow.expect(Finish)
+    flow.give(True)
+    assert flow.result.verdict == "completed"
+
+
+def test_nothing_is_forgotten_while_the_request_still_bids() -> None:
+    """All its bids have one token: to forget one in the middle would release the other."""
+    flow = bidding_again(RETRY)
+    flow.give(found(ABANDONED))
+    flow.expect(TakeOver)
+    flow.give(Reserved(2))
+    flow.expect(Run)
+    flow.give(Answered(CREATED))
+    flow.expect(Finish)
+    flow.give(True)
+    assert not any(isinstance(step, Forget) for step in flow.asked)
+
+
+def test_who_is_cancelled_while_it_waits_forgets_its_bid() -> None:
+    """Nobody else would."""
+    flow = bidding_again(WAITING)
+    flow.give(found(RUNNING))
+    flow.expect(Wait)
+    flow.throw(asyncio.CancelledError())
+    assert flow.expect(Forget) == Forget(CLAIM)
+    with pytest.raises(asyncio.CancelledError):
+        flow.give(None)
+
+
+def test_who_has_no_doubts_forgets_nothing() -> None:
+    """A bid that was answered is not on its way."""
+    flow = stepping()
+    flow.give(found(COMPLETED))
+    assert flow.result.verdict == "replayed"
+    assert not any(isinstance(step, Forget) for step in flow.asked)
