@@ -39,13 +39,13 @@ def _simulate(size: float) -> Sequence[Job]:
 
 
 def _search(size: float) -> Sequence[Job]:
-    """A setting at a time.  Larger bounds are ten times as long each, so there is nothing between them."""
+    """A setting at a time."""
     if size < 1:
         return [Job("search-small", (*SIMULATE, "--search", "small"), 10)]
     every = [setting.name for setting in SETTINGS]
     return [
         *(_search_job("full", name, 20) for name in every),
-        *(_search_job("large", name, 300) for name in ("hold", "retry", "tx")),
+        *(_search_job("cancelled", name, 15) for name in every),
     ]
 
 

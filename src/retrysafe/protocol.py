@@ -97,7 +97,7 @@ def arrive(
 
 def once(call: Call) -> Flow[Answer]:
     """Run the handler if this is the first time, and answer as the first time if it is not."""
-    doubts = Doubts()
+    doubts: Doubts = []
     try:
         held = yield from acquire(call, doubts)
     except GeneratorExit:

@@ -40,7 +40,7 @@ def simulated(job: Job) -> dict[str, Any]:
 def searched(job: Job) -> dict[str, Any]:
     settings = [job.command[-1]] if "--setting" in job.command else ["tx", "hold", "retry"]
     row = {"attempts": 3, "states": 222, "schedules": 222_000, "seconds": 1.5}
-    bound = "3 attempts, 1 crashes" + (", 1 cancellations" if "large" in job.command else "")
+    bound = "3 attempts, 1 crash" + (", 1 cancellation" if "cancelled" in job.command else "")
     return {"bounds": {bound: {"settings": dict.fromkeys(settings, row)}}}
 
 
@@ -56,13 +56,14 @@ def planted(job: Job) -> dict[str, Any]:
 def crashed(job: Job) -> dict[str, Any]:
     on_server = "postgresql" in job.command
     return {
-        "kills": 100, "freezes": 25, "server kills": 3 if on_server else 0, "cuts": 25 if on_server else 0,
+        "kills": 500, "freezes": 125, "server kills": 15 if on_server else 0, "cuts": 125 if on_server else 0,
         "places": {
-            "kill before COMMIT": 100, "stop before COMMIT": 20, "stop anywhere": 5, "cut before reserve": 7
+            "kill before COMMIT": 500, "stop before COMMIT": 100, "stop anywhere": 25,
+            "cut before reserve": 35,
         },
-        "verdicts": {"201": 500, "replayed": 70}, "requests": 570, "executions outside": 300,
-        "campaigns": {"tx, sqlalchemy": 2, "hold, sqlite3": 1},
-        "answered": 510, "unknown": 4, "audits": 33, "histories": 515,
+        "verdicts": {"201": 2500, "replayed": 350}, "requests": 2850, "executions outside": 1500,
+        "campaigns": {"tx, sqlalchemy": 10, "hold, sqlite3": 5},
+        "answered": 2550, "unknown": 20, "audits": 165, "histories": 2575,
         "slowest recovery": 1.25 if job.name.endswith("-1") else 0.75,
     }  # fmt: skip
 

@@ -63,8 +63,9 @@ def test_search() -> None:
     """The bounds, and how much there was within them."""
     text = section(WHOLE, "Exhaustive search")
     number = 222 * len(SETTINGS)
-    assert f"At most 3 attempts, 1 crashes: {number:,},000 schedules, {number:,} different states." in text
-    assert "At most 3 attempts, 1 crashes, 1 cancellations: 666,000 schedules, 666 different states." in text
+    found = f"{number:,},000 schedules, {number:,} different states."
+    assert f"At most 3 attempts, 1 crash: {found}" in text
+    assert f"At most 3 attempts, 1 crash, 1 cancellation: {found}" in text
     assert text.count("| hold | 3 | 222 | 222,000 |") == 2
     assert "Within these bounds there is no schedule that breaks a promise." in text
 
@@ -85,7 +86,7 @@ def test_crashes() -> None:
     assert "| slowest recovery, once faults had stopped | 1.2 s |" in text
     assert "| anywhere | 0 | 100 |\n| before COMMIT | 2,000 | 400 |" in text
     assert "| cut before reserve | 140 |" in text
-    assert "2,000 kills, 500 freezes, 60 server kills, 500 cuts, in 60 campaigns; seeds 0 to 19." in text
+    assert "2,000 kills, 500 freezes, 60 server kills, 500 cuts, in 60 campaigns; seeds 0 to 3." in text
     assert "fewer than one in 1,020 blows" in text
     assert "server kills" not in section(WHOLE, "SQLite")
 

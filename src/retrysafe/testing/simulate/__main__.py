@@ -30,9 +30,9 @@ T = TypeVar("T")
 BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
     "small": (Bound(), (HOLDING[0], RETRYING[0], TX)),
     "full": (Bound(lost_requests=1), SETTINGS),
-    "large": (Bound(lost_requests=1, cancellations=1), (HOLDING[0], RETRYING[0], TX)),
+    "cancelled": (Bound(crashes=0, cancellations=1), SETTINGS),
 }
-"""What is searched: one request more is ten times as many schedules."""
+"""What is searched: one thing more that may happen is ten times as many schedules."""
 
 ENOUGH = 10
 """Violations in one run, after which it is over: they are mostly one."""

@@ -34,10 +34,15 @@ class Bound(NamedTuple):
     """What the attempts ask for, each in its turn; the last one counts for those that follow."""
 
     def __str__(self) -> str:
-        named = zip(self._fields, self, strict=True)
+        counts = {name.replace("_", " "): count for name, count in self._asdict().items() if name != "asked"}
         return ", ".join(
-            f"{count} {name.replace('_', ' ')}" for name, count in named if name != "asked" and count
+            f"{count} {_ONE.get(name, name.removesuffix('s')) if count == 1 else name}"
+            for name, count in counts.items()
+            if count
         )
+
+
+_ONE = {"crashes": "crash", "lost replies": "lost reply"}
 
 
 class Found(NamedTuple):
