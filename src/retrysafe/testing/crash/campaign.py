@@ -95,6 +95,15 @@ def run(
         return asyncio.run(_Campaign(target, url, plan, fleet, cable, aims, random, tell).run())
 
 
+async def _dismiss(watching: "list[asyncio.Task[None]]") -> None:
+    """They watch until the end.  One that ended before has overlooked something, and says why."""
+    for task in watching:
+        task.cancel()
+    for how in await asyncio.gather(*watching, return_exceptions=True):
+        if not isinstance(how, asyncio.CancelledError):
+            raise how if how is not None else AssertionError("nobody watched to the end")
+
+
 class _Campaign:
     def __init__(
         self,
@@ -185,8 +194,7 @@ class _Campaign:
         if self._cable is not None:
             await asyncio.to_thread(self._cable.restore)
         slowest = await self._recover(coming)
-        for task in watching:
-            task.cancel()
+        await _dismiss(watching)
         # Whoever walked away is still where he was; the books must balance as they are.
         sight = await self._look()
         self._mischief.notice()
@@ -258,7 +266,9 @@ class _Campaign:
 
         patience = self._plan.lease + min(EPSILON, self._plan.patience) + len(asked) * 0.05
         asking = [asyncio.ensure_future(ask(key)) for key in asked]
-        _, stuck = await asyncio.wait(asking, timeout=patience) if asking else ((), ())
+        done, stuck = await asyncio.wait(asking, timeout=patience) if asking else ((), ())
+        for task in done:
+            task.result()
         if stuck:
             self._wrongs.append(f"asked for once more, {len(stuck)} of {len(asked)} keys were not answered")
         for task in stuck:

@@ -19,6 +19,8 @@ SLOW = 0.6
 class Execution(NamedTuple):
     id: str
     mood: str
+    at: float
+    pid: int
 
 
 class _Span(NamedTuple):
@@ -58,7 +60,7 @@ class Chronicle:
                 case "left", [serial]:
                     self._open.pop((pid, serial)).ended = at
                 case "executed", [key, id, mood]:
-                    self._executions[key].append(Execution(id, mood))
+                    self._executions[key].append(Execution(id, mood, at, pid))
                 case "fell", ["kill", _]:
                     self.struck(pid, at)
                 case "fell", ["stop", _]:
@@ -88,6 +90,13 @@ class Chronicle:
     def losses(self, key: str) -> int:
         """Attempts at a key that may have lost their lease."""
         return sum(map(self._may_have_lost, self._visits.get(key, ())))
+
+    def is_excused(self, key: str, execution: Execution) -> bool:
+        """Whether the very attempt that had this effect may have lost its lease."""
+        here = [visit for visit in self._visits.get(key, ()) if visit.pid == execution.pid]
+        # A handler may outlive its request, whose client has gone away: then it is any of them.
+        meant = [visit for visit in here if visit.began <= execution.at <= visit.ended] or here
+        return any(map(self._may_have_lost, meant))
 
     def _may_have_lost(self, visit: _Visit) -> bool:
         return visit.ended - visit.began > self._slow or any(

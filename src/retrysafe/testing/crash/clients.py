@@ -144,8 +144,11 @@ class Customers:
         except TimeoutError:
             self.wrongs.append(f"{key}: not answered within {PATIENCE} s")
             return asked
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError):
             self.verdicts["cut off"] += 1
+            return asked
+        except (ValueError, LookupError) as error:
+            self.wrongs.append(f"{key}: what was answered is not HTTP: {error!r}")
             return asked
         ended = monotonic()
         self.verdicts["replayed" if answer.replayed else answer.code or str(answer.status)] += 1
@@ -174,7 +177,7 @@ class Customers:
             first, *rest = said.decode("latin-1").split("\r\n")[:-2]
             pairs = [line.partition(": ")[::2] for line in rest]
             found = tuple((name, value) for name, value in pairs)
-            length = next(int(value) for name, value in found if name.lower() == "content-length")
+            [length] = [int(value) for name, value in found if name.lower() == "content-length"]
             return Answer(int(first.split()[1]), found, await reader.readexactly(length))
         finally:
             writer.transport.abort()
