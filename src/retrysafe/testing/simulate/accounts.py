@@ -47,8 +47,8 @@ class Account:
 
     __slots__ = (
         "allowed", "asked", "attempt", "checkpointed", "committed", "created", "definitive", "executions",
-        "expires", "held_until", "identity", "outcome", "outcomes", "ran", "standing", "token", "until",
-        "window",
+        "expires", "held_until", "identity", "original", "outcome", "outcomes", "ran", "standing", "token",
+        "until", "window",
     )  # fmt: skip
 
     def __init__(self, identity: int) -> None:
@@ -61,6 +61,8 @@ class Account:
         self.until: float | None = 0.0
         """When the holder's lease ends.  `None`: the store has lost it."""
         self.held_until = 0.0
+        self.original = ""
+        """The id of the request that opened the window."""
         self.created = 0.0
         self.expires = 0.0
         self.checkpointed = False
@@ -89,9 +91,10 @@ class Account:
             return False
         return self.standing == "final" or (self.held_until <= now and self.lapsed(now))
 
-    def open(self, now: float) -> None:
+    def open(self, request_id: str, now: float) -> None:
         """A window opens."""
         self.window += 1
+        self.original = request_id
         self.attempt = 0
         self.created = now
         self.expires = now + RETENTION

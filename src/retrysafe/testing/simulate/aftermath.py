@@ -44,6 +44,8 @@ def expire(world: World) -> None:
         if len(account.executions) == before:
             broken("I11", f"an expired key is not a new one: {visit} was told {_said(visit)}")
     world.monitor.balance(world.effects())
+    world.clock.now += RETENTION + HOLD + LEASE + 1
+    world.monitor.swept(world.store.purge().records, world.clock.now)
 
 
 def _is_let_go(world: World, account: Account) -> None:
@@ -56,7 +58,8 @@ def _is_let_go(world: World, account: Account) -> None:
         if visit.execution is None and (visit.answer is not None or visit.cancelled):
             broken("I11", f"{visit} was told {_said(visit)} and never ran, and keeps the key")
         ran = visit.execution
-        if ran is not None and world.setting.mode == "tx" and visit.answer is not None and not ran.effect:
+        over = visit.answer is not None or visit.cancelled
+        if ran is not None and world.setting.mode == "tx" and over and not ran.effect:
             broken("I11", f"{visit} was told {_said(visit)} and was rolled back, and keeps the key")
         if visit.answer is not None and visit.answer.verdict == "released":
             broken("I11", f"{visit} was told that its key is free, and it is not, when all is quiet")

@@ -7,7 +7,7 @@ from retrysafe.model import Record, Response
 from retrysafe.problems import Problem
 from retrysafe.testing.simulate.accounts import Account, Outcome
 from retrysafe.testing.simulate.promises import at_most, broken
-from retrysafe.testing.simulate.setting import Setting
+from retrysafe.testing.simulate.setting import LEASE, Setting
 from retrysafe.testing.simulate.visit import Visit
 from retrysafe.verdicts import Answer
 
@@ -25,6 +25,8 @@ class Told(NamedTuple):
 
 
 def check(told: Told) -> None:
+    if told.visit.flows and told.answer.reply is not None:
+        broken("I5", f"bytes of {told.visit} had left, and then it was told {told.answer.verdict}")
     _HEARD.get(told.answer.verdict, _otherwise)(told)
 
 
@@ -69,6 +71,8 @@ def _replay(told: Told) -> None:
         broken("I1", f"{visit} was told a failure that is not to be replayed")
     if not told.setting.reauthorise and (outcome.window != account.window or account.expired(told.now)):
         broken("I1", f"{visit} was told an answer whose time was up")
+    if outcome.window == account.window and record.request_id != account.original:
+        broken("I4", f"{visit} was told that {record.request_id} was answered, and not {account.original}")
     if told.setting.reauthorise and told.revoked.get(account.identity, visit.began) < visit.began:
         broken("I9", f"{visit} was told a stored answer, and may not see it any more")
     _definitive(told, outcome)
@@ -90,7 +94,11 @@ def _in_flight(told: Told) -> None:
     account = visit.account
     if visit.late == account.window and account.definitive is not None and not account.expired(told.now):
         broken("I6", f"{visit} was told to wait, although the answer was known before it came")
+    if isinstance(told.answer.reply, Problem) and not 0 < told.answer.reply.retry_after <= LEASE:
+        broken("I11", f"{visit} was told to come back in {told.answer.reply.retry_after} s")
     if account.standing == "running" and not account.lapsed(told.now):
+        if account.token == visit.claim.token:
+            broken("I11", f"{visit} was told to wait for itself")
         return
     if told.setting.mode == "tx" and visit.execution is not None:
         return  # it was overtaken, and whoever did that is gone as well
@@ -103,6 +111,9 @@ def _unknown(told: Told) -> None:
     if told.setting.mode == "tx":
         broken("I11", f"{visit} was told that its outcome is unknown, but a transaction has one")
     if visit.execution is not None:
+        holds = account.token == visit.claim.token and account.window == visit.execution.window
+        if holds and not account.expired(told.now):
+            broken("I3", f"{visit} was told that its outcome is unknown, and it holds the key")
         return  # it ran and was overtaken, and whoever did that has left nothing to tell
     if account.standing != "running" or not account.lapsed(told.now):
         broken("I11", f"{visit} was told that the outcome is unknown, and nobody was lost")
@@ -124,6 +135,9 @@ def _failed_before(told: Told) -> None:
     outcome = visit.account.outcome
     if told.setting.failed != "conflict" or outcome is None or outcome.state != "failed":
         broken("I1", f"{visit} was told of a failure that there was not")
+    reply = told.answer.reply
+    if not isinstance(reply, Problem) or reply.previous_status != outcome.response.status:
+        broken("I4", f"{visit} was not told how it had failed")
 
 
 def _released(told: Told) -> None:
@@ -140,6 +154,8 @@ def _trouble(told: Told) -> None:
     visit, answer = told.visit, told.answer
     if not visit.troubled:
         broken("I11", f"{visit} was told {answer.verdict}, and the store had answered it")
+    if answer.verdict == "unstored" and not visit.refused:
+        broken("I5", f"{visit} was told an outcome that was not kept, and its lease was not over")
     if answer.verdict == "unstored" and answer.stored:
         broken("I5", f"{visit} was told an outcome that was not kept, and it was not marked")
 
@@ -155,6 +171,8 @@ def _draining(told: Told) -> None:
     if not visit.worker.draining:
         broken("I11", f"{visit} was sent away by a server that is not shutting down")
     account = visit.account
+    if visit.late == account.window and account.definitive is not None and not account.expired(told.now):
+        broken("I6", f"{visit} was sent away, although the answer was known before it came")
     if account.token == visit.claim.token and account.standing == "running" and not visit.forgot:
         broken("I11", f"{visit} was sent away, and keeps the key")
 

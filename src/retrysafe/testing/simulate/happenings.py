@@ -122,7 +122,8 @@ def _cancel(world: World, action: Action) -> bool:
         return False
     visit.cancelled = True
     step = visit.step
-    visit.stranded |= isinstance(step, Run)  # nobody knows how far its handler came, so nothing is let go
+    # Nobody knows how far its handler came, so nothing is let go; but a transaction is rolled back.
+    visit.stranded |= isinstance(step, Run) and world.setting.mode == "lease"
     if visit.inner is not None or type(step) in _TO_THEIR_END:
         world.turn(visit)
         return True

@@ -72,7 +72,7 @@ class Monitor:
         """The store said that the key is this visit's."""
         account = visit.account
         if account.expired(now):
-            account.open(now)
+            account.open(visit.claim.request_id, now)
         elif account.standing == "running" and account.token == visit.claim.token:
             if attempt != account.attempt:
                 broken("I16", f"{visit} bid again, and attempt {account.attempt} has become {attempt}")
@@ -180,6 +180,14 @@ class Monitor:
         )
         if records > expired:
             broken("I10", f"{records} records were purged, and {expired} had expired")
+
+    def swept(self, records: int, now: float) -> None:
+        """A purge when nobody has come since it became late: all that is left is its own to remove."""
+        expired = sum(
+            account.standing != "absent" and account.expired(now) for account in self._accounts.values()
+        )
+        if records != expired:
+            broken("I10", f"{expired} records had expired, and {records} were purged")
 
     def intervened(self, account: Account, now: float) -> None:
         """An operator was told that a record was abandoned, and has settled it."""

@@ -8,12 +8,13 @@ from retrysafe.policy import Abandoned, Failed, InFlight, StoreDown
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate.model import ModelStore
 
-Handler = Literal["succeeds", "fails", "recovers", "declines", "derives", "streams", "breaks off"]
+Handler = Literal["succeeds", "fails", "recovers", "raises", "declines", "derives", "streams", "breaks off"]
 """What handlers do.
 
 succeeds    201
 fails       500
 recovers    500 at first, and then 201
+raises      an exception at first, and then 201
 declines    raises `NotDone` at first, having done nothing, and then 201
 derives     raises `NotDone` after it has passed a derived key on: something may have happened
 streams     an answer too large to keep, which leaves as it comes

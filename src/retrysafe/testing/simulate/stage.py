@@ -89,7 +89,7 @@ class Stage:
         if made is None:
             made = _arrive(IDENTITIES[identity], ASKED[asked], trace, self.rules)
             self._claims[identity, asked, trace] = made
-        return made._replace(token=draw(number))
+        return made._replace(token=draw(number), request_id=f"request {number}")
 
 
 def draw(number: int) -> bytes:

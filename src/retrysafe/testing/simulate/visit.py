@@ -40,8 +40,8 @@ class Visit:
 
     __slots__ = (
         "account", "answer", "asked", "attempt", "began", "call", "cancelled", "claim", "drained", "ended",
-        "execution", "flow", "forgot", "haunts", "head", "heard", "inner", "kept", "late", "marked", "number",
-        "promised", "step", "stranded", "troubled", "unprotected", "window", "worker",
+        "execution", "flow", "flows", "forgot", "haunts", "head", "heard", "inner", "kept", "late", "marked",
+        "number", "promised", "refused", "step", "stranded", "troubled", "unprotected", "window", "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, account: Account, asked: int, worker: Worker, claim: Claim) -> None:
@@ -68,10 +68,14 @@ class Visit:
         """The window in which somebody had a definitive answer when this one began."""
         self.marked = False
         """The store said that it has noted what begins to leave."""
+        self.flows = False
+        """Bytes of its answer have left."""
         self.promised = False
         """Bytes of its answer have left, and it was said that they are kept."""
         self.troubled = False
         """The store did not answer it at least once."""
+        self.refused = 0
+        """How often it was told that its lease does not last, and that it should not try to write again."""
         self.forgot = False
         self.haunts = False
         """A bid that it had given up came late."""

@@ -48,6 +48,8 @@ from retrysafe.verdicts import Answer
 
 START = 1_800_000_000.0
 WORKERS = 3
+_WRITES = 2
+"""Of one request: that its answer begins to leave, and its outcome."""
 
 STORE_STEPS = frozenset({Reserve, TakeOver, Look, Checkpoint, Finish, Commit, Release})
 _IN_PASSING = frozenset({Pause, Forget, RollBack, CallBack})
@@ -138,6 +140,9 @@ class World:
         elif isinstance(step, Persist):
             held = worker.held.get(visit.claim.token)
             answer = held is not None and self.clock.now + worker.offset + step.pause < held[1].lease_ends
+            visit.refused += not answer
+            if visit.refused > _WRITES:
+                broken("I11", f"{visit} goes on trying after its lease")
         elif isinstance(step, Wait):
             answer = step.seconds
         elif isinstance(step, Reauthorise):
@@ -203,7 +208,7 @@ class World:
             visit.worker.held[visit.claim.token] = visit, attempt
         number = len(account.executions) + 1
         handler = setting.handler
-        fails = handler == "fails" or (handler == "recovers" and number == 1)
+        fails = handler == "fails" or (handler in ("recovers", "raises") and number == 1)
         response = _response(account.identity, number, 500 if fails else 201)
         execution = Execution(number, visit.window, visit.claim.token, visit.asked, response)
         account.executions.append(execution)
@@ -212,6 +217,8 @@ class World:
         if number == 1 and handler == "declines":
             execution.effect = False
             return _DECLINED
+        if number == 1 and handler == "raises":
+            return _RAISED
         if number == 1 and handler == "derives":
             attempt.derive("charge")
             return _DECLINED
@@ -232,6 +239,7 @@ class World:
     def _flows(self, visit: Visit, answer: Answer | None) -> None:
         """It may leave, or not; in either case its handler goes on to its end."""
         visit.inner = None
+        visit.flows = answer is not None
         visit.promised = answer is not None and answer.stored
         if visit.promised and not visit.marked:
             broken("I5", f"bytes of {visit} leave as if they were kept, and the store knows nothing of them")
@@ -312,6 +320,7 @@ class World:
 
 # One of each: a search compares what flows were answered, and two exceptions are never equal.
 _DECLINED = Raised(NotDone())
+_RAISED = Raised(ValueError("a mistake of the handler's"))
 _BROKEN_OFF = ConnectionError("the answer broke off")
 
 _answers: dict[tuple[int, int, int], Response] = {}

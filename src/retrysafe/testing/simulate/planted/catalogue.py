@@ -8,6 +8,7 @@ from retrysafe.testing.simulate.planted import (
     keepers,
     lifetimes,
     operators,
+    overlooked,
     replays,
     sql,
     stores,
@@ -25,4 +26,5 @@ CATALOGUE: tuple[Planted, ...] = (
     *judges.PLANTED,
     *replays.PLANTED,
     *identity.PLANTED,
+    *overlooked.PLANTED,
 )
