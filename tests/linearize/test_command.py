@@ -128,3 +128,13 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, .
         command.main(arguments)
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_file_without_a_history(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing was recorded, so nothing was found to be right either."""
+    file = tmp_path / "histories.jsonl"
+    file.write_text("\n\n")
+    with pytest.raises(SystemExit) as ended:
+        command.main([str(file)])
+    assert ended.value.code == 2
+    assert "there is no history in it" in capsys.readouterr().err

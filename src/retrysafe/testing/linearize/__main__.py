@@ -85,6 +85,7 @@ def try_files(files: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[s
     counts = {"files": len(files), "histories": 0, "operations": 0, "rejected": 0}
     violations: list[str] = []
     for file in files:
+        before = counts["histories"]
         with file.open(encoding="utf-8") as text:
             for number, line in enumerate(text, 1):
                 if not line.strip():
@@ -99,6 +100,8 @@ def try_files(files: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[s
                 if why is not None:
                     counts["rejected"] += 1
                     violations.append(f"{file}, line {number} {name}\n{why}")
+        if counts["histories"] == before:
+            raise ValueError(f"{file}: there is no history in it, so nothing was checked")
     return counts, violations
 
 
