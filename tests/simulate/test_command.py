@@ -7,19 +7,32 @@ from pathlib import Path
 import pytest
 
 from retrysafe.testing.report import read
+from retrysafe.testing.simulate import SETTINGS
 from retrysafe.testing.simulate.__main__ import main
 
 
 def test_schedules_and_their_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--schedules", "240", "--seed", "1000", "--json", str(tmp_path / "report.json")]) == 0
+    assert (
+        main(
+            [
+                "--schedules",
+                str(10 * len(SETTINGS)),
+                "--seed",
+                "1000",
+                "--json",
+                str(tmp_path / "report.json"),
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
-    assert "240 schedules" in said
-    assert "seeds 1000 to 1239" in said
+    assert f"{10 * len(SETTINGS)} schedules" in said
+    assert f"seeds 1000 to {999 + 10 * len(SETTINGS)}" in said
     assert "No promise was broken." in said
     report = read(tmp_path / "report.json")
     assert report.tool == "simulate"
     assert report.passed
-    assert report.counts["schedules"] == 240
+    assert report.counts["schedules"] == 10 * len(SETTINGS)
     assert report.counts["settings"]["hold"]["schedules"] == 10
 
 
@@ -47,7 +60,15 @@ def test_one_schedule_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--setting", "gentle"], "there is no such setting, but"),
         (["--schedules", "0"], "at least one"),
+        (["--schedules", "many"], "'many' is no number"),
         (["--store", "redis"], "invalid choice"),
+        (
+            ["--planted", "--search"],
+            "--search goes with --json and --setting alone, and there is also --planted",
+        ),
+        (["--search", "--store", "sqlite"], "there is also --store: leave it out"),
+        (["--planted", "--setting", "tx", "--schedules", "5"], "there is also --schedules, --setting"),
+        (["--show", "0", "--json", "file"], "--show goes with --setting and --store alone"),
     ],
 )
 def test_nonsense_is_refused(

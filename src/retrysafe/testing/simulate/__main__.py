@@ -34,6 +34,8 @@ BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
 }
 """What is searched: one thing more that may happen is ten times as many schedules."""
 
+SCHEDULES = 10_000
+
 ENOUGH = 10
 """Violations in one run, after which it is over: they are mostly one."""
 
@@ -44,20 +46,22 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--schedules", type=_positive, default=10_000, help="how many (default: 10000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first schedule (default: 0)")
-    parser.add_argument("--store", choices=["memory", "sqlite"], default="memory", help="(default: memory)")
+    parser.add_argument("--schedules", type=_positive, help="how many (default: 10000)")
+    parser.add_argument("--seed", type=int, help="of the first schedule (default: 0)")
+    parser.add_argument("--store", choices=["memory", "sqlite"], help="(default: memory)")
     parser.add_argument("--setting", action="append", metavar="NAME", help="only this one; may be repeated")
     parser.add_argument("--search", choices=BOUNDS, nargs="?", const="small", help="(default: small)")
     parser.add_argument("--planted", action="store_true", help="hunt the planted bugs")
     parser.add_argument("--show", type=int, metavar="SEED", help="tell what happens in this schedule")
     parser.add_argument("--json", type=Path, metavar="FILE", help="leave a report there")
     said = parser.parse_args(arguments)
+    _is_meant(parser, said)
     settings = _settings(parser, said.setting)
+    store = said.store or "memory"
     gc.freeze()  # what is imported stays
     with quiet():
         if said.show is not None:
-            return _show(_simulation(said.store, settings), said.show)
+            return _show(_simulation(store, settings), said.show)
         if said.search:
             report = _search(said.search, settings if said.setting else None)
         elif said.planted:
@@ -65,17 +69,39 @@ def main(arguments: list[str] | None = None) -> int:
 
             report = hunt_all(_progress)
         else:
-            report = _walk(said.store, settings, said.seed, said.schedules)
+            report = _walk(store, settings, said.seed or 0, said.schedules or SCHEDULES)
     if said.json is not None:
         report.write(said.json)
     return int(not report.passed)
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number}: at least one")
     return number
+
+
+GOES_WITH = {
+    "--show": {"store", "setting"},
+    "--search": {"setting", "json"},
+    "--planted": {"json"},
+}
+"""What else may be said with these; without them, everything."""
+
+
+def _is_meant(parser: argparse.ArgumentParser, said: argparse.Namespace) -> None:
+    """Nothing that is said is ignored."""
+    given = {name for name, value in vars(said).items() if value is not None and value is not False}
+    for option, others in GOES_WITH.items():
+        name = option.removeprefix("--")
+        if name in given and (ignored := given - others - {name}):
+            also = ", ".join(f"--{one}" for one in sorted(ignored))
+            goes = " and ".join(f"--{one}" for one in sorted(others))
+            parser.error(f"{option} goes with {goes} alone, and there is also {also}: leave it out")
 
 
 def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple[Setting, ...]:
