@@ -58,6 +58,7 @@ def test_three_attempts_a_crash_a_lost_reply_and_a_lapse(
 
 OTHERS = {
     "hold, failures are replayed": "failed replayed in-flight outcome-unknown",
+    "hold, at first it raises": "failed replayed in-flight outcome-unknown",
     "hold, failures are retried": "failed completed replayed in-flight outcome-unknown twice",
     "hold, failures are conflicts": "failed previously-failed in-flight outcome-unknown",
     "hold, nothing was done at first": "released completed replayed in-flight outcome-unknown twice",

@@ -52,6 +52,7 @@ HOLDING = (
     Setting("hold, failures are replayed", handler="fails"),
     Setting("hold, failures are retried", failed="retry", handler="recovers"),
     Setting("hold, failures are conflicts", failed="conflict", handler="recovers"),
+    Setting("hold, at first it raises", handler="raises"),
     Setting("hold, nothing was done at first", handler="declines"),
     Setting("hold, something may have been done", handler="derives"),
     Setting("hold, too large to keep", handler="streams"),
