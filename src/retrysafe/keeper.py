@@ -10,8 +10,10 @@ write is fenced by its token: the attempt is marked as lost, and the handler is 
 """
 
 from collections import Counter, deque
+from contextlib import suppress
 from threading import Event, Lock, Thread, current_thread
 from time import monotonic
+from typing import NamedTuple
 
 from retrysafe import process
 from retrysafe.attempt import Attempt
@@ -26,10 +28,20 @@ _FORGOTTEN_LIMIT = 10_000
 _BATCH = 200
 """Of them in one step: leases that are alive must not wait for those that are not."""
 _STRAGGLER = 5.0
-"""By then a store operation has long passed its deadline (2 s), and either arrived or never will."""
+"""So long after the store was last reached, an operation before that has long passed its deadline (2 s), and
+either arrived or never will."""
 
 _ROUND = 10.0
 """Seconds between two rounds if no lease asks for more, and between two times that numbers are told."""
+
+
+class Forgotten(NamedTuple):
+    """A claim to be released."""
+
+    due: float
+    claim: Claim
+    again: bool
+    """Whether it is to be released once more, a little later."""
 
 
 class Keeper:
@@ -44,7 +56,7 @@ class Keeper:
         self._thread: Thread | None = None
         self._wake = Event()
         self._held: dict[bytes, Attempt] = {}
-        self._forgotten: deque[tuple[float, Claim]] = deque(maxlen=_FORGOTTEN_LIMIT)
+        self._forgotten: deque[Forgotten] = deque(maxlen=_FORGOTTEN_LIMIT)
         self._period = _ROUND
         self._counting = Lock()
         self._counts: Counter[str] = Counter()
@@ -73,10 +85,11 @@ class Keeper:
         """Release a claim that may or may not have been reserved, as soon as the store can be reached.
 
         And once more a little later: a reservation that was on its way when it was given up may still
-        arrive after the first release.  The token makes the second one harmless.
+        arrive after the first release.  The token makes the second one harmless.  Later than the first one,
+        that is, which tells that the store is there: it may have stood still until then, and all that was
+        on its way with it.
         """
-        now = monotonic()
-        self._forgotten.extend(((now, claim), (now + _STRAGGLER, claim)))
+        self._forgotten.append(Forgotten(monotonic(), claim, again=True))
         self._period = min(self._period, _STRAGGLER)
         if self._thread is None:
             self._start()
@@ -90,7 +103,10 @@ class Keeper:
             self._start()
 
     def close(self) -> None:
-        """Stop renewing, and tell what was counted.  The thread ends by itself; `hold` starts another."""
+        """Stop renewing, release what is forgotten, and tell what was counted.
+
+        The thread ends by itself; `hold` starts another.
+        """
         with self._starting:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -135,7 +151,7 @@ class Keeper:
                 log.warning("the store could not be reached, trying again in %.1f s: %s", pause, error)
                 _close(renewer)
                 renewer = None
-        self._tell_last(renewer)
+        self._end(renewer)
 
     def _retire(self) -> bool:
         """End the thread if it has nothing to do: it would keep its store alive for ever.
@@ -175,12 +191,16 @@ class Keeper:
 
     def _release_forgotten(self, renewer: Renewer) -> None:
         now = monotonic()
-        due = [entry for entry in tuple(self._forgotten) if entry[0] <= now][:_BATCH]
+        due = [entry for entry in tuple(self._forgotten) if entry.due <= now][:_BATCH]
         if not due:
             return
-        renewer.release([claim for _, claim in due])
+        renewer.release([entry.claim for entry in due])
+        later = monotonic() + _STRAGGLER
         for entry in due:
-            self._forgotten.remove(entry)
+            with suppress(ValueError):  # there was no more room for it meanwhile
+                self._forgotten.remove(entry)
+            if entry.again:
+                self._forgotten.append(Forgotten(later, entry.claim, again=False))
         self._wake.set()  # there may be more; but the leases that are alive come first again
 
     def _tell(self, renewer: Renewer) -> None:
@@ -195,9 +215,10 @@ class Keeper:
                 self._counts += counts  # for the next time; they are numbers, and take no more room
             raise
 
-    def _tell_last(self, renewer: Renewer | None) -> None:
-        """At the end of the thread.  Nobody waits for numbers, so trouble is said and not fought."""
+    def _end(self, renewer: Renewer | None) -> None:
+        """What cannot wait for another thread, which may never come; trouble is said and not fought."""
         try:
+            renewer = self._release_last(renewer)
             if self._counts:
                 renewer = renewer or self._store.open_keeper()
                 self._tell(renewer)
@@ -205,6 +226,22 @@ class Keeper:
             log.warning("how some requests ended could not be counted: %s", error)
         finally:
             _close(renewer)
+
+    def _release_last(self, renewer: Renewer | None) -> Renewer | None:
+        """Under "hold" a claim that is left behind answers that its outcome is unknown, for weeks.
+
+        They stay noted all the same, for the second time, should there be another thread.
+        """
+        left = [entry.claim for entry in tuple(self._forgotten)]
+        try:
+            for first in range(0, len(left), _BATCH):
+                renewer = renewer or self._store.open_keeper()
+                renewer.release(left[first : first + _BATCH])
+        except Exception as error:  # noqa: BLE001 - nobody is there to try again, and there is more to do
+            log.warning("%d claims that nobody uses could not be released: %s", len(left), error)
+            _close(renewer)
+            return None
+        return renewer
 
 
 def _close(renewer: Renewer | None) -> None:

@@ -126,9 +126,14 @@ def once(call: Call) -> Flow[Answer]:
         answer = yield from conclude(call, attempt, outcome)
     if attempt.callbacks and answer.verdict == "completed":
         yield from ask(CallBack(attempt))
-    if doubts and answer.verdict == "released":
+    if doubts and (answer.verdict == "released" or _rolled_back(call, answer)):
         yield from ask(Forget(call.claim))
     return answer
+
+
+def _rolled_back(call: Call, answer: Answer) -> bool:
+    """Whether nothing was done, although it ran: a problem is all that is left of a transaction."""
+    return call.claim.mode == "tx" and isinstance(answer.reply, Problem)
 
 
 Doubts = list[BaseException]

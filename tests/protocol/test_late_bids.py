@@ -7,7 +7,22 @@ import pytest
 from retrysafe.errors import NotDone
 from retrysafe.model import Found, Reserved
 from retrysafe.policy import Policy
-from retrysafe.steps import Answered, Finish, Forget, Pause, Raised, Release, Reserve, Run, TakeOver, Wait
+from retrysafe.protocol import once
+from retrysafe.steps import (
+    Answered,
+    Commit,
+    Finish,
+    Forget,
+    Look,
+    Pause,
+    Raised,
+    Release,
+    Reserve,
+    RollBack,
+    Run,
+    TakeOver,
+    Wait,
+)
 from retrysafe.verdicts import Answer
 from tests.protocol.values import (
     ABANDONED,
@@ -109,3 +124,25 @@ def test_who_has_no_doubts_forgets_nothing() -> None:
     flow.give(found(COMPLETED))
     assert flow.result.verdict == "replayed"
     assert not any(isinstance(step, Forget) for step in flow.asked)
+
+
+def test_who_could_not_commit_forgets_its_first_bid() -> None:
+    """The fenced release has found out that nothing was committed; a bid that comes after it is for nobody."""
+    flow = Stepper(once(a_call()._replace(claim=CLAIM._replace(mode="tx"))))
+    flow.expect(Reserve)
+    flow.throw(DOWN)
+    flow.give(None)
+    flow.give(Reserved(1))
+    flow.expect(Run)
+    flow.give(Answered(CREATED))
+    flow.expect(Commit)
+    flow.throw(DOWN)
+    flow.expect(RollBack)
+    flow.give(None)
+    flow.expect(Release)
+    flow.give(None)
+    flow.expect(Look)
+    flow.give(None)
+    assert isinstance(flow.expect(Forget), Forget)
+    flow.give(None)
+    assert flow.result.verdict == "store-unavailable"

@@ -55,6 +55,9 @@ def _is_let_go(world: World, account: Account) -> None:
             continue
         if visit.execution is None and (visit.answer is not None or visit.cancelled):
             broken("I11", f"{visit} was told {_said(visit)} and never ran, and keeps the key")
+        ran = visit.execution
+        if ran is not None and world.setting.mode == "tx" and visit.answer is not None and not ran.effect:
+            broken("I11", f"{visit} was told {_said(visit)} and was rolled back, and keeps the key")
         if visit.answer is not None and visit.answer.verdict == "released":
             broken("I11", f"{visit} was told that its key is free, and it is not, when all is quiet")
 
