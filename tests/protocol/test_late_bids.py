@@ -127,7 +127,7 @@ def test_who_has_no_doubts_forgets_nothing() -> None:
 
 
 def test_who_could_not_commit_forgets_its_first_bid() -> None:
-    """The fenced release has found out that nothing was committed; a bid that comes after it is for nobody."""
+    """The fenced release found out that nothing was committed; a bid that comes after it is for nobody."""
     flow = Stepper(once(a_call()._replace(claim=CLAIM._replace(mode="tx"))))
     flow.expect(Reserve)
     flow.throw(DOWN)
