@@ -131,7 +131,7 @@ class Record(NamedTuple):
     mode: Mode
     attempt: int
     lease_until: float | None
-    """`None` is a lease that was lost or damaged in the store. It counts as alive (never as an orphan)."""
+    """`None` is a lease that was lost or damaged in the store. It counts as alive until `expires_at`."""
     checkpointed: bool
     """Bytes of this attempt's answer have left: nobody may take it over."""
     door: Door

@@ -13,6 +13,7 @@ import pytest
 
 from retrysafe.testing import report
 from retrysafe.testing.adapters.client import until
+from retrysafe.testing.crash import mischief
 from retrysafe.testing.crash.__main__ import main
 from retrysafe.testing.crash.assault import Tally, Wish, carry_out, plans
 from retrysafe.testing.crash.audit import Sight
@@ -362,3 +363,18 @@ def test_few_cuts_are_not_scattered() -> None:
     made = plans(Wish("postgresql", kills=500, cuts=25, server_kills=13), PostgreSQL, Random(1))
     assert [plan.cuts for plan in made] == [12, 13] + [0] * 4
     assert sorted(plan.server_kills for plan in made) == [2] * 5 + [3]
+
+
+class Unsprung:
+    """Whoever it was for was killed on the way."""
+
+    sprung = False
+
+
+def test_a_cut_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a campaign goes on for ever once nobody is killed any more."""
+    monkeypatch.setattr(mischief, "CUT_BY", 0.02)
+    cut = Unsprung()
+    assert not asyncio.run(mischief._springs(cut))
+    cut.sprung = True
+    assert asyncio.run(mischief._springs(cut))

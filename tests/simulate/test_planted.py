@@ -58,7 +58,7 @@ def test_every_planted_bug_is_caught(planted: Planted) -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=_called)
 def test_nothing_is_caught_where_no_bug_is(setting: Setting) -> None:
     """A monitor that always shouts would catch everything."""
-    walk(setting, range(100 if setting.store is emptied else 1000))
+    walk(setting, range(50 if setting.store is emptied else 400))
 
 
 @pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])

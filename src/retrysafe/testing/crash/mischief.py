@@ -11,14 +11,16 @@ from retrysafe.testing.crash.chronicle import Chronicle
 from retrysafe.testing.crash.clients import Customers, Order
 from retrysafe.testing.crash.fleet import Fleet
 from retrysafe.testing.crash.modes import Aims, Mode, Stroke
-from retrysafe.testing.crash.targets import Cable, Target
+from retrysafe.testing.crash.targets import Cable, Cut, Target
 
 AFTERMATH = 0.5
 """Seconds after a fault of the database in which somebody may still feel it."""
 
-
 ANYWHERE = 0.3
 """Of the strokes.  There are more places than moments between them."""
+
+CUT_BY = 5.0
+"""Seconds until a connection is cut, or never will be."""
 
 QUEUE = 4
 """Orders that wait for a customer to carry them out."""
@@ -101,10 +103,11 @@ class Mischief:
             await self._breathe()
             began = monotonic()
             where, cut = cable.cut(mode, self._random)
-            while not cut.sprung:  # noqa: ASYNC110 - it springs in another thread
-                await asyncio.sleep(0.005)
-            self.done["cut"] += 1
-            self.places[where] += 1
+            if await _springs(cut):
+                self.done["cut"] += 1
+                self.places[where] += 1
+            else:
+                await asyncio.to_thread(cable.restore)
             if self._random.random() < 0.1:
                 self.done["cut everything"] += 1
                 await asyncio.to_thread(cable.cut_all)
@@ -193,3 +196,13 @@ class Mischief:
         await asyncio.gather(*self._freezing)
         for pid in self._fleet.workers():
             self._fleet.signal(pid, signal.SIGCONT)
+
+
+async def _springs(cut: Cut) -> bool:
+    """False: somebody killed whom it was for, between its statement and its answer."""
+    since = monotonic()
+    while not cut.sprung:
+        if monotonic() - since > CUT_BY:
+            return False
+        await asyncio.sleep(0.005)  # it springs in another thread
+    return True
