@@ -26,6 +26,7 @@ from typing import Any, Self
 
 import psycopg
 
+_STILL_ABOUT = "pre-existing shared memory block"
 PATIENCE = 60.0
 """Seconds until a server that does not start, or does not stop, is given up.  Far more than it takes."""
 
@@ -94,6 +95,13 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it answers."""
+        until = time.monotonic() + PATIENCE
+        while not self._has_started(until):
+            time.sleep(0.05)
+
+    def _has_started(self, until: float) -> bool:
+        """False: a child of the one before, which was killed, is still about: it has to be tried again."""
+        said = len(self.log)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._data, "-p", str(self.port)],
@@ -105,13 +113,15 @@ class PostgresServer:
                 group=_USER,
                 extra_groups=_GROUPS,
             )
-        until = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(psycopg.OperationalError):
                 with psycopg.connect(self.url("postgres"), connect_timeout=2) as connection:
                     self._verify(connection)
-                return
-            if self._process.poll() is not None or time.monotonic() > until:
+                return True
+            late = time.monotonic() > until
+            if self._process.poll() is not None and not late and _STILL_ABOUT in self.log[said:]:
+                return False
+            if self._process.poll() is not None or late:
                 raise RuntimeError(f"PostgreSQL did not start:\n{self.log}")
             time.sleep(0.05)
 
