@@ -132,8 +132,8 @@ def once(call: Call) -> Flow[Answer]:
 
 
 def _rolled_back(call: Call, answer: Answer) -> bool:
-    """Whether nothing was done, although it ran: a problem is all that is left of a transaction."""
-    return call.claim.mode == "tx" and isinstance(answer.reply, Problem)
+    """Whether nothing was done, although it ran: of a transaction that was not completed, nothing is left."""
+    return call.claim.mode == "tx" and answer.verdict != "completed"
 
 
 Doubts = list[BaseException]
@@ -337,7 +337,7 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
         return (yield from _not_ours(call, gone=found is None))
     match judge(found, call.claim, call.policy) if found else UNKNOWN:
         case Replay(record):
-            return _replayed(record)._replace(error=error)
+            return (yield from _replay(call, record))._replace(error=error)
         case Busy(retry_after):
             problem = Problem("in-flight", "Another attempt is processing this request.", retry_after)
         case Problem() as refusal:

@@ -15,6 +15,7 @@ from retrysafe.steps import (
     Forget,
     Look,
     Pause,
+    Persist,
     Raised,
     Release,
     Reserve,
@@ -146,3 +147,35 @@ def test_who_could_not_commit_forgets_its_first_bid() -> None:
     assert isinstance(flow.expect(Forget), Forget)
     flow.give(None)
     assert flow.result.verdict == "store-unavailable"
+
+
+def test_whose_transaction_was_overtaken_forgets_its_first_bid() -> None:
+    """Everything was rolled back, and what is still on its way would be nobody's."""
+    flow = Stepper(once(a_call()._replace(claim=CLAIM._replace(mode="tx"))))
+    flow.expect(Reserve)
+    flow.throw(DOWN)
+    flow.give(None)
+    flow.give(Reserved(1))
+    flow.expect(Run)
+    flow.give(Answered(CREATED))
+    flow.expect(Commit)
+    flow.give(False)
+    flow.expect(Look)
+    flow.give(found(COMPLETED))
+    assert isinstance(flow.expect(Forget), Forget)
+    flow.give(None)
+    assert flow.result.verdict == "replayed"
+
+
+def test_who_could_not_store_its_outcome_forgets_nothing() -> None:
+    """Something happened, and the record that says so is left to lapse."""
+    flow = bidding_again()
+    flow.give(Reserved(1))
+    flow.expect(Run)
+    flow.give(Answered(CREATED))
+    flow.expect(Finish)
+    flow.throw(DOWN)
+    flow.expect(Persist)
+    flow.give(False)
+    assert flow.result.verdict == "unstored"
+    assert not any(isinstance(step, Forget) for step in flow.asked)

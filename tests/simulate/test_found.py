@@ -44,6 +44,15 @@ def what_has_left_is_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocol, "conclude", conclude)
 
 
+def the_overtaken_are_not_asked_again(patch: pytest.MonkeyPatch) -> None:
+    """Who was overtaken got the stored answer, whether or not it might still see it."""
+    patch.setattr(protocol, "_replay", _unasked(protocol._replay))
+
+
+def _unasked(mended: Callable[[Call, Record], Flow[Answer]]) -> Callable[[Call, Record], Flow[Answer]]:
+    return lambda call, record: mended(call._replace(rules=call.rules._replace(reauthorise=None)), record)
+
+
 class Found(NamedTuple):
     seed: int
     """With which it was found, when walks were drawn in another way than they are now."""
@@ -93,6 +102,19 @@ FOUND = (
             Action("lose request", 1),
             Action("arrive", 2, (2, 0, 2)),
             Action("lose reply", 2),
+        ),
+    ),
+    Found(
+        1067937,
+        "hold, asked again who may see it",
+        "I9",
+        the_overtaken_are_not_asked_again,
+        (
+            Action("revoke", 0),
+            Action("arrive", 1, (0, 0, 0)),
+            Action("step", 1),
+            Action("elapse", 0, (31.0,)),
+            Action("resolve", 0),
         ),
     ),
 )

@@ -49,11 +49,17 @@ def expire(world: World) -> None:
 
 
 def _is_let_go(world: World, account: Account) -> None:
-    """A request that is over and did nothing has left nothing behind: not even until a lease ends."""
+    """A request that is over and did nothing has left nothing behind: not even until a lease ends.
+
+    A bid of its that came late may, for one lease; but not where what is abandoned is held.
+    """
     if account.standing != "running" or account.expired(world.clock.now):
         return
+    held = world.setting.mode == "lease" and world.setting.abandoned == "hold"
     for visit in world.visits.values():
         if visit.claim.token != account.token or visit.account is not account or visit.stranded:
+            continue
+        if visit.haunts and not held:
             continue
         if visit.execution is None and (visit.answer is not None or visit.cancelled):
             broken("I11", f"{visit} was told {_said(visit)} and never ran, and keeps the key")
