@@ -51,7 +51,8 @@ def expire(world: World) -> None:
 def _is_let_go(world: World, account: Account) -> None:
     """A request that is over and did nothing has left nothing behind: not even until a lease ends.
 
-    A bid of its that came late may, for one lease; but not where what is abandoned is held.
+    Who was cancelled may have a bid that comes late, and blocks the key for one lease; but not where what is
+    abandoned is held.
     """
     if account.standing != "running" or account.expired(world.clock.now):
         return
@@ -59,7 +60,7 @@ def _is_let_go(world: World, account: Account) -> None:
     for visit in world.visits.values():
         if visit.claim.token != account.token or visit.account is not account or visit.stranded:
             continue
-        if visit.haunts and not held:
+        if visit.haunts and visit.cancelled and not held:
             continue
         if visit.execution is None and (visit.answer is not None or visit.cancelled):
             broken("I11", f"{visit} was told {_said(visit)} and never ran, and keeps the key")
