@@ -99,9 +99,10 @@ def _refuse(world: World, action: Action) -> bool:
 
 def _crash(world: World, action: Action) -> bool:
     worker = world.workers[action.who]
-    for visit in [visit for visit in world.live if visit.worker is worker]:
+    lost = [visit for visit in world.live if visit.worker is worker]
+    for visit in lost:
         world.lose(visit)
-    for visit in worker.forgotten:
+    for visit in (*lost, *worker.forgotten):
         visit.stranded = True
     worker.frozen = False
     worker.restart()
