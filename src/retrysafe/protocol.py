@@ -136,8 +136,8 @@ def _rolled_back(call: Call, answer: Answer) -> bool:
     return call.claim.mode == "tx" and answer.verdict != "completed"
 
 
-Doubts = list[BaseException]
-"""Why bids of one request were given up.  Each may have been applied, or still be on its way, and would take
+Doubts = list[Reserve | TakeOver]
+"""Bids of one request that were given up.  Each may have been applied, or still be on its way, and would take
 the key when whoever has it lets go: for a request that is over.  So whoever has doubts forgets its claim, but
 in the end and not before, because all bids of a request have one token."""
 
@@ -191,7 +191,7 @@ def _surely(bid: Reserve | TakeOver, doubts: Doubts) -> Flow[Reservation]:
     except GeneratorExit:
         raise
     except BaseException as trouble:
-        doubts.append(trouble)
+        doubts.append(bid)
         if not isinstance(trouble, StoreUnavailable):
             raise
     yield from ask(Pause(0.05))

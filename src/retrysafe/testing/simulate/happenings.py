@@ -93,7 +93,7 @@ def _refuse(world: World, action: Action) -> bool:
     visit = _talking(world, action)
     if visit is None or type(visit.step) is not Commit:
         return False
-    world.resume(visit, None, CommitRefused("a constraint", passing=bool(action.how)))
+    world.resume(visit, None, CommitRefused("a constraint"))
     return True
 
 
