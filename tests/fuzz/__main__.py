@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from retrysafe.testing.report import Report, Stopwatch
+from tests.fuzz.planted import PLANTED
 from tests.fuzz.running import ENGINES, Engine, Outcome, run
 from tests.fuzz.targets import LONGEST
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "engine": engine,
             "planted": given.planted,
         },
-        _counts(outcomes, engine),
+        _counts(outcomes, engine, planted=given.planted),
         [violation for outcome in outcomes if (violation := _violation(outcome, given.planted, given.seed))],
     )
     if given.json is not None:
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if report.passed else 1
 
 
-def _counts(outcomes: Sequence[Outcome], engine: Engine) -> dict[str, Any]:
+def _counts(outcomes: Sequence[Outcome], engine: Engine, *, planted: bool) -> dict[str, Any]:
     return {
         "executions": sum(outcome.executions for outcome in outcomes),
         "crashes": sum(outcome.input is not None for outcome in outcomes),
@@ -95,7 +96,9 @@ def _counts(outcomes: Sequence[Outcome], engine: Engine) -> dict[str, Any]:
                 "coverage": outcome.coverage,
                 "features": outcome.features,
                 "corpus": outcome.corpus,
+                "longest": LONGEST[outcome.target],
                 "crash": None if outcome.input is None else outcome.input.hex(),
+                **({"bug": PLANTED[outcome.target][0]} if planted else {}),
             }
             for outcome in outcomes
         },

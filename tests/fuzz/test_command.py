@@ -25,6 +25,8 @@ def test_at_random(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert left.counts["executions"] == 4001
     assert left.counts["targets"]["key"]["executions"] == 2001
     assert left.counts["targets"]["key"]["features"] is None
+    assert left.counts["targets"]["key"]["longest"] == 600
+    assert "bug" not in left.counts["targets"]["key"]
 
 
 def test_that_atheris_is_missing_is_said(

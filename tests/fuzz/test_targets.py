@@ -1,14 +1,17 @@
 """Every target on its seeds and on what Hypothesis thinks of."""
 
+from functools import partial
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from retrysafe import keys
 from tests.fuzz import corpus
 from tests.fuzz.mutator import Crash, fuzz, mutated
-from tests.fuzz.targets import LONGEST, load
+from tests.fuzz.targets import LONGEST, Broken, load
 
 TARGETS = tuple(LONGEST)
 
@@ -20,8 +23,28 @@ def test_seeds(target: str) -> None:
     assert len(seeds) == len(set(seeds)) >= 5
     check = load(target)
     for data in seeds:
-        assert len(data) <= 2 * LONGEST[target]
+        assert len(data) <= LONGEST[target]
         check(data)
+
+
+@pytest.mark.parametrize("longest", [254, 256])
+def test_the_limit_of_keys_is_reached(longest: int) -> None:
+    """By the seeds alone: a limit that is off by one is noticed."""
+    wrong = partial(keys.parse_key, longest=longest)
+    with patch("retrysafe.keys.parse_key", wrong), pytest.raises(Broken):
+        _try_seeds("key")
+
+
+@pytest.mark.parametrize("deepest", [99, 101])
+def test_the_limit_of_nesting_is_reached(deepest: int) -> None:
+    """The same of JSON."""
+    with patch("retrysafe.fingerprint.canonical.DEEPEST", deepest), pytest.raises(Broken):
+        _try_seeds("canonical")
+
+
+def _try_seeds(target: str) -> None:
+    for data in corpus.seeds(target):
+        load(target)(data)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -13,6 +13,9 @@ from tests.fuzz.targets import Broken
 
 # Outside of strings there is a `#` before a number that no double holds; a string is passed over as a whole.
 _MARKED = re.compile(r'"(?:[^"\\]|\\.)*"|#')
+_DEEPEST = 100
+"""As it is documented; that the product goes by it is what is tested."""
+
 _FAR = re.compile(rb"[eE][+-]?[0-9]{9}")
 
 
@@ -27,6 +30,8 @@ def check(data: bytes) -> None:
     if _FAR.search(data):
         return  # another parser would run out of memory, or give up
     meaning = _meaning(data.decode())
+    if _depth(meaning) > _DEEPEST:
+        raise Broken(f"{data!r} is nested too deeply, and was accepted")
     unmarked = _MARKED.sub(lambda found: "" if found[0] == "#" else found[0], written)
     if _meaning(unmarked) != meaning:
         raise Broken(f"{data!r} was written as {written!r}, which means something else")
@@ -71,7 +76,7 @@ def _is_plain(data: bytes) -> bool:
         value = json.loads(text, object_pairs_hook=_Members, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
-    return not text.startswith("\ufeff") and _depth(value) <= canonical.DEEPEST
+    return not text.startswith("\ufeff") and _depth(value) <= _DEEPEST
 
 
 class _Members(dict[str, object]):

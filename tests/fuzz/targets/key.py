@@ -7,6 +7,9 @@ from retrysafe import keys
 from tests.fuzz.targets import Broken
 from tests.fuzz.targets.rfc9651 import NotAString, string_item
 
+_LONGEST = 255
+"""As it is documented; that the product goes by it is what is tested."""
+
 _PRINTABLE = frozenset(range(0x20, 0x7F))
 _NOT_BARE = frozenset(b' ",')
 
@@ -40,9 +43,9 @@ def _expected(data: bytes) -> str | None:
     if not value or not _PRINTABLE.issuperset(value):
         return None
     if value[0] != 0x22:
-        return value.decode() if _NOT_BARE.isdisjoint(value) and len(value) <= keys.LONGEST else None
+        return value.decode() if _NOT_BARE.isdisjoint(value) and len(value) <= _LONGEST else None
     try:
         key = string_item(value.decode())
     except NotAString:
         return None
-    return key if 1 <= len(key) <= keys.LONGEST else None
+    return key if 1 <= len(key) <= _LONGEST else None
