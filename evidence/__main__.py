@@ -13,7 +13,8 @@ from rich.console import Console
 
 from evidence import page, running
 from evidence.circumstances import ROOT
-from evidence.jobs import EvidenceError, Job, Part, choose
+from evidence.errors import EvidenceError
+from evidence.jobs import Job, Part, choose
 from evidence.parts import PARTS
 from evidence.progress import Bars, Estimate, Lines, duration
 from evidence.shelf import Kept, Shelf
@@ -34,15 +35,18 @@ def main(
     parts: Sequence[Part] = PARTS,
     build: Path = BUILD,
     standard: Path = PAGE,
+    root: Path = ROOT,
 ) -> int:
     parser = _parser(parts)
     options = parser.parse_args(arguments)
+    _is_meant(parser, options)
+    options.jobs = options.jobs or os.cpu_count() or 1
     console = Console()
     try:
         chosen = {part.name for part in choose(parts, options.parts)}
         folder = build / f"{options.size:g}"
         options.page = options.page or (standard if options.size == 1 else folder / "evidence.md")
-        return _obey(options, parts, chosen, folder, console)
+        return _obey(options, parts, chosen, Shelf(folder, root), console)
     except EvidenceError as error:
         parser.error(str(error))
     except (KeyboardInterrupt, Terminated) as stopped:
@@ -51,9 +55,8 @@ def main(
 
 
 def _obey(
-    options: argparse.Namespace, parts: Sequence[Part], chosen: set[str], folder: Path, console: Console
+    options: argparse.Namespace, parts: Sequence[Part], chosen: set[str], shelf: Shelf, console: Console
 ) -> int:
-    shelf = Shelf(folder)
     planned: Planned = {part.name: list(part.plan(options.size)) for part in parts}
     asked = {part: jobs for part, jobs in planned.items() if part in chosen}
     failed = 0
@@ -65,7 +68,9 @@ def _obey(
                 gone = shelf.forget([job for jobs in asked.values() for job in jobs])
                 _say(console, f"Forgot {len(gone)} reports: {', '.join(gone) or 'there were none'}")
             failed = _run(asked, shelf, options, console)
-    reports = {part: page.Part(jobs, [shelf.find(job) for job in jobs]) for part, jobs in planned.items()}
+    every = [job for jobs in planned.values() for job in jobs]
+    found = shelf.find(every)
+    reports = {part: page.Part(jobs, [found.get(job.name) for job in jobs]) for part, jobs in planned.items()}
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page.write(reports, options.size), encoding="utf-8")
     _say(console, f"The page: {os.path.relpath(options.page)}")
@@ -73,7 +78,7 @@ def _obey(
         job.name: kept.report.violations
         for jobs in asked.values()
         for job in jobs
-        if (kept := shelf.find(job)) and not kept.report.passed
+        if (kept := found.get(job.name)) and not kept.report.passed
     }
     for name, violations in broken.items():
         for violation in violations:
@@ -85,18 +90,21 @@ def _obey(
 
 def _run(asked: Planned, shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     """How many jobs failed."""
-    found = {job.name: shelf.find(job) for jobs in asked.values() for job in jobs}
+    jobs = [job for jobs in asked.values() for job in jobs]
+    found, stale = shelf.find(jobs), shelf.stale(jobs)
     estimate = Estimate(asked, options.jobs)
     with (Bars if console.is_terminal else Lines)(console, asked, estimate) as watcher:
         missing: list[Job] = []
-        for job in (job for jobs in asked.values() for job in jobs):
-            kept = found[job.name]
+        for job in jobs:
+            kept = found.get(job.name)
             if kept is None or (options.again and not kept.report.passed):
                 missing.append(job)
             else:
                 watcher.done_before(job, kept)
         if not console.is_terminal:
-            _say(console, f"{len(found)} jobs, {len(missing)} to be run; {watcher.left}")
+            _say(console, f"{len(jobs)} jobs, {len(missing)} to be run; {watcher.left}")
+        if stale:
+            _say(console, f"Made from other code, and so run again: {', '.join(sorted(stale))}")
         before = signal.signal(signal.SIGTERM, _terminate)
         try:
             failed = running.run(missing, options.jobs, shelf, watcher)
@@ -112,23 +120,26 @@ def _run(asked: Planned, shelf: Shelf, options: argparse.Namespace, console: Con
 
 def _show(console: Console, asked: Planned, shelf: Shelf, at_once: int) -> int:
     estimate = Estimate(asked, at_once)
-    found = {job.name: shelf.find(job) for jobs in asked.values() for job in jobs}
-    for job in (job for jobs in asked.values() for job in jobs):
-        if kept := found[job.name]:
+    every = [job for jobs in asked.values() for job in jobs]
+    found, stale = shelf.find(every), shelf.stale(every)
+    for job in every:
+        if kept := found.get(job.name):
             estimate.note(job, kept.report.seconds)
     for part, jobs in asked.items():
-        done = [kept for job in jobs if (kept := found[job.name])]
+        done = [job for job in jobs if job.name in found]
         _say(console, f"{part}: {len(done)} of {len(jobs)} jobs done")
         for job in jobs:
-            state = _state(found[job.name]) or f"to be run, about {duration(estimate.of(job))}"
+            if kept := found.get(job.name):
+                state = _state(kept)
+            else:
+                why = "made from other code, " if job.name in stale else ""
+                state = f"{why}to be run, about {duration(estimate.of(job))}"
             _say(console, f"  {job.name:26} {state}\n{'':28} python -m {shlex.join(job.command)}")
     _say(console, f"About {duration(estimate.seconds())} left, {at_once} jobs at a time")
     return 0
 
 
-def _state(kept: Kept | None) -> str:
-    if kept is None:
-        return ""
+def _state(kept: Kept) -> str:
     found = f"{len(kept.report.violations)} VIOLATIONS" if kept.report.violations else "no violation"
     revision = (kept.circumstances.revision or "no revision")[:12]
     return f"{found}, {duration(kept.report.seconds)}, {kept.report.began}, {revision}"
@@ -149,9 +160,7 @@ def _parser(parts: Sequence[Part]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--size", type=_size, default=1.0, metavar="N", help="of everything; 1 is the standard, 0.01 is a try"
     )
-    parser.add_argument(
-        "--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="at a time; else one per core"
-    )
+    parser.add_argument("--jobs", type=_count, metavar="N", help="at a time; else one per core")
     parser.add_argument("--again", action="store_true", help="run jobs that found violations again")
     parser.add_argument("--fresh", action="store_true", help="forget the reports of these parts first")
     parser.add_argument("--list", action="store_true", help="show what is done and what is left, and end")
@@ -162,6 +171,25 @@ def _parser(parts: Sequence[Part]) -> argparse.ArgumentParser:
         "for others",
     )  # fmt: skip
     return parser
+
+
+_REFUSED = {
+    "list": ("shows what is done, and changes nothing", ("again", "fresh", "page", "page_only")),
+    "page_only": ("runs nothing, and the page is about all parts", ("again", "fresh", "jobs", "parts")),
+}
+"""What goes with neither of these."""
+
+
+def _is_meant(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Nothing is accepted and then ignored."""
+
+    def spelled(name: str) -> str:
+        return "PART" if name == "parts" else "--" + name.replace("_", "-")
+
+    for name, (why, refused) in _REFUSED.items():
+        if getattr(options, name) and (also := [one for one in refused if getattr(options, one)]):
+            given = ", ".join(map(spelled, also))
+            parser.error(f"{spelled(name)} {why}; there is also {given}: leave out one or the other")
 
 
 def _size(said: str) -> float:

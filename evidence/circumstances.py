@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from evidence.sources import Sources
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -16,28 +18,37 @@ class Circumstances(NamedTuple):
     revision: str | None
     """`None`: this is no checkout."""
     clean: bool
-    """Whether what ran is what the revision holds.  The page does not count, it is made by this program."""
+    """Whether the code that the report is about is what the revision holds."""
     cpus: int
     system: str
     python: str
     sqlite: str
     postgresql: str | None
     """`None`: its programs are not installed."""
+    code: str | None = None
+    """The digest of the code that the report is about.  `None`: the report is older than this."""
 
 
-def observe(root: Path = ROOT, page: str = "docs/evidence.md") -> Circumstances:
+def observe(sources: Sources, root: Path) -> Circumstances:
     """Now: the tree may have changed since the last job."""
     revision = _git(root, "rev-parse", "HEAD")
-    changes = _git(root, "status", "--porcelain", "--", ".", f":(exclude){page}")
     return Circumstances(
         revision or None,
-        bool(revision) and changes == "",
+        bool(revision) and not _is_changed(sources, root),
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         f"{platform.system()} on {platform.machine()}",
         f"{platform.python_implementation()} {platform.python_version()}",
         sqlite3.sqlite_version,
         _postgresql(),
+        sources.digest(root),
     )
+
+
+def _is_changed(sources: Sources, root: Path) -> bool:
+    """Whether git knows of a change in these files, or does not know one of them."""
+    # What was renamed would be two names in one line.
+    changes = _git(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    return changes is None or any(sources.cover(line[3:]) for line in changes.split("\0"))
 
 
 def _git(root: Path, *arguments: str) -> str | None:
@@ -51,7 +62,7 @@ def _git(root: Path, *arguments: str) -> str | None:
         )
     except FileNotFoundError:
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.rstrip() if done.returncode == 0 else None
 
 
 @cache

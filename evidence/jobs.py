@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-
-class EvidenceError(Exception):
-    """Something that whoever started it has to mend.  Its text is all that is shown."""
+from evidence.errors import EvidenceError
+from evidence.sources import Sources
 
 
 class Job(NamedTuple):
@@ -16,6 +15,8 @@ class Job(NamedTuple):
     command is no report of this job."""
     expected: float
     """Seconds, roughly: for the time that is left, until there are reports to go by."""
+    sources: Sources
+    """What its report is about, and judged by.  Once that has changed, the report is of something else."""
 
 
 class Part(NamedTuple):

@@ -12,7 +12,8 @@ from string import Template
 from typing import NamedTuple
 
 from evidence import sections
-from evidence.jobs import EvidenceError, Job
+from evidence.errors import EvidenceError
+from evidence.jobs import Job
 from evidence.progress import duration
 from evidence.shelf import Kept
 from evidence.writing import number, plural, prose, table
@@ -49,6 +50,7 @@ def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
         "crash-postgresql": sections.crash,
         "linearize": sections.linearize,
         "fuzz": sections.fuzz,
+        "fuzz-planted": sections.fuzz_planted,
     }
     filled = {
         name.replace("-", "_"): _section(name, parts.get(name, nothing), make)
@@ -58,6 +60,7 @@ def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
         filled,
         headline=_headline(parts, size),
         made=_made(parts),
+        cost=_cost(parts),
         where=_where(parts),
         found=_found(found),
         histories=sections.histories(runs),
@@ -127,21 +130,44 @@ def _made(parts: Mapping[str, Part]) -> str:
         return "So far there are none."
     began = sorted(one.report.began[:10] for one in kept)
     when = f"on {began[0]}" if began[0] == began[-1] else f"between {began[0]} and {began[-1]}"
-    revisions: dict[str, int] = {}
-    for one in sorted(kept, key=lambda one: one.report.began):
-        name = _revision(one)
-        revisions[name] = revisions.get(name, 0) + 1
-    sources = (
-        next(iter(revisions))
-        if len(revisions) == 1
-        else "; ".join(f"{plural(times, 'report')} from {name}" for name, times in revisions.items())
-    )
+    revisions = _revisions(kept)
+    source = f" from {revisions[0]}," if len(revisions) == 1 else ""
     machines = sorted({_machine(one) for one in kept})
-    took = duration(sum(one.report.seconds for one in kept))
-    return prose(
-        f"The {plural(len(kept), 'report')} were made {when}, from {sources}, with {'; '.join(machines)}. "
-        f"Added up, the tools were at work for {took}."
+    told = prose(
+        f"{_all(len(kept))} made {when},{source} with {'; '.join(machines)}. A report counts only as long as "
+        "the code that it is about is the code that is there: both what is tested and the tool that tests "
+        "it, byte for byte."
     )
+    if len(revisions) == 1:
+        return told
+    rows = [
+        [name, len(part.kept), "; ".join(_revisions(part.kept))] for name, part in parts.items() if part.kept
+    ]
+    why = prose(
+        "They come from several revisions, between which the code that a part is about has not changed:"
+    )
+    return f"{told}\n\n{why}\n\n{table(['part', 'reports', 'made from'], rows)}"
+
+
+def _all(reports: int) -> str:
+    return "The one report was" if reports == 1 else f"All {number(reports)} reports were"
+
+
+def _cost(parts: Mapping[str, Part]) -> str:
+    """What was measured, and not what was hoped for."""
+    kept = [one for part in parts.values() for one in part.kept]
+    if not kept:
+        return "How long that takes was not measured yet."
+    took = sum(one.report.seconds for one in kept)
+    return prose(
+        f"The {plural(len(kept), 'job')} behind this page took {duration(took)}, added up; as many are run "
+        f"at a time as there are cores, so with two it is about {duration(took / 2)}."
+    )
+
+
+def _revisions(kept: Sequence[Kept]) -> list[str]:
+    """In the order in which they came."""
+    return list(dict.fromkeys(_revision(one) for one in sorted(kept, key=lambda one: one.report.began)))
 
 
 def _revision(kept: Kept) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from evidence.jobs import Job, Part, chunks, scaled, shares
+from evidence.sources import Sources
 from retrysafe.testing.simulate import SETTINGS
 from tests.fuzz.targets import LONGEST
 
@@ -18,30 +19,71 @@ SERVER_KILLS = 50
 CUTS = 500
 HISTORIES = 1_000_000
 EXECUTIONS = 30_000_000
+EXECUTIONS_FOR_A_BUG = 200_000
+"""At most, and whatever the size: most are found within some hundreds."""
 
 FUZZED = tuple(LONGEST)
 
 SIMULATE = ("retrysafe.testing.simulate",)
 
 
+# --- what the reports of each part are about: the product, and the tools that judge it
+
+TESTING = "src/retrysafe/testing"
+
+
+def _product_and(*tools: str, but: tuple[str, ...] = ()) -> Sources:
+    return Sources(("src/retrysafe", *(f"{TESTING}/{tool}" for tool in tools)), (TESTING, *but))
+
+
+HUNTED = _product_and("simulate", "linearize", "report.py")
+SIMULATED = _product_and(
+    "simulate",
+    "linearize",
+    "report.py",
+    # A bug more or less to be hunted changes nothing in what a schedule does.
+    but=(f"{TESTING}/simulate/planted",),
+)
+CRASHED = _product_and(
+    "crash", "linearize", "report.py", "postgres.py", "proxy.py", "conversation.py",
+    "adapters/client.py", "adapters/server.py",
+    "reference/serve.py", "reference/layers.py", "reference/cors.py", "reference/principals.py",
+)  # fmt: skip
+LINEARIZED = Sources((f"{TESTING}/linearize", f"{TESTING}/report.py"))
+_FUZZ = _product_and("report.py")
+FUZZING = Sources(
+    (
+        *_FUZZ.of,
+        *(f"tests/fuzz/{name}.py" for name in ("__main__", "child", "corpus", "mutator", "planted")),
+        *(f"tests/fuzz/{name}" for name in ("running.py", "seeds", "targets")),
+    ),
+    _FUZZ.but,
+)
+
+
+# --- the jobs
+
+
 def _simulate(size: float) -> Sequence[Job]:
     def job(store: str, first: int, number: int, pace: float) -> Job:
         asked = ("--store", store, "--schedules", str(number), "--seed", str(first))
-        return Job(f"simulate-{store}-{first}", (*SIMULATE, *asked), number / pace)
+        return Job(f"simulate-{store}-{first}", (*SIMULATE, *asked), number / pace, SIMULATED)
 
-    # The slow ones first: nobody waits for a last one.
+    schedules = scaled(SCHEDULES, size, 2_000)
+    in_memory = chunks(schedules, 250_000)
     on_sqlite = chunks(scaled(SCHEDULES_ON_SQLITE, size, 200), 10_000)
-    in_memory = chunks(scaled(SCHEDULES, size, 2_000), 250_000)
+    # The slow ones first: nobody waits for a last one.  They have seeds of their own: the same seed on
+    # another store is hardly another schedule.
     return [
-        *(job("sqlite", first, number, 300) for first, number in on_sqlite),
-        *(job("memory", first, number, 1_400) for first, number in in_memory),
+        *(job("sqlite", schedules + first, number, 250) for first, number in on_sqlite),
+        *(job("memory", first, number, 1_150) for first, number in in_memory),
     ]
 
 
 def _search(size: float) -> Sequence[Job]:
     """A setting at a time."""
     if size < 1:
-        return [Job("search-small", (*SIMULATE, "--search", "small"), 10)]
+        return [Job("search-small", (*SIMULATE, "--search", "small"), 10, SIMULATED)]
     every = [setting.name for setting in SETTINGS]
     return [
         *(_search_job("full", name, 20) for name in every),
@@ -51,11 +93,11 @@ def _search(size: float) -> Sequence[Job]:
 
 def _search_job(bound: str, setting: str, seconds: float) -> Job:
     name = f"search-{bound}-{setting.replace(',', '').replace(' ', '-')}"
-    return Job(name, (*SIMULATE, "--search", bound, "--setting", setting), seconds)
+    return Job(name, (*SIMULATE, "--search", bound, "--setting", setting), seconds, SIMULATED)
 
 
 def _planted(size: float) -> Sequence[Job]:
-    return [Job("planted", (*SIMULATE, "--planted"), 15)]
+    return [Job("planted", (*SIMULATE, "--planted"), 35, HUNTED)]
 
 
 def _crash(store: str, size: float) -> Sequence[Job]:
@@ -70,8 +112,8 @@ def _crash(store: str, size: float) -> Sequence[Job]:
     def job(turn: int) -> Job:
         asked = (word for kind, share in blows.items() for word in (kind, str(share[turn])))
         name = f"crash-{store}-{turn + 1}"
-        seconds = 15 + blows["--kills"][turn] * (0.6 if store == "postgresql" else 0.2)
-        return Job(name, ("retrysafe.testing.crash", store, *asked, "--seed", str(turn)), seconds)
+        seconds = 15 + blows["--kills"][turn] * (0.7 if store == "postgresql" else 0.3)
+        return Job(name, ("retrysafe.testing.crash", store, *asked, "--seed", str(turn)), seconds, CRASHED)
 
     return [job(turn) for turn in range(number)]
 
@@ -81,7 +123,8 @@ def _linearize(size: float) -> Sequence[Job]:
         Job(
             f"linearize-{first}",
             ("retrysafe.testing.linearize", "--histories", str(number), "--seed", str(first)),
-            number / 6_000,
+            number / 20_000,
+            LINEARIZED,
         )
         for first, number in chunks(scaled(HISTORIES, size, 1_000), 200_000)
     ]
@@ -95,10 +138,17 @@ def _fuzz(size: float) -> Sequence[Job]:
             f"fuzz-{target}-{turn}",
             ("tests.fuzz", target, "--executions", str(number), "--seed", str(turn)),
             5 + number / 20_000,
+            FUZZING,
         )
         for target, share in zip(FUZZED, executions, strict=True)
         for turn, (_, number) in enumerate(chunks(share, 3_000_000), 1)
     ]
+
+
+def _fuzz_planted(size: float) -> Sequence[Job]:
+    executions = EXECUTIONS_FOR_A_BUG * len(FUZZED)
+    command = ("tests.fuzz", "--planted", "--executions", str(executions), "--seed", "1")
+    return [Job("fuzz-planted", command, 30, FUZZING)]
 
 
 PARTS = (
@@ -108,6 +158,7 @@ PARTS = (
     Part("crash-sqlite", partial(_crash, "sqlite")),
     Part("simulate", _simulate),
     Part("linearize", _linearize),
+    Part("fuzz-planted", _fuzz_planted),
     Part("fuzz", _fuzz),
 )
 """In this order: what finds most comes first."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from evidence.circumstances import ROOT, Circumstances, observe
-from evidence.jobs import EvidenceError, Job
+from evidence.errors import EvidenceError
+from evidence.jobs import Job
 from evidence.shelf import Kept, Shelf
 
 GRACE = 15.0
@@ -73,7 +74,7 @@ def run(jobs: Sequence[Job], at_once: int, shelf: Shelf, watcher: Watcher) -> in
 def _start(job: Job, shelf: Shelf) -> _Running:
     module, *arguments = job.command
     launcher = Path(__file__).with_name("launch.py")
-    circumstances = observe()
+    circumstances = observe(job.sources, shelf.root)
     with shelf.log(job).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, launcher, str(os.getpid()), module, *arguments, "--json", shelf.desk(job)],
@@ -97,6 +98,8 @@ def _judge(one: _Running, shelf: Shelf) -> Kept:
     report = shelf.reported(one.job)
     if code == 1 and report.passed:
         raise EvidenceError("it ended with 1, and its report says that nothing was wrong")
+    if one.job.sources.digest(shelf.root) != one.circumstances.code:
+        raise EvidenceError("the code was changed while it ran, so nobody knows what its report is about")
     return shelf.keep(one.job, one.circumstances, report)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from evidence.shelf import Kept
 from evidence.totals import total
 from evidence.writing import counted, number, one_in, paragraphs, plural, table
+from retrysafe.testing.crash.modes import PLACES
 from retrysafe.testing.simulate.actions import MEANING
+from retrysafe.testing.simulate.planted.bug import REASONED
 
 Section = Callable[[Sequence[Kept]], str]
 
@@ -56,12 +58,15 @@ def planted(kept: Sequence[Kept]) -> str:
     bugs: Mapping[str, Any] = _total(kept)["bugs"]
     took = sorted(row["schedules"] for row in bugs.values())
     rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in bugs.items()]
+    thought_of = sum(row["seen"] == REASONED for row in bugs.values())
     return paragraphs(
         _all_or_nothing(
             kept,
             f"{plural(len(bugs), 'planted bug')}, and each was caught: half of them within "
             f"{plural(took[(len(took) - 1) // 2], 'schedule')}, the last within {number(took[-1])}.",
         ),
+        f"Mistakes that somebody really made: {number(len(bugs) - thought_of)} of them, and the table says "
+        f"where they were seen. Mistakes that suggest themselves: {number(thought_of)}.",
         table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
     )
 
@@ -92,15 +97,26 @@ def crash(kept: Sequence[Kept]) -> str:
 
 
 def _places(tally: Mapping[str, int]) -> list[str]:
-    """Reports have a line for each blow and place; here, a place of a worker has one line."""
+    """Reports have a line for each blow and place that was hit; here, each place that is aimed at has one."""
     strokes = {"kill": "killed", "stop": "frozen"}
     workers = [name for name in tally if name.startswith(tuple(strokes))]
-    places = sorted({name.split(" ", 1)[1] for name in workers})
+    aims = {place.where for places in PLACES.values() for place in places}
+    places = sorted(aims | {name.split(" ", 1)[1] for name in workers})
     rows = [[place, *(tally.get(f"{stroke} {place}", 0) for stroke in strokes)] for place in places]
+    missed = [
+        f"{done} {place}"
+        for stroke, done in strokes.items()
+        for place in sorted(aims)
+        if not tally.get(f"{stroke} {place}")
+    ]
     connections = {name: times for name, times in tally.items() if name not in workers}
     return [
-        "Where workers were when they were killed or frozen:",
+        f"Where workers were when they were killed or frozen. {plural(len(aims), 'place')} have a name and "
+        "are aimed at; `anywhere` is whatever a worker did just then.",
         table(["place", *strokes.values()], rows),
+        f"**Never hit: {', '.join(missed)}.**"
+        if missed
+        else "No named place was missed: at each, workers were killed and others frozen.",
         _tally("what was done to a connection, and at which statement", connections) if connections else "",
     ]
 
@@ -149,7 +165,7 @@ def fuzz(kept: Sequence[Kept]) -> str:
         [
             f"`{target}`",
             sum(row["executions"] for row in runs),
-            *(max(row[name] or 0 for row in runs) for name in ("features", "corpus")),
+            *(max(row[name] or 0 for row in runs) for name in ("longest", "features", "corpus")),
             sum(row["crash"] is not None for row in runs),
         ]
         for target, runs in found.items()
@@ -162,7 +178,27 @@ def fuzz(kept: Sequence[Kept]) -> str:
         )
     else:
         how = f"{executions}, *some or all without guidance by coverage*, because atheris was not installed."
-    return paragraphs(how, table(["target", "executions", "features", "corpus", "crashes"], rows))
+    return paragraphs(
+        how, table(["target", "executions", "longest input (bytes)", "features", "corpus", "crashes"], rows)
+    )
+
+
+def fuzz_planted(kept: Sequence[Kept]) -> str:
+    bugs: Mapping[str, Any] = _total(kept)["targets"]
+    return paragraphs(
+        _all_or_nothing(
+            kept,
+            f"{plural(len(bugs), 'planted bug')}, one for each target, and each was found. Seeds that show "
+            "one by themselves are left out.",
+        ),
+        table(
+            ["target", "bug", "executions until it was found"],
+            [
+                [f"`{target}`", row["bug"], row["executions"] if row["crash"] is not None else "not found"]
+                for target, row in bugs.items()
+            ],
+        ),
+    )
 
 
 # --- what they have in common

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evidence.circumstances import Circumstances
-from evidence.jobs import EvidenceError, Job
+from evidence.errors import EvidenceError
+from evidence.jobs import Job
 from retrysafe.testing.report import Report, read
 
 
@@ -23,7 +24,9 @@ class Kept(NamedTuple):
 
 
 class Shelf:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.root = root
+        """Where the code is that reports are about."""
         self._folder = folder
         self._desk = folder / f"unfinished-{os.getpid()}"
 
@@ -80,7 +83,21 @@ class Shelf:
         half.replace(self._path(job))
         return kept
 
-    def find(self, job: Job) -> Kept | None:
+    def find(self, jobs: Sequence[Job]) -> dict[str, Kept]:
+        """By the names of jobs, the reports that count: made by the same command, from the code as it is."""
+        now = {sources: sources.digest(self.root) for sources in {job.sources for job in jobs}}
+        return {
+            job.name: kept
+            for job in jobs
+            if (kept := self._read(job)) and kept.circumstances.code == now[job.sources]
+        }
+
+    def stale(self, jobs: Sequence[Job]) -> set[str]:
+        """The names of jobs whose report was made from other code."""
+        current = self.find(jobs)
+        return {job.name for job in jobs if job.name not in current and self._read(job)}
+
+    def _read(self, job: Job) -> Kept | None:
         path = self._path(job)
         if not path.exists():
             return None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.evidence.program import run
+from tests.evidence.program import run, write_code
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -81,5 +81,6 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def evidence(tmp_path: Path) -> Iterator[Evidence]:
+    write_code(tmp_path)
     yield Evidence(tmp_path)
     (tmp_path / "go").touch()  # whoever still waits need not

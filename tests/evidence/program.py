@@ -6,6 +6,7 @@ from pathlib import Path
 
 from evidence.__main__ import main
 from evidence.jobs import Job, Part
+from evidence.sources import Sources
 
 PARTS = {
     "quick": ("passes", "passes", "passes"),
@@ -20,7 +21,12 @@ def parts(folder: Path) -> Sequence[Part]:
     def part(name: str) -> Part:
         def plan(size: float) -> list[Job]:
             return [
-                Job(f"{name}-{turn}", ("tests.evidence.fake", str(folder), f"{name}-{turn}", behaviour), size)
+                Job(
+                    f"{name}-{turn}",
+                    ("tests.evidence.fake", str(folder), f"{name}-{turn}", behaviour),
+                    size,
+                    Sources((f"code/{name}.py",)),
+                )
                 for turn, behaviour in enumerate(PARTS[name], 1)
             ]
 
@@ -29,8 +35,17 @@ def parts(folder: Path) -> Sequence[Part]:
     return [part(name) for name in PARTS]
 
 
+def write_code(folder: Path) -> None:
+    """A file for each part: what its reports are about."""
+    (folder / "code").mkdir()
+    for name in PARTS:
+        (folder / "code" / f"{name}.py").write_text("1")
+
+
 def run(folder: Path, arguments: Sequence[str]) -> int:
-    return main(arguments, parts=parts(folder), build=folder / "build", standard=folder / "page.md")
+    return main(
+        arguments, parts=parts(folder), build=folder / "build", standard=folder / "page.md", root=folder
+    )
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ from evidence.page import Part
 from evidence.parts import PARTS
 from evidence.shelf import Kept
 from retrysafe.testing.report import Report
+from retrysafe.testing.simulate.planted.bug import REASONED
 
-AT = Circumstances("0123456789abcdef" * 2, True, 2, "Linux on x86_64", "CPython 3.11.7", "3.40.1", "18.6")
+AT = Circumstances(
+    "0123456789abcdef" * 2, True, 2, "Linux on x86_64", "CPython 3.11.7", "3.40.1", "18.6", "c0de"
+)
 
 
 def simulated(job: Job) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def planted(job: Job) -> dict[str, Any]:
     return {
         "bugs": {
             "complete is unconditional": {"seen": "a queue | of 2019", "caught by": "I3", "schedules": 12},
-            "the scope is left out": {"seen": "a gateway", "caught by": "I8", "schedules": 1},
+            "the scope is left out": {"seen": REASONED, "caught by": "I8", "schedules": 1},
         }
     }
 
@@ -78,13 +81,22 @@ def linearized(job: Job) -> dict[str, Any]:
 
 def fuzzed(job: Job) -> dict[str, Any]:
     _, target, _, number, *_ = job.command
-    row = {"executions": int(number), "features": 123, "corpus": 77, "coverage": 55, "crash": None}
+    row = {
+        "executions": int(number), "features": 123, "corpus": 77, "coverage": 55, "crash": None, "longest": 40
+    }  # fmt: skip
     return {"executions": int(number), "engine": "atheris", "guided": True, "targets": {target: row}}
+
+
+def fuzz_planted(job: Job) -> dict[str, Any]:
+    row = {"executions": 17, "features": 12, "corpus": 7, "coverage": 5, "crash": "00", "longest": 40}
+    bugs = {"key": {**row, "bug": "a key may hold a comma"}, "scope": {**row, "bug": "nobody is somebody"}}
+    return {"executions": 34, "engine": "atheris", "guided": True, "targets": bugs}
 
 
 COUNTS = {
     "simulate": simulated, "search": searched, "planted": planted, "crash-sqlite": crashed,
     "crash-postgresql": crashed, "linearize": linearized, "fuzz": fuzzed,
+    "fuzz-planted": fuzz_planted,
 }  # fmt: skip
 
 

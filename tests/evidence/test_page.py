@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from evidence import page, writing
-from evidence.jobs import EvidenceError
+from evidence.errors import EvidenceError
 from evidence.totals import total
+from retrysafe.testing.crash.modes import PLACES
 from retrysafe.testing.simulate import SETTINGS
 from retrysafe.testing.simulate.promises import PROMISES
 from tests.evidence.conftest import ROOT
@@ -41,11 +42,11 @@ def test_headline() -> None:
     )
     top = flat(WHOLE)
     assert (
-        f"The {jobs} reports were made on 2026-11-16, from revision `0123456789ab`, with CPython 3.11.7"
+        f"All {jobs} reports were made on 2026-11-16, from revision `0123456789ab`, with CPython 3.11.7"
         in top
     )
     assert "SQLite 3.40.1 and PostgreSQL 18.6, Linux on x86_64, 2 cores" in top
-    assert f"at work for {jobs // 60} h {jobs % 60} min." in top
+    assert "several revisions" not in top
 
 
 def test_simulation() -> None:
@@ -53,7 +54,7 @@ def test_simulation() -> None:
     text = section(WHOLE, "Simulation")
     assert "5,000,000 schedules" in text
     assert "50,000 on the real SQLite store" in text
-    assert "seeds 0 to 4,949,999" in text
+    assert "seeds 0 to 4,999,999" in text
     assert "| hold | 2,500,000 | 50,000,000 | replayed: 15,000,000; completed: 5,000,000 |" in text
     assert "| lose reply | the store does what it was asked, and the reply is lost | 10,000,000 |" in text
     assert "No violation in 5,000,000: with 95% confidence, fewer than one in 1,666,666 schedules" in text
@@ -74,6 +75,8 @@ def test_planted() -> None:
     """Each bug, where it was seen, and what caught it when."""
     text = section(WHOLE, "Planted bugs")
     assert "2 planted bugs, and each was caught: half of them within 1 schedule, the last within 12." in text
+    assert "Mistakes that somebody really made: 1 of them" in text
+    assert "Mistakes that suggest themselves: 1." in text
     assert "| complete is unconditional | a queue \\| of 2019 | I3 | 12 |" in text
 
 
@@ -84,11 +87,33 @@ def test_crashes() -> None:
     assert "| freezes | 500 |" in text
     assert "| server kills | 60 |" in text
     assert "| slowest recovery, once faults had stopped | 1.2 s |" in text
-    assert "| anywhere | 0 | 100 |\n| before COMMIT | 2,000 | 400 |" in text
+    assert "| anywhere | 0 | 100 |\n" in text
+    assert "\n| before COMMIT | 2,000 | 400 |" in text
     assert "| cut before reserve | 140 |" in text
     assert "2,000 kills, 500 freezes, 60 server kills, 500 cuts, in 60 campaigns; seeds 0 to 3." in text
     assert "fewer than one in 1,020 blows" in text
     assert "server kills" not in section(WHOLE, "SQLite")
+
+
+def test_places() -> None:
+    """Those that were aimed at and never hit have their line, and are named; if there are none, that is
+    said."""
+    text = section(WHOLE, "SQLite")
+    assert "| after TakeOver | 0 | 0 |" in text
+    [missed] = re.findall(r"\*\*Never hit: (.*)\.\*\*", text)
+    wheres = {place.where for places in PLACES.values() for place in places}
+    assert set(missed.split(", ")) == {
+        f"{stroke} {where}" for where in wheres - {"before COMMIT"} for stroke in ("killed", "frozen")
+    }
+    parts = everything()
+    hit = {f"{stroke} {where}": 1 for where in wheres for stroke in ("kill", "stop")}
+    first, *others = parts["crash-sqlite"].kept
+    for lost in ({}, {"stop after TakeOver": 0}):
+        report = first.report._replace(counts={**first.report.counts, "places": {**hit, **lost}})
+        parts["crash-sqlite"] = parts["crash-sqlite"]._replace(found=[first._replace(report=report), *others])
+        text = section(page.write(parts, 1.0), "SQLite")
+        assert ("No named place was missed" in text) == (not lost)
+        assert ("**Never hit: frozen after TakeOver.**" in text) == bool(lost)
 
 
 def test_histories() -> None:
@@ -104,7 +129,9 @@ def test_fuzzing() -> None:
     """Each target with its share."""
     text = section(WHOLE, "Fuzzing")
     assert "30,000,000 executions" in text
-    assert "| `codec` | 2,727,273 | 123 | 77 | 0 |" in text
+    assert "| `codec` | 2,727,273 | 40 | 123 | 77 | 0 |" in text
+    assert "2 planted bugs, one for each target, and each was found." in text
+    assert "| `key` | a key may hold a comma | 17 |" in text
     assert "30,000,000 executions by atheris." in text
 
 
@@ -113,7 +140,7 @@ def test_fuzzing_by_chance() -> None:
     parts = everything(10.0)
     first = parts["fuzz"].kept[0].report
     text = section(page.write(parts, 10.0), "Fuzzing")
-    assert "| `key` | 27,272,727 | 123 | 77 | 0 |" in text
+    assert "| `key` | 27,272,727 | 40 | 123 | 77 | 0 |" in text
     blind = first._replace(counts={**first.counts, "guided": False, "engine": "random"})
     kept = [parts["fuzz"].kept[0]._replace(report=blind), *parts["fuzz"].kept[1:]]
     parts["fuzz"] = parts["fuzz"]._replace(found=kept)
@@ -148,16 +175,20 @@ def test_nothing_was_run() -> None:
     assert "`0123" not in text
 
 
-@pytest.mark.parametrize("part", ["simulate", "search", "planted", "crash-sqlite", "linearize"])
+@pytest.mark.parametrize(
+    "part", ["simulate", "search", "planted", "crash-sqlite", "linearize", "fuzz-planted"]
+)
 def test_violations(part: str) -> None:
     """One is enough: it stands at the top with the command that found it, and its part claims nothing."""
     text = page.write(instead(everything(), part, violations=["I3 is broken\nby seed 17"]), 1.0)
     top = text.partition("## ")[0]
     assert top.startswith("# Evidence\n\n**1 violation found.**")
     assert ": I3 is broken\n\n  ```text\n  by seed 17\n  ```\n" in top
-    assert "`python -m retrysafe.testing." in top
+    assert ("`python -m tests.fuzz --planted " if "fuzz" in part else "`python -m retrysafe.testing.") in top
     assert "No violation.**" not in text
-    claims = ("No violation in", "there is no schedule", "each was caught", "was right each time")
+    claims = (
+        "No violation in", "there is no schedule", "each was caught", "was right each time", "each was found"
+    )  # fmt: skip
     kept = {claim: text.count(claim) for claim in claims}
     before = {claim: WHOLE.count(claim) for claim in claims}
     assert sum(kept.values()) == sum(before.values()) - 1
@@ -175,14 +206,25 @@ def test_many_violations() -> None:
 
 
 def test_several_revisions() -> None:
-    """Each is named, with how many reports it made; what was not committed is said."""
+    """Each part says from which; what was not committed is said."""
     later = AT._replace(revision="f" * 40, clean=False)
     text = page.write(instead(everything(), "planted", at=later, began="2026-11-17T00:00:00+00:00"), 1.0)
     assert "made between 2026-11-16 and 2026-11-17" in flat(text)
-    assert "1 report from revision `ffffffffffff` *with changes that were not committed*" in flat(text)
+    assert "They come from several revisions" in flat(text)
+    assert "| planted | 1 | revision `ffffffffffff` *with changes that were not committed* |" in text
+    assert "| crash-sqlite | 4 | revision `0123456789ab` |" in text
+    text = page.write(instead(everything(), "crash-sqlite", at=AT._replace(revision="f" * 40)), 1.0)
+    assert "| crash-sqlite | 4 | revision `ffffffffffff`; revision `0123456789ab` |" in text
     unknown = AT._replace(revision=None, clean=False, postgresql=None)
     text = page.write(instead(everything(), "planted", at=unknown), 1.0)
-    assert "1 report from a folder that is no checkout" in flat(text)
+    assert "| planted | 1 | a folder that is no checkout |" in text
+
+
+def test_cost() -> None:
+    """What it took is what was measured: a minute for each report."""
+    jobs = sum(len(part.jobs) for part in everything().values())
+    took = f"The {jobs} jobs behind this page took {jobs // 60} h {jobs % 60} min, added up"
+    assert took in section(WHOLE, "Run it yourself")
 
 
 def test_sizes() -> None:
@@ -231,6 +273,12 @@ def test_what_was_found_is_kept() -> None:
 
 
 # --- prose, and the page that is there
+
+
+def test_lines_are_broken() -> None:
+    """Prose is no wider here than elsewhere; tables and code are as wide as they are."""
+    prose = re.sub(r"^```.*?^```", "", WHOLE, flags=re.M | re.S)
+    assert [line for line in prose.splitlines() if len(line) > writing.WIDTH and line[0] != "|"] == []
 
 
 def test_every_promise_is_explained() -> None:

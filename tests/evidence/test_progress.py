@@ -4,6 +4,9 @@ import pytest
 
 from evidence.jobs import Job
 from evidence.progress import Estimate, duration
+from evidence.sources import Sources
+
+NOTHING = Sources(())
 
 
 def test_duration() -> None:
@@ -15,8 +18,8 @@ def test_duration() -> None:
 
 def test_estimate() -> None:
     """What the plan expected, corrected by how it came out in the same part, and shared by the cores."""
-    slow = [Job(f"slow-{turn}", (), 100) for turn in range(4)]
-    quick = [Job("quick", (), 10)]
+    slow = [Job(f"slow-{turn}", (), 100, NOTHING) for turn in range(4)]
+    quick = [Job("quick", (), 10, NOTHING)]
     estimate = Estimate({"slow": slow, "quick": quick}, at_once=2)
     assert estimate.seconds() == pytest.approx((4 * 100 + 10) / 2)
     estimate.note(slow[0], 50)

@@ -1,6 +1,7 @@
 """Jobs are run once, kept, and gone on with, whatever ended the last run."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def test_runs_and_keeps(evidence: Evidence) -> None:
     assert kept["command"] == ["tests.evidence.fake", str(evidence.folder), "quick-2", "passes"]
     assert kept["report"]["counts"] == {"things": 3}
     assert set(kept["circumstances"]) == {
-        "revision", "clean", "cpus", "system", "python", "sqlite", "postgresql"
+        "revision", "clean", "cpus", "system", "python", "sqlite", "postgresql", "code"
     }  # fmt: skip
     assert "3 of 12 jobs were run" in evidence.page
     again = evidence.run("quick")
@@ -152,6 +153,59 @@ def test_another_command_is_another_job(evidence: Evidence) -> None:
     assert len(evidence.started) == 4
 
 
+def test_other_code_is_another_job(evidence: Evidence) -> None:
+    """Once the code of a part has changed, its reports are none: they are missing on the page and in the
+    list, and made again.  Those of other parts stay."""
+    evidence.run("quick", "wrong")
+    (evidence.folder / "code" / "quick.py").write_text("2")
+    listed = evidence.run("--list").out
+    assert "quick: 0 of 3 jobs done" in listed
+    assert re.search(r"quick-1 +made from other code, to be run", listed)
+    assert "wrong: 2 of 2 jobs done" in listed
+    evidence.run("--page-only")
+    assert "2 of 12 jobs were run" in evidence.page
+    ended = evidence.run("quick", "wrong")
+    assert "Made from other code, and so run again: quick-1, quick-2, quick-3" in ended.out
+    assert evidence.started.count("quick-1") == 2
+    assert evidence.started.count("wrong-1") == 1
+    assert "5 of 12 jobs were run" in evidence.page
+    # What is back as it was is not what the last report is about.
+    (evidence.folder / "code" / "quick.py").write_text("1")
+    assert "quick: 0 of 3 jobs done" in evidence.run("--list").out
+
+
+def test_reports_from_before_code_was_noted(evidence: Evidence) -> None:
+    """Nobody knows what they are about."""
+    evidence.run("quick")
+    file = evidence.folder / "build" / "1" / "quick-1.json"
+    document = json.loads(file.read_text())
+    del document["circumstances"]["code"]
+    file.write_text(json.dumps(document))
+    assert re.search(r"quick-1 +made from other code, to be run", evidence.run("--list").out)
+
+
+def test_code_that_changes_meanwhile(evidence: Evidence) -> None:
+    """Nobody knows which of the two was tested: it is said, nothing is kept, and the next run tries again."""
+    running = evidence.start("slow")
+    evidence.child_of("slow-1")
+    (evidence.folder / "code" / "slow.py").write_text("2")
+    evidence.let_go()
+    out, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 1, out
+    assert "slow-1: FAILED, the code was changed while it ran" in out
+    assert "slow: 0 of 1 jobs done" in evidence.run("--list").out
+    assert evidence.run("slow").code == 0
+
+
+def test_code_that_is_gone(evidence: Evidence) -> None:
+    """A part that is about nothing is a mistake in the plan, and not a part that never changes."""
+    (evidence.folder / "code" / "quick.py").unlink()
+    ended = evidence.run("quick")
+    assert ended.code == 2
+    assert "a part is said to be about code/quick.py, and there is none" in ended.out
+    assert evidence.started == []
+
+
 def test_sizes_are_apart(evidence: Evidence) -> None:
     """Each has its reports, and a try does not overwrite the page of the standard size."""
     evidence.run("quick")
@@ -195,6 +249,19 @@ def test_page_only(evidence: Evidence, tmp_path: Path) -> None:
         (("--size", "nan"), "nan is no size"),
         (("--jobs", "0"), "0 is no number of jobs"),
         (("--jobs", "-1"), "-1"),
+        (
+            ("--list", "--fresh", "--again"),
+            "--list shows what is done, and changes nothing; there is also --again, ",
+        ),
+        (("--list", "--page", "x.md"), "there is also --page: leave out one or the other"),
+        (("--list", "--page-only"), "there is also --page-only: leave out one or the other"),
+        (
+            ("--page-only", "--fresh"),
+            "--page-only runs nothing, and the page is about all parts; there is also ",
+        ),
+        (("--page-only", "--again"), "there is also --again: leave out one or the other"),
+        (("--page-only", "--jobs", "2"), "there is also --jobs: leave out one or the other"),
+        (("--page-only", "quick"), "there is also PART: leave out one or the other"),
     ],
 )
 def test_wrong_usage(evidence: Evidence, arguments: tuple[str, ...], expected: str) -> None:
@@ -202,7 +269,7 @@ def test_wrong_usage(evidence: Evidence, arguments: tuple[str, ...], expected: s
     ended = evidence.run(*arguments)
     assert ended.code == 2
     assert expected in ended.out
-    assert list(evidence.folder.iterdir()) == []
+    assert list(evidence.folder.iterdir()) == [evidence.folder / "code"]
 
 
 def test_a_damaged_report(evidence: Evidence) -> None:

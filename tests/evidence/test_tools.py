@@ -24,6 +24,7 @@ FEW: dict[str, list[tuple[str, ...]]] = {
     "search": [("retrysafe.testing.simulate", "--search", "small", "--setting", "hold")],
     "linearize": [("retrysafe.testing.linearize", "--histories", "60", "--seed", "0")],
     "fuzz": [("tests.fuzz", "duration", "--executions", "100", "--seed", "1")],
+    "fuzz-planted": [("tests.fuzz", "scope", "--planted", "--executions", "60000", "--seed", "1")],
 }
 """As the plan has them, and as little of each as there can be."""
 
@@ -32,7 +33,9 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """From commands to the page, with the tools that take a second."""
 
     def part(name: str) -> Part:
-        jobs = [Job(f"{name}-{turn}", command, 1) for turn, command in enumerate(FEW[name])]
+        [planned] = choose(PARTS, [name])
+        sources = planned.plan(1)[0].sources
+        jobs = [Job(f"{name}-{turn}", command, 1, sources) for turn, command in enumerate(FEW[name])]
         return Part(name, lambda _: jobs)
 
     code = main(
@@ -49,7 +52,10 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     histories = section(text, "Histories")
     assert "60 generated histories" in histories
     assert "| simulate | " in histories
-    assert "| `duration` | 100 | " in section(text, "Fuzzing")
+    fuzzing = section(text, "Fuzzing")
+    assert "| `duration` | 100 | 20 | " in fuzzing
+    assert "1 planted bug, one for each target, and each was found" in fuzzing
+    assert "| `scope` | white space is not seen to be nobody | " in fuzzing
 
 
 def test_planted() -> None:
