@@ -37,13 +37,25 @@ FAREWELL = 1.0
 Action = Literal["cut before", "cut during", "lose answer", "hold"]
 
 
+def _ignore(_client: int) -> None:
+    pass
+
+
 class Trap:
     """What happens at a statement, and whether it has."""
 
-    def __init__(self, pattern: str, nth: int, action: Action, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        nth: int,
+        action: Action,
+        loop: asyncio.AbstractEventLoop,
+        before: Callable[[int], None],
+    ) -> None:
         self._pattern = re.compile(pattern, re.IGNORECASE)
         self._left = nth
         self._loop = loop
+        self._before = before
         self._sprung = threading.Event()
         self._released = asyncio.Event()
         self.action: Action = action
@@ -69,6 +81,9 @@ class Trap:
             return False
         self._left -= 1
         return self._left == 0
+
+    def about_to_cut(self, client: int) -> None:
+        self._before(client)
 
     def spring(self) -> None:
         self._sprung.set()
@@ -146,17 +161,19 @@ class Proxy:
 
     # --- what can be done at a statement
 
-    def cut_before(self, pattern: str, nth: int = 1) -> Trap:
+    # `before` is called with the client's port, in the proxy's thread, when its connection is to be cut.
+
+    def cut_before(self, pattern: str, nth: int = 1, before: Callable[[int], None] = _ignore) -> Trap:
         """Cut the connection that a statement comes from; the server never sees the statement."""
-        return self._set_trap(pattern, nth, "cut before")
+        return self._set_trap(pattern, nth, "cut before", before)
 
-    def cut_during(self, pattern: str, nth: int = 1) -> Trap:
+    def cut_during(self, pattern: str, nth: int = 1, before: Callable[[int], None] = _ignore) -> Trap:
         """Pass a statement on and cut the connection at once: the client knows before the server is done."""
-        return self._set_trap(pattern, nth, "cut during")
+        return self._set_trap(pattern, nth, "cut during", before)
 
-    def lose_answer(self, pattern: str, nth: int = 1) -> Trap:
+    def lose_answer(self, pattern: str, nth: int = 1, before: Callable[[int], None] = _ignore) -> Trap:
         """Pass a statement on, wait until the server has answered, keep the answer, cut the connection."""
-        return self._set_trap(pattern, nth, "lose answer")
+        return self._set_trap(pattern, nth, "lose answer", before)
 
     def hold(self, pattern: str, nth: int = 1) -> Trap:
         """Keep a statement from the server until `release`; its connection stays as it is."""
@@ -183,8 +200,10 @@ class Proxy:
         self._loop.call_soon_threadsafe(lambda: done.set_result(what()))
         return done.result(PATIENCE)
 
-    def _set_trap(self, pattern: str, nth: int, action: Action) -> Trap:
-        trap = Trap(pattern, nth, action, self._loop)
+    def _set_trap(
+        self, pattern: str, nth: int, action: Action, before: Callable[[int], None] = _ignore
+    ) -> Trap:
+        trap = Trap(pattern, nth, action, self._loop, before)
         self._do(lambda: self._traps.append(trap))
         return trap
 
@@ -324,6 +343,7 @@ class _Link:
             await writer.drain()
 
     def _sprung(self, trap: Trap) -> bool:
+        trap.about_to_cut(self._client[1].get_extra_info("peername")[1])
         # The client hears of it before the test does.
         _reset(self._client[1])
         trap.spring()

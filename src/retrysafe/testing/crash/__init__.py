@@ -6,21 +6,25 @@ from outside who counts.
 
 Several worker processes serve one socket.  Customers order, each with a key of its own, and come again until
 they are answered.  Meanwhile workers are killed (SIGKILL) and frozen (SIGSTOP, beyond the lease, and then
-SIGCONT), some of them anywhere, most at named places: every place of `modes.PLACES` gets its share.
+SIGCONT), a third of them anywhere, the others at named places: those of `modes.PLACES`, in turn.  A report
+says how often each was reached ("named places"), and so which were not.
 Connections to the database are cut, and its server is killed and started again.  This is what must hold:
 
 tx      what was committed is what is stored is what everybody was told, once for each key (I14)
 hold    nothing is executed twice, ever (I13); where an owner died, and only there, the outcome may be unknown
 retry   executed at most once more for each attempt that may have lost its lease (I15)
-all     all answers to a key are equal (I5), and what a client was told is stored, and stays as it is (I1);
+all     all answers to a key are equal, some headers included (I4, I5), and what a client was told is stored,
+        and stays as it is (I1);
         what the clients of a key saw is linearizable (I6); every key is answered when faults are over (I11)
 
 How many attempts can have lost their lease is known from outside, by who was struck when (`chronicle.py`);
-the store is not asked.  A run in which too few keys are answered has failed, too.
+the store is not asked.  A campaign in which too few keys are answered has failed, too, and so has one in
+which nearly every execution has an excuse: where nothing can be found, that nothing was found says nothing.
 
     modes.py      what is promised in each mode, and the places
     targets.py    a store under attack; sqlite.py and postgresql.py are two
     shop.py       takes orders; desks.py writes them
+    sockets.py    whose connection was cut
     traps.py      where one of its workers can be made to die or to freeze; commits.py
     fleet.py      its workers, on one socket; journal.py is what they write down as it happens
     clients.py    customers, who try each key until they are answered, or walk away; hearing.py

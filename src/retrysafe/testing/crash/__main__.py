@@ -85,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         "--successes",
         type=_count,
         metavar="N",
-        help="keys that must be answered, or the run has failed; by default one for every two strokes",
+        help="keys that must be answered, or the run has failed, by each campaign its share; "
+        "by default one for every two strokes",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="leave a report there")
     return parser
@@ -166,15 +167,22 @@ def as_text(wish: Wish, report: Report) -> str:
         f"{wish.store}: {strokes} in {report.seconds:.0f} s (seed {wish.seed})",
         f"  {counts['requests']} requests, {counts['answered']} keys answered, "
         f"{counts['unknown']} of unknown outcome",
+        f"  {counts['executions without excuse']} of {counts['executions outside']} executions outside had "
+        f"no excuse",
         f"  {counts['audits']} audits, {counts['histories']} histories checked, "
         f"recovered within {counts['slowest recovery']} s",
         f"  campaigns: {_table(counts['campaigns'])}",
         f"  heard: {_table(counts['verdicts'])}",
         f"  fell: {_table(counts['places'])}",
+        f"  never reached: {_never(counts['named places'])}",
         *(f"  WRONG {wrong}" for wrong in report.violations),
         "  nothing is wrong" if report.passed else f"  {len(report.violations)} things are wrong",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _never(places: dict[str, int]) -> str:
+    return "; ".join(place for place, times in places.items() if not times) or "none of the named places"
 
 
 def _table(counts: dict[str, int]) -> str:

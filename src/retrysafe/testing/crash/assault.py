@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from retrysafe.testing.crash import targets
 from retrysafe.testing.crash.campaign import Plan, Result, run
-from retrysafe.testing.crash.modes import MODES, Aims, Mode
+from retrysafe.testing.crash.modes import MODES, Aims, Mode, Stroke
 from retrysafe.testing.crash.targets import Target, Unfit
 
 LEAST = {"kills": 1, "freezes": 1, "cuts": 10, "server_kills": 1}
@@ -17,6 +17,10 @@ is said to the database goes through our hands, and takes its time there."""
 
 NAMES = {"kill": "kills", "stop": "freezes", "cut": "cuts", "server kill": "server kills"}
 """As they are counted while they happen, and as they are reported."""
+
+ACCOUNTABLE = 10
+"""Strokes for each execution that nothing can have excused, at most.  Most are at workers that were just
+born, and some of these are so slow that they may have lost a lease."""
 
 CAMPAIGN = 80
 """Strokes that are worth a campaign of their own: to start a fleet takes as long as twenty of them."""
@@ -38,7 +42,7 @@ class Wish(NamedTuple):
     lease: float = 0.5
     pace: float = 0.1
     successes: int | None = None
-    """Keys that must have been answered; by default one for every two strokes."""
+    """Keys that must have been answered, by each campaign its share; by default one for every two strokes."""
     patience: float = 60.0
     seed: int = 0
 
@@ -121,7 +125,7 @@ def carry_out(
 ) -> Tally:
     """All campaigns, one after the other; `tell` hears what has been done so far."""
     random = Random(wish.seed)
-    aims: dict[Mode, Aims] = {mode: Aims(mode, random) for mode in wish.modes}
+    aims: dict[Mode, Aims] = {mode: Aims(mode, wish.seed) for mode in wish.modes}
     results: list[Result] = []
     done: Counter[str] = Counter()
     for number, plan in enumerate(plans(wish, type(target), random), 1):
@@ -138,12 +142,39 @@ def carry_out(
     wrongs = [
         f"{result.plan.mode}, {result.plan.way}: {wrong}" for result in results for wrong in result.wrongs
     ]
-    wrongs += [f"{mode}: {missing}" for mode in wish.modes for missing in aims[mode].never_reached()]
-    answered = sum(result.answered for result in results)
-    wanted = wish.strokes // 2 if wish.successes is None else wish.successes
-    if answered < wanted:
-        wrongs.append(f"only {answered} keys were answered, and {wanted} were expected: it proves little")
-    return Tally(_counts(results), wrongs)
+    wrongs += [f"{mode}: {missing}" for mode in wish.modes for missing in aims[mode].unreachable()]
+    for result in results:
+        wrongs += [f"{result.plan.mode}, {result.plan.way}: {few}" for few in too_few(wish, result)]
+    return Tally({**_counts(results), "named places": _reached(wish, aims)}, wrongs)
+
+
+def too_few(wish: Wish, result: Result) -> list[str]:
+    """A campaign that proves little has failed, whatever the others prove."""
+    plan = result.plan
+    if wish.successes is None:
+        wanted = plan.strokes // 2
+    else:
+        wanted = -(-wish.successes * plan.strokes // wish.strokes)  # upwards, so that all together suffice
+    found = {"keys were answered": (result.answered, wanted)}
+    if plan.mode != "tx":
+        found["executions had no excuse"] = (result.accountable, plan.strokes // ACCOUNTABLE)
+    return [
+        f"only {number} {what}, and {least} were expected: it proves little"
+        for what, (number, least) in found.items()
+        if number < least
+    ]
+
+
+def _reached(wish: Wish, aims: Mapping[Mode, Aims]) -> dict[str, int]:
+    """How often each named place was, and those that never were."""
+    strokes: dict[Stroke, int] = {"kill": wish.kills, "stop": wish.freezes}
+    return {
+        f"{mode}: {place}": times
+        for mode in wish.modes
+        for how, asked in strokes.items()
+        if asked
+        for place, times in aims[mode].reached(how).items()
+    }
 
 
 def _counts(results: Sequence[Result]) -> dict[str, Any]:
@@ -159,6 +190,8 @@ def _counts(results: Sequence[Result]) -> dict[str, Any]:
         "unknown": sum(result.unknown for result in results),
         "requests": verdicts.total(),
         "executions outside": sum(result.executions for result in results),
+        "executions without excuse": sum(result.accountable for result in results),
+        "keys undisturbed": sum(result.undisturbed for result in results),
         "audits": sum(result.audits for result in results),
         "histories": sum(result.histories for result in results),
         "slowest recovery": round(max((result.slowest for result in results), default=0.0), 2),

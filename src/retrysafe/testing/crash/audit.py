@@ -28,6 +28,15 @@ class Kept(NamedTuple):
     body: bytes
 
 
+def id_in(body: bytes) -> str | None:
+    """Of the order that an answer speaks of; none, if it is no answer of the shop's."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return None
+    return str(said["id"]) if isinstance(said, dict) and "id" in said else None
+
+
 class Sight(NamedTuple):
     """At one moment."""
 
@@ -44,7 +53,7 @@ class Sight(NamedTuple):
         keys = {*self.kept, *(key for table in self.written for key in table)}
         for key in sorted(keys):
             kept = self.kept.get(key)
-            expected = [json.loads(kept.body)["id"]] if kept is not None else []
+            expected = [id_in(kept.body)] if kept is not None else []
             found.extend(
                 f"{key}: {name} has {table.get(key, [])}, and the stored answer {expected}"
                 for name, table in zip(TABLES, self.written, strict=True)

@@ -69,6 +69,10 @@ class Result(NamedTuple):
     unknown: int
     """Keys whose outcome is unknown in the end."""
     executions: int
+    accountable: int
+    """Executions that nothing excuses."""
+    undisturbed: int
+    """Keys that nothing has happened to whoever was at them."""
     audits: int
     histories: int
     slowest: float
@@ -152,8 +156,10 @@ class _Campaign:
             self._wrongs.append(f"nobody was served within {self._plan.patience} s, before anything happened")
         else:
             slowest, sight, keys = await self._wreck_and_recover()
+        reckoned = reckoning.Reckoning([], 0, 0)
         if sight is not None:
-            self._wrongs += reckoning.reckon(self._plan.mode, keys, sight, customers, self._chronicle)
+            reckoned = reckoning.reckon(self._plan.mode, keys, sight, customers, self._chronicle)
+            self._wrongs += reckoned.wrongs
         return Result(
             self._plan,
             time.monotonic() - began,
@@ -163,6 +169,8 @@ class _Campaign:
             sum(bool(told) for told in customers.told.values()),
             sum(not customers.told.get(key) for key in customers.unknown),
             self._chronicle.executed,
+            reckoned.accountable,
+            reckoned.undisturbed,
             self._audits,
             len(customers.histories),
             max(slowest, self._mischief.slowest),
@@ -193,7 +201,7 @@ class _Campaign:
         await self._mischief.stop()
         if self._cable is not None:
             await asyncio.to_thread(self._cable.restore)
-        slowest = await self._recover(coming)
+        slowest = await self._recover([*coming, *customers.sent])
         await _dismiss(watching)
         # Whoever walked away is still where he was; the books must balance as they are.
         sight = await self._look()

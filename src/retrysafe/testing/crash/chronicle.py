@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from retrysafe.testing.crash.journal import Entry
 
-SLOW = 0.6
-"""Of a lease.  It is renewed at a third; an attempt that was over sooner than this cannot have lost it."""
+SLOW = 0.9
+"""Of a lease.  It begins when its owner has come, or later: an attempt that was over sooner than this cannot
+have lost it, renewed or not.  What is missing to the whole is for clocks that do not go alike."""
 
 
 class Execution(NamedTuple):
@@ -21,6 +22,8 @@ class Execution(NamedTuple):
     mood: str
     at: float
     pid: int
+    serial: str
+    """Of the request, in that process."""
 
 
 class _Span(NamedTuple):
@@ -34,19 +37,20 @@ class _Span(NamedTuple):
 class _Visit:
     """One request, in the worker that served it."""
 
-    __slots__ = ("began", "ended", "pid")
+    __slots__ = ("began", "ended", "pid", "told")
 
     def __init__(self, began: float, pid: int) -> None:
         self.began = began
         self.ended = inf
         self.pid = pid
+        self.told = False
 
 
 class Chronicle:
     def __init__(self, lease: float) -> None:
         self._slow = lease * SLOW
         self._visits: defaultdict[str, list[_Visit]] = defaultdict(list)
-        self._open: dict[tuple[int, str], _Visit] = {}
+        self._visit: dict[tuple[int, str], _Visit] = {}
         self._strikes: defaultdict[int, list[_Span]] = defaultdict(list)
         self._outages: list[_Span] = []
         self._executions: defaultdict[str, list[Execution]] = defaultdict(list)
@@ -55,15 +59,17 @@ class Chronicle:
         for what, at, pid, said in entries:
             match what, said:
                 case "arrived", [serial, key]:
-                    visit = self._open[pid, serial] = _Visit(at, pid)
+                    visit = self._visit[pid, serial] = _Visit(at, pid)
                     self._visits[key].append(visit)
                 case "left", [serial]:
-                    self._open.pop((pid, serial)).ended = at
-                case "executed", [key, id, mood]:
-                    self._executions[key].append(Execution(id, mood, at, pid))
-                case "fell", ["kill", _]:
+                    self._visit[pid, serial].ended = at
+                case "telling", [serial]:
+                    self._visit[pid, serial].told = True
+                case "executed", [serial, key, id, mood]:
+                    self._executions[key].append(Execution(id, mood, at, pid, serial))
+                case "fell", ["kill", _, _]:
                     self.struck(pid, at)
-                case "fell", ["stop", _]:
+                case "fell", ["stop", _, _]:
                     pass  # whoever wakes it says for how long it slept
                 case _:
                     raise ValueError(f"the journal says {what!r} with {said}, which nobody writes")
@@ -72,12 +78,17 @@ class Chronicle:
         """A worker was killed, or slept until then."""
         self._strikes[pid].append(_Span(began, ended))
 
+    def was_cut(self, pid: int, at: float) -> None:
+        """One of its connections to the database was: whatever it was at then may have to do without."""
+        self._strikes[pid].append(_Span(at, at))
+
     def was_out(self, began: float, ended: float) -> None:
-        """The database could not be relied upon."""
+        """The database could not be relied upon, by anybody."""
         self._outages.append(_Span(began, ended))
 
     def executions(self, key: str) -> list[Execution]:
-        return self._executions.get(key, [])
+        """In the order in which they happened."""
+        return sorted(self._executions.get(key, ()), key=lambda done: done.at)
 
     @property
     def executed(self) -> int:
@@ -91,15 +102,21 @@ class Chronicle:
         """Attempts at a key that may have lost their lease."""
         return sum(map(self._may_have_lost, self._visits.get(key, ())))
 
-    def is_excused(self, key: str, execution: Execution) -> bool:
+    def is_excused(self, execution: Execution) -> bool:
         """Whether the very attempt that had this effect may have lost its lease."""
-        here = [visit for visit in self._visits.get(key, ()) if visit.pid == execution.pid]
-        # A handler may outlive its request, whose client has gone away: then it is any of them.
-        meant = [visit for visit in here if visit.began <= execution.at <= visit.ended] or here
-        return any(map(self._may_have_lost, meant))
+        visit = self._visit[execution.pid, execution.serial]
+        # A handler may outlive its request, whose client has gone away.
+        return self._may_have_lost(visit, execution.at)
 
-    def _may_have_lost(self, visit: _Visit) -> bool:
-        return visit.ended - visit.began > self._slow or any(
-            span.meets(visit.began, visit.ended)
-            for span in (*self._strikes.get(visit.pid, ()), *self._outages)
+    def has_told(self, execution: Execution) -> bool:
+        """Whether the attempt that had this effect came to tell the store what became of it.
+
+        Killed or cut off at that, it may have done so or not; before it, it has not, whatever it meant to do.
+        """
+        return self._visit[execution.pid, execution.serial].told
+
+    def _may_have_lost(self, visit: _Visit, until: float = -inf) -> bool:
+        ended = max(visit.ended, until)
+        return ended - visit.began > self._slow or any(
+            span.meets(visit.began, ended) for span in (*self._strikes.get(visit.pid, ()), *self._outages)
         )

@@ -12,7 +12,8 @@ from time import monotonic
 from typing import NamedTuple
 
 from retrysafe.testing.adapters.client import Answer
-from retrysafe.testing.crash.hearing import SETTLED, hear, last_word, may_still_act
+from retrysafe.testing.crash.audit import id_in
+from retrysafe.testing.crash.hearing import SETTLED, hear, last_word, marks, marks_in, may_still_act
 from retrysafe.testing.crash.modes import MOODS, Mode, Place, Stroke
 from retrysafe.testing.linearize.history import Heard, History, Operation
 
@@ -33,6 +34,8 @@ class Told(NamedTuple):
     status: int
     body: bytes
     replayed: bool
+    marks: tuple[tuple[str, str], ...] = ()
+    """The header fields of an order."""
 
 
 class Customers:
@@ -51,11 +54,17 @@ class Customers:
         self.waiting: set[str] = set()
         """Keys that somebody wants an answer to."""
         self.served = 0
-        """Answers that were the last word."""
+        """Answers that are meant to last.  To be told that an outcome is unknown is not to be served."""
         self.open = True
-        self.order: Callable[[bool], Order | None] = lambda _: None
-        """What the next request is to do to its worker; an heir comes back for a key whose owner is gone."""
+        self.inherited: Callable[[], Order | None] = lambda: None
+        """What an heir, who comes back for a key whose owner is gone, is to do to its worker."""
         self.over: Callable[[Order], None] = lambda _: None
+        self.sent: set[asyncio.Task[None]] = set()
+        """Those who have come because of an order."""
+
+    def send(self, order: Order) -> None:
+        """One more customer, for a stroke at a named place: whoever comes first gets everywhere."""
+        self.sent.add(asyncio.ensure_future(self._insist(uuid.uuid4().hex, order=order)))
 
     async def come(self) -> None:
         """One after the other, while the shop is open."""
@@ -73,16 +82,14 @@ class Customers:
             if self.told[key] and self._random.random() < 0.05:
                 await self._ask_for_something_else(key)
 
-    async def _insist(self, key: str, times: int | None = None) -> None:
+    async def _insist(self, key: str, times: int | None = None, order: Order | None = None) -> None:
         """Ask until there is an answer, whatever happens to it on the way."""
         self.waiting.add(key)
-        # Whoever comes first gets everywhere; later, there is mostly nothing more to do but to be told so.
-        order = self.order(False) if self.open else None
         heir = False
         while times != 0:
             times = times and times - 1
             if heir and order is None and self.open:
-                order = self.order(True)
+                order = self.inherited()
             heard = await self._ask_impatiently(key, self._fields(order))
             done = last_word(self._mode, heard)
             # Only an heir comes to the place that is meant for it, and only when the lease has ended.
@@ -131,7 +138,7 @@ class Customers:
             operation = await self._hear(operation, key, fields)
         finally:
             self.histories[key].append(operation)
-        if last_word(self._mode, operation.heard):
+        if operation.heard in SETTLED:
             self.served += 1
         if operation.heard == "unknown":
             self.unknown.add(key)
@@ -157,7 +164,8 @@ class Customers:
             self.wrongs.append(f"{key}: answered {answer}")
             return asked._replace(heard="open")
         if heard in SETTLED:
-            self.told[key].append(Told(answer.status, answer.body, answer.replayed))
+            found = tuple((name.title(), value) for name, value in marks_in(answer))
+            self.told[key].append(Told(answer.status, answer.body, answer.replayed, found))
             return asked._replace(ended=ended, heard=heard, answer=b"%d %s" % (answer.status, answer.body))
         return asked._replace(ended=None if may_still_act(answer) else ended, heard=heard)
 
@@ -185,12 +193,22 @@ class Customers:
     # --- what must hold of it
 
     def contradictions(self) -> list[str]:
-        """All answers to one key are the same, and at most one of them was the first."""
+        """All answers to one key are the same, with the same headers, and one at most was the first."""
         found: list[str] = []
         for key, told in self.told.items():
             answers = {(answer.status, answer.body) for answer in told}
             if len(answers) > 1:
                 found.append(f"{key}: was answered {sorted(answers)}")
+            found += [f"{key}: {wrong}" for wrong in dict.fromkeys(map(_mismarked, told)) if wrong]
             if (firsts := sum(not answer.replayed for answer in told)) > 1:
                 found.append(f"{key}: was answered {firsts} times as the first")
         return found
+
+
+def _mismarked(told: Told) -> str:
+    """I4: an order has the header fields of its own, however often it is told."""
+    id = id_in(told.body) if told.status == 201 else None
+    expected = tuple(marks(id)) if id is not None else ()
+    if told.marks == expected:
+        return ""
+    return f"was answered {told.body!r} with {told.marks}, and {expected} were expected"

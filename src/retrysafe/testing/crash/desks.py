@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse, Response
 from retrysafe import Guard, NotDone
 from retrysafe.sqlalchemy import async_sessionmaker, sessionmaker
 from retrysafe.testing.crash.audit import TABLES
+from retrysafe.testing.crash.hearing import marks
 from retrysafe.testing.crash.journal import Journal
-from retrysafe.testing.crash.traps import reach
+from retrysafe.testing.crash.traps import reach, serial
 
 _ROW = "INSERT INTO {} (key, id) VALUES (:key, :id)"
 
@@ -65,7 +66,10 @@ def answer(request: Request, id: str) -> Response:
         case "not done":
             raise NotDone
         case _:
-            return JSONResponse({"id": id}, 201)
+            response = JSONResponse({"id": id}, 201)
+            for name, value in marks(id):
+                response.headers.append(name, value)
+            return response
 
 
 class Blocking(Homeless):
@@ -128,7 +132,7 @@ class AwaitedSessions(Homeless):
 def _do(request: Request, journal: Journal) -> str:
     id = uuid.uuid4().hex
     reach("before", "Effect")
-    journal.write("executed", key_of(request), id, request.headers.get("Mood", ""))
+    journal.write("executed", serial(), key_of(request), id, request.headers.get("Mood", ""))
     reach("after", "Effect")
     return id
 

@@ -37,6 +37,7 @@ class Fleet:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *arguments],
+                stdin=subprocess.PIPE,  # nothing is ever written to it; its end is our end
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
@@ -73,7 +74,7 @@ class Fleet:
     def falls(self) -> list[tuple[int, str]]:
         """Who fell into a trap so far, and into which."""
         self.news()
-        return [(entry.pid, " ".join(entry.said)) for entry in self._fell]
+        return [(entry.pid, " ".join(entry.said[:2])) for entry in self._fell]
 
     def signal(self, pid: int, number: signal.Signals) -> bool:
         """Send a signal to one of its workers; whether it was there."""
@@ -88,6 +89,8 @@ class Fleet:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._reader.close()
 
     def __enter__(self) -> Self:
@@ -99,6 +102,7 @@ class Fleet:
 
 def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -> None:
     """In the process that forks the workers: all that they need is there before they are born."""
+    _end_with_the_harness()
     from retrysafe.testing.crash import sabotage, shop, targets, traps
     from retrysafe.testing.crash.journal import Journal
     from retrysafe.testing.reference.serve import serve
@@ -106,11 +110,27 @@ def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -
     logging.basicConfig(format="%(process)d %(name)s %(levelname)s %(message)s")
     target = targets.find(store)
     sabotage.commit()
-    traps.install()
+    journal = Journal(os.environ[JOURNAL])
+    traps.install(journal)
     target.install_traps()
-    app, guard = shop.build(target, url, way, mode, float(lease), Journal(os.environ[JOURNAL]))
+    app, guard = shop.build(target, url, way, mode, float(lease), journal)
     _warm_up()
     serve(app, guard, port=0, workers=int(workers), grace=5.0)
+
+
+def _end_with_the_harness() -> None:
+    """However that ends: somebody waits for it who is never frozen, and no child of ours, which are workers.
+
+    Only a SIGKILL reaches whoever is frozen at that moment; it ends the whole group, and this one with it.
+    """
+    if (child := os.fork()) != 0:
+        os.waitpid(child, 0)
+        return
+    if os.fork() != 0:
+        os._exit(0)
+    os.close(sys.stdout.fileno())  # whoever waits for the fleet to be ready must see it end
+    os.read(sys.stdin.fileno(), 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _warm_up() -> None:

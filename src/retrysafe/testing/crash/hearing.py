@@ -10,6 +10,15 @@ SETTLED: frozenset[Heard] = frozenset({"first", "replay"})
 """Answers that are meant to last."""
 
 
+def marks(id: str) -> list[tuple[str, str]]:
+    """Header fields of an order, one of them twice: a replay has them as the first answer had."""
+    return [("Order-Id", id), ("Order-Part", "2"), ("Order-Part", "1")]
+
+
+def marks_in(answer: Answer) -> list[tuple[str, str]]:
+    return [field for field in answer.fields if field[0].lower().startswith("order-")]
+
+
 def hear(mode: Mode, answer: Answer) -> Heard | Literal["wrong"]:
     """In the words of a history; or something that this service never says."""
     lasting = answer.status == 201 or (mode == "hold" and answer.status == 500)

@@ -2,6 +2,7 @@
 
     arrived   a request for a key is here
     executed  a handler has had its effect; in the modes in which effects are outside, this line is the effect
+    telling   the store is about to be told what became of the attempt: an outcome, or that nothing happened
     left      the request has been dealt with
     fell      into a trap: the last thing that this worker does, for a while or for ever
 

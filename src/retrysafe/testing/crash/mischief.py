@@ -11,10 +11,10 @@ from retrysafe.testing.crash.chronicle import Chronicle
 from retrysafe.testing.crash.clients import Customers, Order
 from retrysafe.testing.crash.fleet import Fleet
 from retrysafe.testing.crash.modes import Aims, Mode, Stroke
-from retrysafe.testing.crash.targets import Cable, Cut, Target
+from retrysafe.testing.crash.targets import Cable, Cut, Felt, Target
 
 AFTERMATH = 0.5
-"""Seconds after a fault of the database in which somebody may still feel it."""
+"""Seconds after the database was away in which somebody may still feel it."""
 
 ANYWHERE = 0.3
 """Of the strokes.  There are more places than moments between them."""
@@ -22,8 +22,11 @@ ANYWHERE = 0.3
 CUT_BY = 5.0
 """Seconds until a connection is cut, or never will be."""
 
-QUEUE = 4
-"""Orders that wait for a customer to carry them out."""
+AT_ONCE: dict[Stroke, int] = {"kill": 4, "stop": 2}
+"""Requests that are on their way to a named place.  Whoever sleeps there is one of them until it is woken."""
+
+HEIRS = 2
+"""The same for those who wait for a key whose owner is gone, and for its lease to end."""
 
 
 class Stalled(Exception):
@@ -53,7 +56,6 @@ class Mischief:
         self._lease = lease
         self._pace = pace
         self._patience = patience
-        self._orders: deque[Order] = deque()
         self._orders_for_heirs: deque[Order] = deque()
         self._freezing: set[asyncio.Task[None]] = set()
         self._asleep: Counter[int] = Counter()
@@ -62,26 +64,36 @@ class Mischief:
         self.slowest = 0.0
         """Seconds until somebody was served again after the server had been killed and started."""
         self.is_down = False
-        customers.order = self._next_order
+        customers.inherited = self._order_for_an_heir
         customers.over = lambda order: aims.over(*order)
 
-    def _next_order(self, heir: bool) -> Order | None:
-        orders = self._orders_for_heirs if heir else self._orders
-        return orders.popleft() if orders else None
+    def _order_for_an_heir(self) -> Order | None:
+        return self._orders_for_heirs.popleft() if self._orders_for_heirs else None
 
     def _aim(self, how: Stroke) -> None:
-        order = Order(how, self._aims.next(how))
-        (self._orders_for_heirs if order.place.heir else self._orders).append(order)
+        """Have somebody come who falls at the place whose turn it is."""
+        if self.is_down:
+            return  # nobody gets anywhere
+        if self._aims.under_way(how, heirs=False) >= AT_ONCE[how]:
+            return
+        order = Order(how, self._aims.next(how, heirs=self._aims.under_way(how, heirs=True) < HEIRS))
+        if order.place.heir:
+            self._orders_for_heirs.append(order)
+        else:
+            self._customers.send(order)
+
+    def _is_for_anywhere(self, how: Stroke) -> bool:
+        return self.places[f"{how} anywhere"] <= ANYWHERE * self.done[how]
 
     async def kill(self, times: int) -> None:
         """Some of them anywhere, most at a named place."""
         while self.done["kill"] < times:
             await self._breathe()
-            if self._random.random() < ANYWHERE:
+            if self._is_for_anywhere("kill"):
                 began = monotonic()
                 if (pid := self._strike(signal.SIGKILL, "kill")) is not None:
                     self._chronicle.struck(pid, began)
-            elif len(self._orders) < QUEUE:
+            else:
                 self._aim("kill")
 
     async def freeze(self, times: int) -> None:
@@ -89,11 +101,11 @@ class Mischief:
         while self.done["stop"] < times:
             await self._breathe()
             if len(self._freezing) < max(1, len(self._fleet.workers()) // 2):
-                if self._random.random() < ANYWHERE:
+                if self._is_for_anywhere("stop"):
                     began = monotonic()
                     if (pid := self._strike(signal.SIGSTOP, "stop")) is not None:
                         self._thaw_later(pid, began)
-                elif len(self._orders) < QUEUE:
+                else:
                     self._aim("stop")
         await asyncio.gather(*self._freezing)
 
@@ -101,17 +113,25 @@ class Mischief:
         """Connections to the database."""
         while self.done["cut"] < times:
             await self._breathe()
-            began = monotonic()
-            where, cut = cable.cut(mode, self._random)
-            if await _springs(cut):
+            where, cut = cable.cut(mode, self._random, self._fleet.workers)
+            if not await _springs(cut):
+                await asyncio.to_thread(cable.restore)
+            if cut.felt is not None:  # or somebody killed whom it was for
                 self.done["cut"] += 1
                 self.places[where] += 1
-            else:
-                await asyncio.to_thread(cable.restore)
+                self._excuse(cut.felt)
             if self._random.random() < 0.1:
                 self.done["cut everything"] += 1
+                began = monotonic()
                 await asyncio.to_thread(cable.cut_all)
-            self._chronicle.was_out(began, monotonic() + AFTERMATH)
+                self._chronicle.was_out(began, monotonic())
+
+    def _excuse(self, felt: Felt) -> None:
+        """One connection was cut, and nobody but its owner is excused; and only for what it was at."""
+        if felt.pid is not None:
+            self._chronicle.was_cut(felt.pid, felt.at)
+        else:
+            self._chronicle.was_out(felt.at, felt.at)
 
     async def kill_server(self, times: int, target: Target) -> None:
         """The database itself, which is started again a moment later."""
@@ -166,10 +186,10 @@ class Mischief:
         self._chronicle.add(entries)
         for what, at, pid, said in entries:
             if what == "fell":
-                how, where = said
+                how, where, mood = said
                 self.done[how] += 1
                 self.places[f"{how} {where}"] += 1
-                self._aims.fell[how, where] += 1
+                self._aims.fell[how, where, mood] += 1
                 if how == "stop":
                     self._thaw_later(pid, at)
 
@@ -187,9 +207,8 @@ class Mischief:
 
     async def stop(self) -> None:
         """No more of it; whoever sleeps is woken."""
-        for orders in (self._orders, self._orders_for_heirs):
-            while orders:
-                self._aims.over(*orders.pop())
+        while self._orders_for_heirs:
+            self._aims.drop(*self._orders_for_heirs.pop())
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0.2)
         self.notice()
@@ -199,9 +218,9 @@ class Mischief:
 
 
 async def _springs(cut: Cut) -> bool:
-    """False: somebody killed whom it was for, between its statement and its answer."""
+    """False: nobody came there in time, or was killed between its statement and its answer."""
     since = monotonic()
-    while not cut.sprung:
+    while cut.felt is None:
         if monotonic() - since > CUT_BY:
             return False
         await asyncio.sleep(0.005)  # it springs in another thread

@@ -1,7 +1,6 @@
 """The three ways of being safe: what a shop is told in each, and where one of its workers can fall."""
 
 from collections import Counter
-from random import Random
 from typing import Literal, NamedTuple
 
 from retrysafe.policy import Effects
@@ -21,6 +20,9 @@ MOODS: tuple[Mood, ...] = ("answer 500", "raise", "not done", "answer 429")
 
 RELEASED: frozenset[str] = frozenset({"not done", "answer 429"})
 """By these a handler says that nothing has happened: it is believed in every mode, and may run again."""
+
+FAILED: frozenset[str] = frozenset(MOODS)
+"""After these it may run again where it may be tried again at all."""
 
 
 class Place(NamedTuple):
@@ -80,39 +82,70 @@ PLACES: dict[Mode, tuple[Place, ...]] = {
     "retry": (*_CLAIM, *_TAKE_OVER, *_LEASE),
 }
 
-ENOUGH = 4
-"""So many strokes for each place, on average, and one that was never reached is no accident any more."""
+ENOUGH, ENOUGH_FOR_HEIRS = 20, 60
+"""So many who were to fall at a place, and one that nobody ever fell at is no accident any more.  An heir
+often comes too late: somebody else has taken over."""
+
+TRIES = 3
+"""In vain, and it is the next place's turn: else one that nobody can come to would keep everybody busy."""
 
 
 class Aims:
-    """Gives every place its share: the next stroke is for the one that has had the fewest."""
+    """Gives every place its turn: the next stroke is for the one that has had the fewest.
 
-    def __init__(self, mode: Mode, random: Random) -> None:
-        self._places = PLACES[mode]
-        self._random = random
-        self._aimed: Counter[tuple[Stroke, Place]] = Counter()
-        self.fell: Counter[tuple[str, str]] = Counter()
+    Where several have had as many, they come in their order.  It begins at another quarter of them for each
+    seed, so that several short runs with seeds that follow each other leave out less than one.
+    """
 
-    def next(self, how: Stroke) -> Place:
-        fewest = min(self._had(how, place) for place in self._places)
-        place = self._random.choice([place for place in self._places if self._had(how, place) == fewest])
-        self._aimed[how, place] += 1
+    def __init__(self, mode: Mode, seed: int = 0) -> None:
+        places = PLACES[mode]
+        first = seed % 4 * len(places) // 4
+        self._places = places[first:] + places[:first]
+        self._under_way: Counter[tuple[Stroke, Place]] = Counter()
+        self._tried: Counter[tuple[Stroke, Place]] = Counter()
+        self.fell: Counter[tuple[str, str, str]] = Counter()
+        """How, where, and in which mood."""
+
+    def next(self, how: Stroke, *, heirs: bool = True) -> Place:
+        """For heirs too, or for anybody else."""
+        place = min(
+            (place for place in self._places if heirs or not place.heir),
+            key=lambda place: self._had(how, place),
+        )
+        self._under_way[how, place] += 1
         return place
 
     def _had(self, how: Stroke, place: Place) -> int:
-        return self.fell[how, place.where] + self._aimed[how, place]
+        had = max(self._fell(how, place), self._tried[how, place] // TRIES)
+        return had + self._under_way[how, place]
+
+    def _fell(self, how: Stroke, place: Place) -> int:
+        return self.fell[how, place.where, place.mood]
+
+    def under_way(self, how: Stroke, *, heirs: bool) -> int:
+        """Those who are to fall somewhere, and have not yet: heirs, or the others."""
+        return sum(
+            times for (kind, place), times in self._under_way.items() if kind == how and place.heir == heirs
+        )
+
+    def drop(self, how: Stroke, place: Place) -> None:
+        """Nobody was sent there after all."""
+        self._under_way[how, place] -= 1
 
     def over(self, how: Stroke, place: Place) -> None:
         """Whoever was to fall there has fallen, or will not."""
-        self._aimed[how, place] -= 1
+        self.drop(how, place)
+        self._tried[how, place] += 1
 
-    def never_reached(self) -> list[str]:
-        """What a long run has left out."""
-        wheres = {place.where for place in self._places}
+    def reached(self, how: Stroke) -> dict[str, int]:
+        """How often each place was; those that never were are here, too."""
+        places = sorted(self._places)
+        return {" ".join(filter(None, (how, *place[:2]))): self._fell(how, place) for place in places}
+
+    def unreachable(self) -> list[str]:
+        """What was tried often enough, and in vain."""
         return [
-            f"{how} {where}: never reached, with {total} at named places"
-            for how in ("kill", "stop")
-            if (total := sum(self.fell[how, where] for where in wheres)) >= ENOUGH * len(self._places)
-            for where in sorted(wheres)
-            if not self.fell[how, where]
+            f"{how} {place.where}: never reached, and {tried} were to"
+            for (how, place), tried in self._tried.items()
+            if tried >= (ENOUGH_FOR_HEIRS if place.heir else ENOUGH) and not self._fell(how, place)
         ]

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -17,10 +18,10 @@ from starlette.responses import Response
 from retrysafe import Guard, stores
 from retrysafe import psycopg as joined
 from retrysafe.stores.contract import Store
-from retrysafe.testing.crash import audit, commits
+from retrysafe.testing.crash import audit, commits, sockets
 from retrysafe.testing.crash.desks import AwaitedSessions, Blocking, Desk, Sessions, answer, insert, key_of
 from retrysafe.testing.crash.modes import Mode
-from retrysafe.testing.crash.targets import Cable, Cut, Target
+from retrysafe.testing.crash.targets import Cable, Cut, Felt, Target
 from retrysafe.testing.crash.traps import reach
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
@@ -116,17 +117,30 @@ class PostgreSQL(Target):
                 return _Awaiting(guard, url)
 
 
+class _Cut:
+    def __init__(self, workers: Callable[[], Sequence[int]]) -> None:
+        self._workers = workers
+        self.felt: Felt | None = None
+
+    def happens(self, port: int) -> None:
+        at = monotonic()
+        self.felt = Felt(at, sockets.owner(port, self._workers()))
+
+
 class _Cable:
     def __init__(self, proxy: Proxy, url: str) -> None:
         self._proxy = proxy
         self.url = proxy.through(url)
 
-    def cut(self, mode: Mode, random: Random) -> tuple[str, Cut]:
+    def cut(self, mode: Mode, random: Random, workers: Callable[[], Sequence[int]]) -> tuple[str, Cut]:
         """Before, during and after the statements that decide."""
         proxy = self._proxy
         name, pattern = random.choice(STATEMENTS[mode])
-        trap = random.choice([proxy.cut_before, proxy.cut_during, proxy.lose_answer])(pattern)
-        return f"{trap.action} {name}", trap
+        cut = _Cut(workers)
+        trap = random.choice([proxy.cut_before, proxy.cut_during, proxy.lose_answer])(
+            pattern, before=cut.happens
+        )
+        return f"{trap.action} {name}", cut
 
     def cut_all(self) -> None:
         self._proxy.cut()

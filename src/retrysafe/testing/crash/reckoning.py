@@ -1,28 +1,41 @@
 """What must hold of a campaign when it is over, key by key: three modes, three promises."""
 
-import json
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from retrysafe.testing.crash.audit import Sight
-from retrysafe.testing.crash.chronicle import Chronicle
+from retrysafe.testing.crash.audit import Sight, id_in
+from retrysafe.testing.crash.chronicle import Chronicle, Execution
 from retrysafe.testing.crash.clients import Customers
-from retrysafe.testing.crash.modes import RELEASED, Mode
+from retrysafe.testing.crash.modes import FAILED, RELEASED, Mode
 from retrysafe.testing.linearize import check
+
+
+class Reckoning(NamedTuple):
+    wrongs: list[str]
+    accountable: int
+    """Executions that nothing excuses: of each, the next one of its key would have been found.  Where there
+    are few of them, that none was found says little."""
+    undisturbed: int
+    """Keys that nothing has happened to whoever was at them: their outcome must not be called unknown."""
 
 
 def reckon(
     mode: Mode, keys: Iterable[str], sight: Sight, customers: Customers, chronicle: Chronicle
-) -> list[str]:
+) -> Reckoning:
     """What was heard, what is stored and what was done belong together, for each key."""
     found = customers.contradictions()
+    accountable = undisturbed = 0
     for key in keys:
         if mode == "tx":
             found += _transactional(key, sight, customers)
-        else:
-            found += _executions(mode, key, customers, chronicle)
+            continue
+        strict = _accountable(mode, key, chronicle)
+        accountable += len(strict)
+        undisturbed += bool(chronicle.executions(key)) and not chronicle.losses(key)
+        found += _once(mode, key, strict, chronicle) + _told(key, customers, chronicle)
     if mode != "tx":
         found += _unknown(mode, customers, chronicle)
-    return found + _histories(mode, customers)
+    return Reckoning(found + _histories(mode, customers), accountable, undisturbed)
 
 
 def _histories(mode: Mode, customers: Customers) -> list[str]:
@@ -34,30 +47,43 @@ def _histories(mode: Mode, customers: Customers) -> list[str]:
 def _transactional(key: str, sight: Sight, customers: Customers) -> list[str]:
     """I14: what everybody was told is what was done, once."""
     told = customers.told.get(key)
-    heard = json.loads(told[0].body)["id"] if told else None
-    if sight.orders(key) != ([heard] if heard else []):
+    heard = id_in(told[0].body) if told else None
+    if sight.orders(key) != ([heard] if told else []):
         return [f"{key}: heard {heard}, and there is {sight.orders(key)}"]
     return []
 
 
-def _executions(mode: Mode, key: str, customers: Customers, chronicle: Chronicle) -> list[str]:
-    """I13, I15: how often a handler may have had its effect; and that what was told was done."""
-    found: list[str] = []
-    executions = chronicle.executions(key)
-    # Whoever said that nothing had happened, and where it may be tried again whoever failed, leaves the key
-    # to somebody else.
-    counted = [done for done in executions if done.mood not in RELEASED and (mode == "hold" or not done.mood)]
-    if mode == "retry":
-        # Each has to be excused by itself: that somebody else lost a lease is no reason to run once more.
-        counted = [done for done in counted if not chronicle.is_excused(key, done)]
-    if len(counted) > 1:
-        excuse = "" if mode == "hold" else " by owners that cannot have lost their leases"
-        found.append(f"{key}: executed {len(counted)} times{excuse}: {executions}")
-    ids = {done.id for done in executions}
-    for told in customers.told.get(key, ()):
-        if told.status == 201 and json.loads(told.body)["id"] not in ids:
-            found.append(f"{key}: was answered {told.body!r}, which nobody executed")
-    return found
+def _accountable(mode: Mode, key: str, chronicle: Chronicle) -> list[Execution]:
+    """Those that nothing excuses, in their order.
+
+    Where it may be tried again, each has to be excused by itself: that somebody else lost a lease is no
+    reason to run once more.  Elsewhere, nothing is an excuse.
+    """
+    return [done for done in chronicle.executions(key) if mode == "hold" or not chronicle.is_excused(done)]
+
+
+def _once(mode: Mode, key: str, strict: list[Execution], chronicle: Chronicle) -> list[str]:
+    """I13, I15: how often a handler may have had its effect.
+
+    Somebody else may follow whoever said that nothing had happened, and where it may be tried again whoever
+    failed; but only if it came to tell the store so.
+    """
+    believed = RELEASED if mode == "hold" else FAILED
+    final = [done for done in strict[:-1] if not (done.mood in believed and chronicle.has_told(done))]
+    if not final:
+        return []
+    excuse = "" if mode == "hold" else " by owners that cannot have lost their leases"
+    return [f"{key}: executed {len(final) + 1} times{excuse}: {chronicle.executions(key)}"]
+
+
+def _told(key: str, customers: Customers, chronicle: Chronicle) -> list[str]:
+    """What was told was done."""
+    ids = {done.id for done in chronicle.executions(key)}
+    return [
+        f"{key}: was answered {told.body!r}, which nobody executed"
+        for told in customers.told.get(key, ())
+        if told.status == 201 and id_in(told.body) not in ids
+    ]
 
 
 def _unknown(mode: Mode, customers: Customers, chronicle: Chronicle) -> list[str]:

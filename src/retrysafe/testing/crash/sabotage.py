@@ -18,11 +18,12 @@ from retrysafe.testing.crash.traps import STEPS
 
 SABOTAGE = "RETRYSAFE_CRASH_SABOTAGE"
 
-Way = Literal["fence ignored", "runs again", "answers early", "answers nothing"]
+Way = Literal["fence ignored", "runs again", "answers early", "answers nothing", "finishes nothing"]
 """fence ignored     an owner that was overtaken believes that it has finished all the same
 runs again        where the outcome is unknown, it is tried once more
 answers early     the answer leaves, and is stored a little later
-answers nothing   every request is refused"""
+answers nothing   every request is refused
+finishes nothing  no outcome is ever kept"""
 
 
 def commit() -> None:
@@ -37,7 +38,9 @@ def commit() -> None:
         case "answers early":
             _answer_early()
         case "answers nothing":
-            _answer_nothing()
+            STEPS[Reserve] = _refused
+        case "finishes nothing":
+            STEPS[Finish] = _refused
         case other:
             raise ValueError(f"{SABOTAGE} is {other!r}: expected one of {get_args(Way)}")
 
@@ -71,8 +74,5 @@ def _answer_early() -> None:
     STEPS[Finish] = finished
 
 
-def _answer_nothing() -> None:
-    async def refused(*_: object) -> object:
-        raise StoreUnavailable("it is the sabotage that refuses")
-
-    STEPS[Reserve] = refused
+async def _refused(*_: object) -> object:
+    raise StoreUnavailable("it is the sabotage that refuses")

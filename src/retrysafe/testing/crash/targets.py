@@ -6,13 +6,13 @@ forks the workers.  `sqlite.py` and `postgresql.py` are the two examples.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from retrysafe import Guard
 from retrysafe.stores.contract import Store
@@ -26,11 +26,22 @@ GROUP = "retrysafe.crash"
 """The entry points under which others bring a class of theirs."""
 
 
+class Felt(NamedTuple):
+    """By whom a cut was felt."""
+
+    at: float
+    """By the monotonic clock; not later than whoever had the connection could know."""
+    pid: int | None
+    """Its process; nobody knows which, if it ended at that moment."""
+
+
 class Cut(Protocol):
     """One connection that is to be cut."""
 
     @property
-    def sprung(self) -> bool: ...
+    def felt(self) -> Felt | None:
+        """Not yet, or by whom."""
+        ...
 
 
 class Cable(Protocol):
@@ -38,8 +49,11 @@ class Cable(Protocol):
 
     url: str
 
-    def cut(self, mode: Mode, random: Random) -> tuple[str, Cut]:
-        """Have the next connection cut that comes to a place of our choice, and say which it is."""
+    def cut(self, mode: Mode, random: Random, workers: Callable[[], Sequence[int]]) -> tuple[str, Cut]:
+        """Have the next connection cut that comes to a place of our choice, and say which it is.
+
+        `workers` are the processes that it can belong to, at the moment at which it is called.
+        """
         ...
 
     def cut_all(self) -> None: ...
@@ -115,11 +129,16 @@ OURS: Mapping[str, Sequence[str]] = {
 
 def names() -> list[str]:
     """Every store that there is."""
-    return [*OURS, *sorted(point.name for point in entry_points(group=GROUP))]
+    return [*OURS, *sorted({point.name for point in entry_points(group=GROUP)} - set(OURS))]
 
 
 def find(name: str) -> type[Target]:
     """The class of a store."""
+    brought = tuple(entry_points(group=GROUP, name=name))
+    if len(brought) + (name in OURS) > 1:
+        values = ", ".join(point.value for point in brought)
+        also = " and is the name of a store that comes with us" if name in OURS else ""
+        raise Unfit(f"{name!r} is the name of an entry point of {GROUP} ({values}){also}: expected one of it")
     require(OURS.get(name, _SHOP), f"the store {name}")
     if name == "sqlite":
         from retrysafe.testing.crash.sqlite import SQLite
@@ -129,12 +148,28 @@ def find(name: str) -> type[Target]:
         from retrysafe.testing.crash.postgresql import PostgreSQL
 
         return PostgreSQL
-    for point in entry_points(group=GROUP, name=name):
-        found = point.load()
-        if isinstance(found, type) and issubclass(found, Target):
-            return found
-        raise Unfit(f"the entry point {name} of {GROUP} is {found!r}: expected a subclass of Target")
+    for point in brought:
+        return _load(point)
     raise Unfit(f"there is no store {name!r}: expected one of {', '.join(names())}")
+
+
+def _load(point: EntryPoint) -> type[Target]:
+    """What others bring, if it can be used."""
+    what = f"the entry point {point.name} of {GROUP}, which is {point.value},"
+    try:
+        found = point.load()
+    except Exception as error:  # whatever a module of somebody else's raises when it is imported
+        raise Unfit(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Target)):
+        raise Unfit(f"{what} leads to {found!r}: expected a subclass of Target")
+    if missing := sorted(found.__abstractmethods__):
+        raise Unfit(f"{what} is not complete: expected it to have {', '.join(missing)}")
+    ways = getattr(found, "ways", None)
+    if not isinstance(ways, Mapping) or not ways:
+        raise Unfit(f"{what} has {ways!r} as its ways: expected a name for each, and the packages it needs")
+    if not found.modes or not set(found.modes) <= set(MODES):
+        raise Unfit(f"{what} has {found.modes!r} as its modes: expected some of {', '.join(MODES)}")
+    return found
 
 
 def require(packages: Sequence[str], what: str) -> None:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from retrysafe import drive
 from retrysafe.asgi.types import App, Connection, Receive, Send
+from retrysafe.steps import Finish, Forget, Release
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.testing.crash.journal import Journal
 
@@ -33,13 +34,19 @@ STEPS = drive._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # that is w
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
+TELLING = frozenset({Finish, Release, Forget})
+"""Steps by which an owner tells the store what became of its attempt: whether the store did as it was told,
+it may not live to see; but without them it has not."""
+
+
 class _Trap(NamedTuple):
     how: str
     where: str
+    mood: str
     journal: Journal
 
     def spring(self) -> None:
-        self.journal.write("fell", self.how, self.where)
+        self.journal.write("fell", self.how, self.where, self.mood)
         os.kill(os.getpid(), SIGNALS[self.how])
         time.sleep(0.1)  # another thread may be the one that is told, and this one must not go on meanwhile
 
@@ -50,6 +57,14 @@ class _Trap(NamedTuple):
 
 _trap: ContextVar[_Trap | None] = ContextVar("trap", default=None)
 """Of the request that is served here; the tasks and threads that serve it inherit it."""
+
+_serial: ContextVar[str] = ContextVar("serial")
+"""Which request of its worker it is."""
+
+
+def serial() -> str:
+    """Of the request that is served here, in this worker."""
+    return _serial.get()
 
 
 def reach(moment: str, place: str) -> None:
@@ -73,18 +88,20 @@ def place(name: str) -> Generator[None]:
     reach("after", name)
 
 
-def _around_step(name: str, perform: Callable[[Any, Any, Any], Awaitable[object]]) -> Any:  # noqa: ANN401
+def _around_step(kind: type, perform: Callable[[Any, Any, Any], Awaitable[object]], journal: Journal) -> Any:  # noqa: ANN401
     async def performed(step: Any, engine: Any, hands: Any) -> object:  # noqa: ANN401 - of any kind
-        with place(name):
+        with place(kind.__name__):
+            if kind in TELLING:
+                journal.write("telling", serial())
             return await perform(step, engine, hands)
 
     return performed
 
 
-def install() -> None:
+def install(journal: Journal) -> None:
     """Once, in the process that forks the workers.  Where a COMMIT is, each store knows itself."""
     for step, perform in list(STEPS.items()):
-        STEPS[step] = _around_step(step.__name__, perform)
+        STEPS[step] = _around_step(step, perform, journal)
     perform_joint, perform_joint_async = Joint.perform, Joint.perform_async
 
     def performed(self: Joint, *rest: Any) -> Any:  # noqa: ANN401 - whatever it is given
@@ -117,8 +134,10 @@ class Trapped:
             return
         fields: dict[bytes, bytes] = dict(scope["headers"])
         how, _, where = fields.get(b"trap", b"").decode().partition(" ")
-        _trap.set(_Trap(how, where, self._journal) if how else None)
+        mood = fields.get(b"mood", b"").decode()
+        _trap.set(_Trap(how, where, mood, self._journal) if how else None)
         serial = str(next(self._serials))
+        _serial.set(serial)
         self._journal.write("arrived", serial, fields[b"idempotency-key"].decode().strip('"'))
         try:
             await self._app(scope, receive, send)
