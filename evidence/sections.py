@@ -1,12 +1,12 @@
 """What the page says of each part: from reports to Markdown, and no number is written by hand."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evidence.shelf import Kept
 from evidence.totals import total
 from evidence.writing import counted, number, one_in, paragraphs, plural, table
-from retrysafe.testing.crash.modes import PLACES
 from retrysafe.testing.simulate.actions import MEANING
 from retrysafe.testing.simulate.planted.bug import REASONED
 
@@ -88,37 +88,66 @@ def crash(kept: Sequence[Kept]) -> str:
                 ["what they were told", counted(counts["verdicts"])],
                 ["keys answered", number(counts["answered"])],
                 ["outcomes that stayed unknown, and were said to be", number(counts["unknown"])],
+                ["executions without a transaction", number(counts["executions outside"])],
+                [
+                    "those of them that nothing excuses, so that one more would have been found",
+                    number(counts["executions without excuse"]),
+                ],
                 ["audits of all books, while it went on", number(counts["audits"])],
                 ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
             ],
         ),
-        *_places(counts["places"]),
+        *_places(counts),
     )
 
 
-def _places(tally: Mapping[str, int]) -> list[str]:
-    """Reports have a line for each blow and place that was hit; here, each place that is aimed at has one."""
+def _places(counts: Mapping[str, Any]) -> list[str]:
+    """A line for each place that is aimed at, and two columns for each mode that has it."""
     strokes = {"kill": "killed", "stop": "frozen"}
-    workers = [name for name in tally if name.startswith(tuple(strokes))]
-    aims = {place.where for places in PLACES.values() for place in places}
-    places = sorted(aims | {name.split(" ", 1)[1] for name in workers})
-    rows = [[place, *(tally.get(f"{stroke} {place}", 0) for stroke in strokes)] for place in places]
-    missed = [
-        f"{done} {place}"
-        for stroke, done in strokes.items()
-        for place in sorted(aims)
-        if not tally.get(f"{stroke} {place}")
+    named: dict[str, dict[tuple[str, str], int]] = {}
+    for name, times in counts["named places"].items():
+        if not (found := _NAMED.fullmatch(name)):
+            raise ValueError(f"{name!r} is no named place")
+        mode, stroke, place = found.groups()
+        named.setdefault(place, {})[mode, strokes[stroke]] = times
+    columns = [
+        (mode, done)
+        for mode in dict.fromkeys(mode for row in named.values() for mode, _ in row)
+        for done in strokes.values()
     ]
-    connections = {name: times for name, times in tally.items() if name not in workers}
+    missed = [
+        f"{done} {place} ({mode})"
+        for mode, done in columns
+        for place in sorted(named)
+        if named[place].get((mode, done)) == 0
+    ]
+    tally: Mapping[str, int] = counts["places"]
+    anywhere = [f"{done} {number(tally.get(f'{stroke} anywhere', 0))}" for stroke, done in strokes.items()]
+    connections = {name: times for name, times in tally.items() if not name.startswith(tuple(strokes))}
     return [
-        f"Where workers were when they were killed or frozen. {plural(len(aims), 'place')} have a name and "
-        "are aimed at; `anywhere` is whatever a worker did just then.",
-        table(["place", *strokes.values()], rows),
+        f"Wherever they were just then, workers were {' and '.join(anywhere)} times. The others were hit at "
+        f"{plural(len(named), 'place')} that are aimed at, by mode; after the name of a step may stand what "
+        "the handler does for it to be reached.",
+        table(
+            ["place", *(f"{mode}, {done}" for mode, done in columns)],
+            [
+                [place, *(_times(row.get(column)) for column in columns)]
+                for place, row in sorted(named.items())
+            ],
+        ),
         f"**Never hit: {', '.join(missed)}.**"
         if missed
         else "No named place was missed: at each, workers were killed and others frozen.",
         _tally("what was done to a connection, and at which statement", connections) if connections else "",
     ]
+
+
+_NAMED = re.compile(r"(\w+): (kill|stop) (.+)")
+
+
+def _times(times: int | None) -> str:
+    """There is nothing to count where a mode does not come."""
+    return "" if times is None else number(times)
 
 
 BLOWS = ("kills", "freezes", "server kills", "cuts")

@@ -65,6 +65,11 @@ def crashed(job: Job) -> dict[str, Any]:
             "cut before reserve": 35,
         },
         "verdicts": {"201": 2500, "replayed": 350}, "requests": 2850, "executions outside": 1500,
+        "executions without excuse": 750, "keys undisturbed": 700,
+        "named places": {
+            "tx: kill before COMMIT": 500, "tx: stop before COMMIT": 100,
+            "hold: kill after Finish raise": 7, "hold: stop after Finish raise": 0,
+        },
         "campaigns": {"tx, sqlalchemy": 10, "hold, sqlite3": 5},
         "answered": 2550, "unknown": 20, "audits": 165, "histories": 2575,
         "slowest recovery": 1.25 if job.name.endswith("-1") else 0.75,
