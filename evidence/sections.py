@@ -135,12 +135,21 @@ def _places(counts: Mapping[str, Any]) -> list[str]:
                 for place, row in sorted(named.items())
             ],
         ),
-        f"**Never hit: {', '.join(missed)}.**"
-        if missed
-        else "No named place was missed: at each, workers were killed and others frozen.",
+        _never_hit(missed),
         _tally("what was done to a connection, and at which statement", connections) if connections else "",
     ]
 
+
+def _never_hit(missed: Sequence[str]) -> str:
+    if not missed:
+        return "No named place was missed: at each, workers were killed and others frozen."
+    if len(missed) > MOST_NAMED:
+        return f"**{number(len(missed))} were never hit**: those with a 0 in this table."
+    return f"**Never hit: {', '.join(missed)}.**"
+
+
+MOST_NAMED = 20
+"""Places in a sentence: after a short run there would be more."""
 
 _NAMED = re.compile(r"(\w+): (kill|stop) (.+)")
 

@@ -111,6 +111,11 @@ def test_places() -> None:
     text = section(page.write(parts, 1.0), "SQLite")
     assert "No named place was missed" in text
     assert "Never hit" not in text
+    counts["named places"] = {f"tx: kill before {number}": 0 for number in range(21)}
+    few = first._replace(report=first.report._replace(counts=counts))
+    parts["crash-sqlite"] = page.Part(parts["crash-sqlite"].jobs[:1], [few])
+    text = section(page.write(parts, 1.0), "SQLite")
+    assert "**21 were never hit**: those with a 0 in this table." in text
 
 
 def test_histories() -> None:
