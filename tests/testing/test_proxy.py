@@ -1,6 +1,8 @@
 """The bad connection is as bad as it says, between real clients and a real PostgreSQL."""
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -239,6 +241,24 @@ def test_one_of_a_pipeline(proxy: Proxy, database: str) -> None:
     assert answers[0].fetchone() == ("first",)
     connection.close()
     assert marks(database) == []
+
+
+def test_whose_connection_it_is(proxy: Proxy, database: str) -> None:
+    """Before it is cut, somebody is told from where it came."""
+    told: list[int] = []
+    with connect(proxy.through(database)) as one, connect(proxy.through(database)) as other:
+        ports = [socket.socket(fileno=os.dup(which.fileno())) for which in (one, other)]
+        trap = proxy.cut_before("SELECT 2", before=told.append)
+        one.execute("SELECT 1")
+        assert told == []
+        with pytest.raises(psycopg.OperationalError):
+            other.execute("SELECT 2")
+        trap.wait()
+        assert len(told) == 1
+        assert told != [ports[0].getsockname()[1]]
+        assert told == [ports[1].getsockname()[1]]
+        for port in ports:
+            port.close()
 
 
 def test_hold(proxy: Proxy, database: str) -> None:

@@ -31,10 +31,14 @@ class Kept(NamedTuple):
 def id_in(body: bytes) -> str | None:
     """Of the order that an answer speaks of; none, if it is no answer of the shop's."""
     try:
-        said = json.loads(body)
+        said: Any = json.loads(body)
     except ValueError:
         return None
-    return str(said["id"]) if isinstance(said, dict) and "id" in said else None
+    match said:
+        case {"id": str(id)}:
+            return id
+        case _:
+            return None
 
 
 class Sight(NamedTuple):

@@ -11,7 +11,7 @@ from retrysafe.testing.crash.chronicle import Chronicle
 from retrysafe.testing.crash.clients import Customers, Order
 from retrysafe.testing.crash.fleet import Fleet
 from retrysafe.testing.crash.modes import Aims, Mode, Stroke
-from retrysafe.testing.crash.targets import Cable, Cut, Felt, Target
+from retrysafe.testing.crash.targets import Cable, Cut, Target
 
 AFTERMATH = 0.5
 """Seconds after the database was away in which somebody may still feel it."""
@@ -57,6 +57,7 @@ class Mischief:
         self._pace = pace
         self._patience = patience
         self._orders_for_heirs: deque[Order] = deque()
+        self._given_up: list[tuple[str, Cut]] = []
         self._freezing: set[asyncio.Task[None]] = set()
         self._asleep: Counter[int] = Counter()
         self.done: Counter[str] = Counter()
@@ -116,18 +117,21 @@ class Mischief:
             where, cut = cable.cut(mode, self._random, self._fleet.workers)
             if not await _springs(cut):
                 await asyncio.to_thread(cable.restore)
-            if cut.felt is not None:  # or somebody killed whom it was for
-                self.done["cut"] += 1
-                self.places[where] += 1
-                self._excuse(cut.felt)
+                self._given_up.append((where, cut))
+            else:
+                self._was_cut(where, cut)
             if self._random.random() < 0.1:
                 self.done["cut everything"] += 1
                 began = monotonic()
                 await asyncio.to_thread(cable.cut_all)
                 self._chronicle.was_out(began, monotonic())
 
-    def _excuse(self, felt: Felt) -> None:
-        """One connection was cut, and nobody but its owner is excused; and only for what it was at."""
+    def _was_cut(self, where: str, cut: Cut) -> None:
+        """One connection was, and nobody but its owner is excused; and only for what it was at."""
+        if (felt := cut.felt) is None:
+            return  # whoever it was for was killed
+        self.done["cut"] += 1
+        self.places[where] += 1
         if felt.pid is not None:
             self._chronicle.was_cut(felt.pid, felt.at)
         else:
@@ -207,6 +211,8 @@ class Mischief:
 
     async def stop(self) -> None:
         """No more of it; whoever sleeps is woken."""
+        for where, cut in self._given_up:  # an answer that was waited for may have come, and been lost, later
+            self._was_cut(where, cut)
         while self._orders_for_heirs:
             self._aims.drop(*self._orders_for_heirs.pop())
         with contextlib.suppress(asyncio.CancelledError):
