@@ -219,10 +219,12 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
         yield from _release(call)
         return Answer("released", settlement.reply, attempt=attempt.number)
     final, reply, error = settlement
+    if reply is None and not attempt.checkpointed:
+        # Overtaken before a byte of it had left.  Nothing is to be kept: a bid of ours that came late may
+        # have made the record anew, and then the client would be told nothing at all.
+        return (yield from _overtaken(call, error))
     kept = yield from keep(call, Finish(call.claim, final))
     if isinstance(kept, StoreError):
-        if reply is None and not attempt.checkpointed:  # overtaken before a byte of it had left
-            return _unavailable("The outcome could not be read.", kept)._replace(error=error)
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
         return Answer("unstored", reply, False, error, attempt.number, kept)
     if kept or attempt.checkpointed:

@@ -105,6 +105,18 @@ def test_the_end_of_a_stream(write: bool | None, verdict: str, stored: bool) -> 
     assert (flow.result.verdict, flow.result.reply, flow.result.stored) == (verdict, None, stored)
 
 
+def test_a_stream_that_never_left_is_not_finished() -> None:
+    """Its key was lost before a byte had left: the client is told what became of the key, and not nothing.
+
+    A bid of its own that came late may have made the record anew, so a write might not even be refused.
+    """
+    flow = Stepper(conclude(a_call(), Attempt(CLAIM, 1), Streamed(CREATED._replace(body=b""))))
+    flow.expect(Look)
+    flow.give(None)
+    assert flow.result.verdict == "outcome-unknown"
+    assert flow.result.reply is not None
+
+
 # --- Waiting ----------------------------------------------------------------------------------------------
 
 

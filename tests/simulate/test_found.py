@@ -12,9 +12,10 @@ import pytest
 from retrysafe import decisions, protocol
 from retrysafe.attempt import Attempt
 from retrysafe.call import Call
-from retrysafe.model import Record
+from retrysafe.decisions import trimmed
+from retrysafe.model import Final, Record
 from retrysafe.policy import Policy
-from retrysafe.steps import Flow, Outcome
+from retrysafe.steps import Finish, Flow, Outcome, Streamed, ask
 from retrysafe.testing.simulate import SETTINGS, Stage
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.walk import replay
@@ -40,6 +41,21 @@ def what_has_left_is_stored(patch: pytest.MonkeyPatch) -> None:
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
         answer = yield from mended(call, attempt, outcome)
         return answer._replace(stored=True) if attempt.checkpointed else answer
+
+    patch.setattr(protocol, "conclude", conclude)
+
+
+def the_overtaken_finish_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    """Who lost the key before its large answer could leave, and got it back by a bid of its own that came
+    late, kept the outcome and told its client nothing at all."""
+    mended = protocol.conclude
+
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+        if isinstance(outcome, Streamed) and not attempt.checkpointed:
+            kept = yield from ask(Finish(call.claim, Final("completed", trimmed(outcome.head), omitted=True)))
+            if kept:
+                return Answer("completed", None, attempt=attempt.number)
+        return (yield from mended(call, attempt, outcome))
 
     patch.setattr(protocol, "conclude", conclude)
 
@@ -115,6 +131,23 @@ FOUND = (
             Action("step", 1),
             Action("elapse", 0, (31.0,)),
             Action("resolve", 0),
+        ),
+    ),
+    Found(
+        7043257,
+        "hold, too large to keep",
+        "I5",
+        the_overtaken_finish_all_the_same,
+        (
+            Action("arrive", 3, (2, 0, 1)),
+            Action("delay", 3),
+            Action("step", 3),
+            Action("elapse", 0, (7230.0,)),
+            Action("arrive", 4, (4, 0, 2)),
+            Action("step", 4),
+            Action("step", 3),
+            Action("step", 3),
+            Action("elapse", 0, (7230.0,)),
         ),
     ),
 )

@@ -20,6 +20,7 @@ from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from tests.simulate.hunted import hunted
 
 PATCHED: tuple[ModuleType, ...] = (
     codec, decisions, exchange, fingerprint, headers, keys, protocol, stages, worlds,
@@ -47,10 +48,11 @@ def walk(setting: Setting, seeds: Iterable[int]) -> None:
             Walk(stage).go(seed)
 
 
+@pytest.mark.xdist_group("planted bugs")
 @pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
 def test_every_planted_bug_is_caught(planted: Planted) -> None:
     """Some schedule gives it away; and in that schedule, nothing is broken where the bug is not."""
-    caught = hunt(planted)
+    caught = hunted(planted).caught
     assert caught is not None, f"nobody noticed: {planted.name}"
     walk(healthy(planted.setting), [caught.seed])
 
@@ -100,7 +102,7 @@ def test_there_are_many_and_most_were_really_seen() -> None:
     names = [planted.name for planted in CATALOGUE]
     assert len(set(names)) == len(names) >= 45
     assert sum(planted.seen != REASONED for planted in CATALOGUE) >= 40
-    assert all(planted.seen and planted.promise for planted in CATALOGUE)
+    assert all(planted.seen for planted in CATALOGUE)
     assert len(IN_SQL) >= 10
 
 

@@ -131,7 +131,10 @@ class Account:
         self.definitive = None
 
     def state(self) -> object:
-        """All that what comes next depends on."""
+        """What tells it from others of its world: how things came to stand as they do, and since when.
+
+        What is left out (what was allowed and kept, and until when) follows from these and from the times.
+        """
         return (
             self.window,
             self.standing,

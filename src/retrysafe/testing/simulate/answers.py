@@ -4,12 +4,16 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from retrysafe.model import Record, Response
-from retrysafe.problems import Problem
+from retrysafe.problems import CATALOGUE, Problem
 from retrysafe.testing.simulate.accounts import Account, Outcome
 from retrysafe.testing.simulate.promises import at_most, broken
 from retrysafe.testing.simulate.setting import LEASE, Setting
+from retrysafe.testing.simulate.stage import describe
 from retrysafe.testing.simulate.visit import Visit
 from retrysafe.verdicts import Answer
+
+_FAILED = describe(Problem("handler-failed", ""))
+_NOT_DONE = describe(Problem("not-done", ""))
 
 
 class Told(NamedTuple):
@@ -25,9 +29,33 @@ class Told(NamedTuple):
 
 
 def check(told: Told) -> None:
-    if told.visit.flows and told.answer.reply is not None:
-        broken("I5", f"bytes of {told.visit} had left, and then it was told {told.answer.verdict}")
-    _HEARD.get(told.answer.verdict, _otherwise)(told)
+    verdict, reply = told.answer.verdict, told.answer.reply
+    if told.visit.flows and reply is not None:
+        broken("I5", f"bytes of {told.visit} had left, and then it was told {verdict}")
+    if verdict in CATALOGUE and (not isinstance(reply, Problem) or reply.code != verdict):
+        broken("I11", f"{told.visit} was told {reply}, which does not say {verdict}")
+    _HEARD.get(verdict, _otherwise)(told)
+
+
+def _from_its_handler(told: Told) -> Response | None:
+    """What a visit's own execution has to say.  `None`: its bytes have left already, or it never ran."""
+    visit, handler = told.visit, told.setting.handler
+    execution = visit.execution
+    if execution is None or visit.flows:
+        return None
+    if execution.number == 1 and handler in ("declines", "derives", "raises"):
+        # A transaction is rolled back, so `NotDone` is believed whatever was passed on before.
+        undone = told.setting.mode == "tx" and not visit.unprotected
+        believed = handler == "declines" or (handler == "derives" and undone)
+        return _NOT_DONE if believed else _FAILED
+    return execution.response
+
+
+def _is_its_own(told: Told) -> None:
+    """All of it: status, headers and body."""
+    own = _from_its_handler(told)
+    if told.answer.reply != own:
+        broken("I5", f"{told.visit} was told {told.answer.reply}, and its handler said {own}")
 
 
 def _outcome(told: Told) -> None:
@@ -41,11 +69,7 @@ def _outcome(told: Told) -> None:
         broken("I5", f"{visit} was told an outcome that was not kept")
     if told.setting.mode == "tx" and not execution.effect:
         broken("I14", f"{visit} was told {answer.verdict}, and its effect was not committed")
-    if isinstance(answer.reply, Response) and answer.reply.body not in (
-        execution.response.body,
-        b"handler-failed",
-    ):
-        broken("I5", f"{visit} was told {answer.reply.body!r}, and its handler said something else")
+    _is_its_own(told)
     if answer.reply is not None or visit.promised:
         _definitive(told, kept)
 
@@ -89,9 +113,18 @@ def _definitive(told: Told, outcome: Outcome) -> None:
     account.definitive = outcome.response
 
 
+def _meets_its_like(told: Told, what: str) -> None:
+    """Whoever has the key asks for the same: anybody else is told that, and nothing about the key."""
+    visit = told.visit
+    account = visit.account
+    if account.asked != visit.asked and not account.expired(told.now):
+        broken("I7", f"{visit} was told {what}, and it asks for something else")
+
+
 def _in_flight(told: Told) -> None:
     visit = told.visit
     account = visit.account
+    _meets_its_like(told, "to wait")
     if visit.late == account.window and account.definitive is not None and not account.expired(told.now):
         broken("I6", f"{visit} was told to wait, although the answer was known before it came")
     if isinstance(told.answer.reply, Problem) and not 0 < told.answer.reply.retry_after <= LEASE:
@@ -110,12 +143,13 @@ def _unknown(told: Told) -> None:
     account = visit.account
     if told.setting.mode == "tx":
         broken("I11", f"{visit} was told that its outcome is unknown, but a transaction has one")
+    _meets_its_like(told, "that the outcome is unknown")
     if visit.execution is not None:
         holds = account.token == visit.claim.token and account.window == visit.execution.window
         if holds and not account.expired(told.now):
             broken("I3", f"{visit} was told that its outcome is unknown, and it holds the key")
         return  # it ran and was overtaken, and whoever did that has left nothing to tell
-    if account.standing != "running" or not account.lapsed(told.now):
+    if account.expired(told.now) or account.standing != "running" or not account.lapsed(told.now):
         broken("I11", f"{visit} was told that the outcome is unknown, and nobody was lost")
     if not (told.setting.abandoned == "hold" or account.checkpointed):
         broken("I11", f"{visit} was told that the outcome is unknown, and it may be tried again")
@@ -132,9 +166,11 @@ def _reused(told: Told) -> None:
 
 def _failed_before(told: Told) -> None:
     visit = told.visit
-    outcome = visit.account.outcome
+    account = visit.account
+    outcome = None if account.expired(told.now) else account.outcome
     if told.setting.failed != "conflict" or outcome is None or outcome.state != "failed":
         broken("I1", f"{visit} was told of a failure that there was not")
+    _meets_its_like(told, "that it had failed")
     reply = told.answer.reply
     if not isinstance(reply, Problem) or reply.previous_status != outcome.response.status:
         broken("I4", f"{visit} was not told how it had failed")
@@ -145,6 +181,10 @@ def _released(told: Told) -> None:
     account, execution = visit.account, visit.execution
     if execution is not None and execution.effect:
         broken(at_most(told.setting), f"{visit} was told that nothing happened, and something may have")
+    own = _from_its_handler(told)
+    undone = (_FAILED, _NOT_DONE) if own is None or own.status < 400 else (own,)
+    if execution is None or told.answer.reply not in undone:
+        broken("I5", f"{visit} was told {told.answer.reply}, and not that nothing was done")
     holds = account.token == visit.claim.token and account.standing == "running"
     if holds and not (visit.forgot or account.expired(told.now)):
         broken("I11", f"{visit} was told that its key is free, and it is not")
@@ -154,16 +194,20 @@ def _trouble(told: Told) -> None:
     visit, answer = told.visit, told.answer
     if not visit.troubled:
         broken("I11", f"{visit} was told {answer.verdict}, and the store had answered it")
-    if answer.verdict == "unstored" and not visit.refused:
+    if answer.verdict != "unstored":
+        return
+    if not visit.refused:
         broken("I5", f"{visit} was told an outcome that was not kept, and its lease was not over")
-    if answer.verdict == "unstored" and answer.stored:
+    if answer.stored:
         broken("I5", f"{visit} was told an outcome that was not kept, and it was not marked")
+    _is_its_own(told)
 
 
 def _unprotected(told: Told) -> None:
     visit, answer = told.visit, told.answer
     if told.setting.store_down != "run" or not visit.troubled or answer.stored:
         broken("I12", f"{visit} ran unprotected, unasked or unmarked")
+    _is_its_own(told)
 
 
 def _draining(told: Told) -> None:
@@ -181,6 +225,8 @@ def _forbidden(told: Told) -> None:
     visit = told.visit
     if visit.account.identity not in told.revoked:
         broken("I9", f"{visit} was refused an answer that it may see")
+    if visit.asked not in [outcome.asked for outcome in visit.account.outcomes.values()]:
+        broken("I7", f"{visit} was refused the answer to another request")
 
 
 def _otherwise(told: Told) -> None:

@@ -224,10 +224,11 @@ def _intervene(world: World, action: Action) -> bool:
     if account is None or world.down:
         return False
     id = world.stage.claim(account.identity, account.asked, 0).id
-    found = world.store.look(id)
+    found, now = world.store.look(id), world.clock.now
     if found is None:
+        world.monitor.denied(account, now)
         return False
-    admin, note, now = world.store.open_admin(), Note("operator", "asked the bank"), world.clock.now
+    admin, note = world.store.open_admin(), Note("operator", "asked the bank")
     try:
         if action.kind == "release":
             settled = admin.release(found.record, note)
@@ -236,6 +237,7 @@ def _intervene(world: World, action: Action) -> bool:
     finally:
         admin.close()
     if not settled:
+        world.monitor.denied(account, now)
         return False
     world.intervened = True
     world.monitor.intervened(account, now)

@@ -194,6 +194,11 @@ class Monitor:
         if account.standing != "running" or not account.lapsed(now):
             broken("I1", "an operator settled a request that was not abandoned")
 
+    def denied(self, account: Account, now: float) -> None:
+        """An operator was told that there is nothing to settle."""
+        if account.standing == "running" and account.lapsed(now) and not account.expired(now):
+            broken("I11", "an operator may not settle a request that was abandoned")
+
     # --- what handlers did
 
     def begins(self, visit: Visit, *, leased: bool) -> None:

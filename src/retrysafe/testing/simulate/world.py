@@ -241,6 +241,8 @@ class World:
         visit.inner = None
         visit.flows = answer is not None
         visit.promised = answer is not None and answer.stored
+        if answer is not None and answer.reply != visit.head:
+            broken("I5", f"{visit} begins to be told {answer.reply}, and its handler said {visit.head}")
         if visit.promised and not visit.marked:
             broken("I5", f"bytes of {visit} leave as if they were kept, and the store knows nothing of them")
         if visit.cancelled:

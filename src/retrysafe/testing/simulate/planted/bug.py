@@ -30,9 +30,7 @@ class Planted(NamedTuple):
     setting: Setting
     """A world in which it shows."""
     plant: Plant = nullcontext
-    """While this is open, the bug is in the code."""
-    promise: str = ""
-    """The promise that it breaks, by its number."""
+    """While this is open, the bug is in the code.  Which promise it breaks is seen when it is caught."""
 
 
 HOLD = Setting("hold")

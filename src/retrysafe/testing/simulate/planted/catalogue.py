@@ -12,6 +12,7 @@ from retrysafe.testing.simulate.planted import (
     replays,
     sql,
     stores,
+    told,
 )
 from retrysafe.testing.simulate.planted.bug import Planted as Planted
 
@@ -27,4 +28,5 @@ CATALOGUE: tuple[Planted, ...] = (
     *replays.PLANTED,
     *identity.PLANTED,
     *overlooked.PLANTED,
+    *told.PLANTED,
 )

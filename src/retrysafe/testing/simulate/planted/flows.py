@@ -7,8 +7,9 @@ from retrysafe.attempt import Attempt
 from retrysafe.call import Call
 from retrysafe.decisions import judge
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim, Found, Parts, Reservation, Reserved
+from retrysafe.model import Claim, Found, Parts, Reservation, Reserved, Response
 from retrysafe.steps import (
+    Answered,
     Flow,
     Forget,
     Look,
@@ -141,6 +142,33 @@ def _keeps_undrained(call: Call) -> Perform:
     return perform
 
 
+def _runs_it_twice(_call: Call) -> Perform:
+    def perform(step: Step) -> Flow[object]:
+        if isinstance(step, Run):
+            yield step
+        return (yield step)
+
+    return perform
+
+
+def _makes_answers_up(_call: Call) -> Perform:
+    def perform(step: Step) -> Flow[object]:
+        return Answered(Response(204)) if isinstance(step, Run) else (yield step)
+
+    return perform
+
+
+def _drains_from_the_start(real: Once) -> Once:
+    return lambda call: real(call._replace(draining=lambda: True))
+
+
+def _trusts_nobody(_call: Call) -> Perform:
+    def perform(step: Step) -> Flow[object]:
+        return False if isinstance(step, Reauthorise) else (yield step)
+
+    return perform
+
+
 def _asks_nobody(_call: Call) -> Perform:
     def perform(step: Step) -> Flow[object]:
         return True if isinstance(step, Reauthorise) else (yield step)
@@ -170,90 +198,101 @@ PLANTED = (
         "fastidempotent 0.1.0 and idemptx 0.2.2 look, then lock, without looking again",
         HOLD._replace(store=Overwrites),
         patching(protocol, "_bid", _looks_then_locks),
-        "I2",
     ),
     Planted(
         "the handler runs before the claim",
         "drf-idem, drf-idempotency and drf-idempotencykey run the handler before the duplicate check",
         HOLD,
         patching(protocol, "once", _runs_first),
-        "I12",
     ),
     Planted(
         "a store that is down lets everybody through",
         "Dev1822/paySphere#1919: the middleware logs the error and goes on",
         HOLD,
         patching(protocol, "once", _opens),
-        "I12",
     ),
     Planted(
         "a claim that was not confirmed counts as one",
         "granit-fx/granit-dotnet#1151, VULN-301: a race went on without a lock",
         HOLD,
         doing(_claims_anyway),
-        "I12",
     ),
     Planted(
         "a claim that was not confirmed is never forgotten",
         "fastapi-idempotency-key 0.1.1: a cancellation blocks its key for 24 hours",
         HOLD,
         doing(_leaves_lost_bids),
-        "I11",
     ),
     Planted(
         "a bid that was given up is forgotten only if the next one is, too",
         "our own history: it came late, and took the key for a request that had been told 422",
         HOLD._replace(handler="declines"),
         doing(_forgets_silence_only),
-        "I11",
     ),
     Planted(
         "a refused duplicate releases what it found",
         "aws-powertools/powertools-lambda-typescript#5675: a rejected duplicate deletes the running record",
         HOLD,
         doing(_releases_what_it_found),
-        "I3",
     ),
     Planted(
         "who has waited for long enough runs",
         REASONED,
         HOLD._replace(in_flight="wait"),
         patching(protocol, "acquire", _runs_when_tired_of_waiting),
-        "I13",
     ),
     Planted(
         "every attempt at a key has the same token",
         "sliceworkz/eventstore#176: who took its own expired lease again kept its token",
         RETRY,
         patching(stage, "draw", _draws_one_token),
-        "I3",
     ),
     Planted(
         "a server that drains still bids",
         REASONED,
         HOLD,
         patching(protocol, "once", _bids_while_draining),
-        "I11",
     ),
     Planted(
         "a server that drains keeps what it will not run",
         "validation-api, erp and agents: a worker that has ended leaves 409 for a day",
         HOLD,
         doing(_keeps_undrained),
-        "I11",
     ),
     Planted(
         "a replay asks nobody whether it is allowed",
         "pathosDev/actor-ts#980: a hit returns before the handler's own authorisation",
         HOLD._replace(reauthorise=True),
         doing(_asks_nobody),
-        "I9",
     ),
     Planted(
         "who was allowed once is allowed for ever",
         "zulip/zulip#36213: the retry gets the old answer, whatever permissions have changed since",
         HOLD._replace(reauthorise=True),
         patching(protocol, "once", _remembers_permissions),
-        "I9",
+    ),
+    Planted(
+        "a handler is called twice",
+        REASONED,
+        HOLD,
+        doing(_runs_it_twice),
+    ),
+    Planted(
+        "an answer is kept that no handler gave",
+        REASONED,
+        HOLD,
+        doing(_makes_answers_up),
+    ),
+    Planted(
+        "a server is shutting down from the start",
+        REASONED,
+        HOLD,
+        patching(protocol, "once", _drains_from_the_start),
+    ),
+    Planted(
+        "nobody may see a stored answer",
+        REASONED,
+        HOLD._replace(reauthorise=True),
+        doing(_trusts_nobody),
     ),
 )

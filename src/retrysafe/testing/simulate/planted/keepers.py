@@ -49,6 +49,14 @@ class NeverRenews(ModelStore):
         return row is not None and row.claim.token == claim.token
 
 
+class RefusesRenewals(ModelStore):
+    """Takes whoever is late for somebody who was overtaken."""
+
+    def _renew(self, claim: Claim) -> bool:
+        row = self._rows.get(claim.id)
+        return row is not None and not row.lapsed(self._clock()) and super()._renew(claim)
+
+
 class LeasesForever(ModelStore):
     """A lease is as long as the retention."""
 
@@ -117,67 +125,61 @@ PLANTED = (
         "the store goes by the workers' clocks",
         "Krzysztof318/MailFathom#1989: a job's lease is judged by the clock of the replica that asks",
         RETRY._replace(store=GoesByLocalClocks),
-        promise="I2",
     ),
     Planted(
         "the judge goes by the worker's clock",
         "johanhaleby/occurrent#662: a competing consumer judges another node's lease by its own clock",
         HOLD,
         judging_unfinished(_by_the_local_clock),
-        "I11",
     ),
     Planted(
         "a renewal is not fenced",
         "pikkujs/pikku#1742: an attempt that was overtaken extends its successor's lease",
         RETRY._replace(store=RenewsUnfenced),
-        promise="I3",
     ),
     Planted(
         "a renewal revives what is finished",
         "brendanlong/lion-reader#917: a delayed heartbeat takes a job back",
         HOLD._replace(store=Revives),
-        promise="I1",
     ),
     Planted(
         "a renewal makes anew what is gone",
         REASONED,
         RETRY._replace(handler="declines", store=Recreates),
-        promise="I3",
     ),
     Planted(
         "leases are not renewed",
         "idemkit 1.0.2 renews no lease on HTTP, so a handler slower than its lease runs twice",
         RETRY._replace(store=NeverRenews),
-        promise="I2",
+    ),
+    Planted(
+        "who renews late is taken for overtaken",
+        REASONED,
+        RETRY._replace(store=RefusesRenewals),
     ),
     Planted(
         "a lease is as long as the retention",
         "pathosDev/actor-ts#984: a crash wedges the key for 24 hours",
         RETRY._replace(store=LeasesForever),
-        promise="I11",
     ),
     Planted(
         "a renewed lease is as long as the retention",
         "fastapi-idempotency-key 0.1.1: a crash blocks its key for 24 hours",
         RETRY._replace(store=RenewsForever),
-        promise="I11",
     ),
     Planted(
         "two attempts at one key are renewed as one",
         REASONED,
         RETRY._replace(store=AnswersByKey),
-        promise="I3",
     ),
     Planted(
         "who forgets its claim releases another's",
         "aws-powertools/powertools-lambda-typescript#5675 deletes records that it never acquired",
         RETRY._replace(store=ForgetsOthers),
-        promise="I3",
     ),
     Planted(
         "of two claims at one key one is forgotten",
         REASONED,
         RETRY._replace(store=ForgetsOneOfTwo),
-        promise="I11",
     ),
 )

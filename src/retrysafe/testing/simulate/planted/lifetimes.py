@@ -98,6 +98,28 @@ class ExpiresByPurge(ModelStore):
         return super().reserve(claim)
 
 
+class FailsForGood(ModelStore):
+    """A failure is known for as long as nobody comes to clean up."""
+
+    def reserve(self, claim: Claim) -> Reservation:
+        row = self._rows.get(claim.id)
+        now = self._clock()
+        if row is not None and row.state == "failed" and row.expired(now):
+            return Found(row.record(), now)
+        return super().reserve(claim)
+
+
+class HoldsForGood(ModelStore):
+    """What is abandoned stays so until somebody comes to clean up."""
+
+    def reserve(self, claim: Claim) -> Reservation:
+        row = self._rows.get(claim.id)
+        now = self._clock()
+        if row is not None and row.state == "in_progress" and row.expired(now):
+            return Found(row.record(), now)
+        return super().reserve(claim)
+
+
 class ForgetsTheHold(ModelStore):
     """Takes an abandoned record for an expired one."""
 
@@ -147,78 +169,80 @@ PLANTED = (
         "the retention counts from the end",
         "workflow-control counts the time to live from the last update",
         HOLD._replace(store=CountsFromTheEnd),
-        promise="I1",
     ),
     Planted(
         "a renewal restarts the retention",
         "workflow-control counts the time to live from the last update",
         HOLD._replace(store=RenewsRetentions),
-        promise="I1",
     ),
     Planted(
         "an answer that has begun to leave is forgotten with the retention",
         "idemgate 0.1.0 runs large and streamed requests again",
         RETRY._replace(handler="streams", store=HoldsNothingLonger),
-        promise="I18",
     ),
     Planted(
         "an outcome that is kept late has expired",
         REASONED,
         HOLD._replace(store=FinishesOutOfSight),
-        promise="I6",
     ),
     Planted(
         "take_over restarts the retention",
         "workflow-control counts the time to live from the last update",
         RETRY._replace(store=RestartsRetention),
-        promise="I10",
     ),
     Planted(
         "reserve keeps a replayed answer for longer",
         "PrefectHQ/prefect#5221: each request with a key refreshed it for another 24 hours",
         HOLD._replace(store=Slides),
-        promise="I10",
     ),
     Planted(
         "reserve prolongs the lease that it finds",
         REASONED,
         RETRY._replace(store=ProlongsOthers),
-        promise="I11",
     ),
     Planted(
         "reserve does not know the hold",
         "several packages run again blindly some 30 seconds after kill -9",
         HOLD._replace(store=ForgetsTheHold),
-        promise="I13",
     ),
     Planted(
         "nothing expires",
         "asgi-idempotency-header 0.2.0 answers 409 for ever",
         HOLD._replace(store=NeverExpires),
-        promise="I11",
     ),
     Planted(
         "only a purge ends a retention",
         "agents: keys expire when the cleanup comes by",
         HOLD._replace(store=ExpiresByPurge),
-        promise="I6",
+    ),
+    Planted(
+        "only a purge ends the retention of what nobody may see any more",
+        "agents: keys expire when the cleanup comes by",
+        HOLD._replace(reauthorise=True, store=ExpiresByPurge),
+    ),
+    Planted(
+        "only a purge ends the retention of a failure",
+        "agents: keys expire when the cleanup comes by",
+        HOLD._replace(failed="conflict", handler="recovers", store=FailsForGood),
+    ),
+    Planted(
+        "only a purge ends the hold of what was abandoned",
+        "agents: keys expire when the cleanup comes by",
+        HOLD._replace(store=HoldsForGood),
     ),
     Planted(
         "purge removes running records",
         "agents: DELETE … WHERE created_at < NOW() - INTERVAL '24 hours'",
         RETRY._replace(store=PurgesByAge),
-        promise="I10",
     ),
     Planted(
         "purge removes unresolved records",
         "erp: a scheduled job prunes whatever expires_at has passed",
         HOLD._replace(store=PurgesTheUnresolved),
-        promise="I10",
     ),
     Planted(
         "purge removes by the ids of an earlier look",
         REASONED,
         HOLD._replace(store=PurgesWhatItSaw),
-        promise="I10",
     ),
 )

@@ -1,4 +1,4 @@
-"""Interventions that do more than an operator asked for."""
+"""Interventions that do more than an operator asked for, or nothing."""
 
 # ruff: noqa: ARG002 - who overrides a method takes its arguments, whichever it needs
 
@@ -25,6 +25,13 @@ class _Hasty(MemoryAdmin[R]):
         return row if row is not None and row.claim.token == seen.token else None
 
 
+class _Timid(MemoryAdmin[R]):
+    """Finds that nothing is as it was seen."""
+
+    def _abandoned(self, seen: Record, now: float) -> R | None:
+        return None
+
+
 class Careless(ModelStore):
     def open_admin(self) -> MemoryAdmin[Any]:
         return _Careless[Any](self._rows, self._books, lambda: self._lock, self._clock)
@@ -35,17 +42,25 @@ class Hasty(ModelStore):
         return _Hasty[Any](self._rows, self._books, lambda: self._lock, self._clock)
 
 
+class Timid(ModelStore):
+    def open_admin(self) -> MemoryAdmin[Any]:
+        return _Timid[Any](self._rows, self._books, lambda: self._lock, self._clock)
+
+
 PLANTED = (
     Planted(
         "an operator settles another attempt than the one that was seen",
         REASONED,
         RETRY._replace(store=Careless),
-        promise="I1",
     ),
     Planted(
         "an operator settles what is still running",
         REASONED,
         HOLD._replace(store=Hasty),
-        promise="I2",
+    ),
+    Planted(
+        "an operator may settle nothing",
+        REASONED,
+        HOLD._replace(store=Timid),
     ),
 )

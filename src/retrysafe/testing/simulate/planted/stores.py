@@ -130,6 +130,14 @@ class DecidesInBatches(ModelStore):
         return super().finish(claim, final)
 
 
+class RefusesRepeats(ModelStore):
+    """Takes an outcome that is said once more, because its acknowledgement was lost, for somebody else's."""
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        row = self._rows.get(claim.id)
+        return row is not None and row.running(claim.token) and super().finish(claim, final)
+
+
 class ForgetsCheckpoints(ModelStore):
     """Says that it has noted what leaves, and has not."""
 
@@ -158,102 +166,90 @@ PLANTED = (
         "finish is not fenced",
         "aws-lambda-powertools 3.37 updates records unconditionally; pikkujs/pikku#1742 writes results by id",
         RETRY._replace(store=FinishesUnfenced),
-        promise="I3",
     ),
     Planted(
         "finish replaces an outcome",
         "the callback receipts of job-callbacks are saved over whatever is there",
         RETRY._replace(store=FinishesTwice),
-        promise="I1",
     ),
     Planted(
         "finish does not look whether it wrote a row",
         "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: nobody verified that the update changed one row",
         RETRY._replace(store=DoesNotCount),
-        promise="I5",
     ),
     Planted(
         "take_over is unconditional",
         "fastidempotent 0.1.0 and idemptx 0.2.2 have locks without an owner",
         RETRY._replace(store=TakesOverAnything),
-        promise="I2",
     ),
     Planted(
         "take_over does not compare the state",
         "our own history: enumerating schedules found a take-over that overran a failure",
         REPLAY._replace(handler="fails", store=TakesOverFailures),
-        promise="I1",
     ),
     Planted(
         "reserve takes the living over",
         "django-idempotency-key 1.3.0 ran 8 concurrent duplicates 8 times",
         HOLD._replace(store=TakesOverTheLiving),
-        promise="I2",
     ),
     Planted(
         "reserve does not recognise itself",
         REASONED,
         HOLD._replace(store=ForgetsItself),
-        promise="I16",
     ),
     Planted(
         "two equal keys in one batch are both new",
         "camunda/camunda#60741: one request may carry the same id twice",
         HOLD._replace(store=DecidesInBatches),
-        promise="I2",
+    ),
+    Planted(
+        "finish does not recognise itself",
+        REASONED,
+        HOLD._replace(store=RefusesRepeats),
     ),
     Planted(
         "release is not fenced",
         "KanishJebaMathewM/Truxify#4623: a slow request deletes the lock of its successor",
         RETRY._replace(handler="declines", store=ReleasesUnfenced),
-        promise="I3",
     ),
     Planted(
         "a checkpoint is not kept",
         "idemgate 0.1.0 runs streamed requests again",
         RETRY._replace(handler="streams", store=ForgetsCheckpoints),
-        promise="I18",
     ),
     Planted(
         "a checkpoint is not fenced",
         "pikkujs/pikku#1742: writes of an attempt that was overtaken are taken for its successor's",
         RETRY._replace(handler="streams", store=ChecksPointUnfenced),
-        promise="I3",
     ),
     Planted(
         "a tombstone is kept as an empty answer",
         "erp: a body above 1 MiB replays as an empty 200",
         HOLD._replace(handler="streams", store=ForgetsTombstones),
-        promise="I18",
     ),
     Planted(
         "tx: finish is not fenced",
         "aws-lambda-powertools 3.37 updates records unconditionally",
         TX._replace(store=FinishesUnfenced),
-        promise="I14",
     ),
     Planted(
         "tx: finish does not look whether it wrote a row",
         "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: nobody verified that the update changed one row",
         TX._replace(store=DoesNotCount),
-        promise="I14",
     ),
     Planted(
         "tx: take_over is unconditional",
         "fastidempotent 0.1.0 and idemptx 0.2.2 have locks without an owner",
         TX._replace(store=TakesOverAnything),
-        promise="I14",
     ),
     Planted(
         "tx: release is not fenced",
         "usesend/useSend#282: the lock is deleted whoever holds it",
         TX._replace(handler="recovers", store=ReleasesUnfenced),
-        promise="I14",
     ),
     Planted(
         "tx: a release deletes what was committed",
         "aws-powertools/powertools-lambda-typescript#5675: a completed record was deleted",
         TX._replace(store=ReleasesOutcomes),
-        promise="I14",
     ),
 )
