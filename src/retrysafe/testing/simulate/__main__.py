@@ -155,7 +155,7 @@ def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
         try:
             schedules, states = search(stage, bound._replace(attempts=attempts))
         except Refuted as refuted:
-            violations.append(f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule)}")
+            violations.append(f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule).text}")
             continue
         seconds = own.report("search", {}, {}, []).seconds
         found[setting.name] = {

@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from retrysafe.stores.contract import Store
-from retrysafe.testing.linearize import check
 from retrysafe.testing.simulate import histories, story
-from retrysafe.testing.simulate.actions import Action
-from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.mishaps import as_violation
 from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import SETTINGS, Clock, Setting
 from retrysafe.testing.simulate.stage import Stage
@@ -41,6 +39,7 @@ class Seen:
     def add(self, walk: Walk) -> None:
         self.schedules += 1
         self.actions += len(walk.taken)
+        self.histories += len(walk.histories)
         self.faults.update([action.kind for action in walk.taken])
         self.verdicts.update(
             [visit.answer.verdict for visit in walk.world.visits.values() if visit.answer is not None]
@@ -76,21 +75,14 @@ class Simulation:
         walk = Walk(stage)
         try:
             walk.go(seed, gather=seed // len(self._stages) % CHECKED == 0)
-        except Violation as violation:
-            raise Broken(
-                seed, stage.setting, violation.promise, _explain(stage, walk.taken, violation)
-            ) from None
-        seen.add(walk)
-        self._check(seed, stage, walk, seen)
-
-    def _check(self, seed: int, stage: Stage, walk: Walk, seen: Seen) -> None:
-        for history in walk.histories:
-            seen.histories += 1
-            wrong = check(history, mode=histories.mode(stage.setting))
-            if wrong is not None:
-                told = story.tell(stage, walk.taken)
-                text = f"I6, the history of a key is not linearizable: {wrong}\n\n{told}"
-                raise Broken(seed, stage.setting, "I6", text)
+            histories.judge(walk.histories, stage.setting)
+        except Exception as error:  # noqa: BLE001 - a store may raise anything, and its user wants the seed
+            violation = as_violation(error)
+            text = story.explain(stage, walk.taken, violation)
+            text += f"\n\nTo see it again: seed={seed}, schedules=1, with the same store and settings."
+            raise Broken(seed, stage.setting, violation.promise, text) from violation.__cause__
+        finally:
+            seen.add(walk)
 
 
 def simulate(
@@ -109,12 +101,3 @@ def simulate(
         for number in range(seed, seed + schedules):
             simulation.run(number)
     return simulation.seen
-
-
-def _explain(stage: Stage, schedule: Sequence[Action], violation: Violation) -> str:
-    shorter = story.shorten(stage, schedule, violation.promise)
-    listed = "\n".join(f"    {action!r}," for action in shorter)
-    return (
-        f"{violation}\n\n{story.tell(stage, shorter)}\n\n"
-        f"The schedule ({len(shorter)} of {len(schedule)} actions):\n{listed}"
-    )

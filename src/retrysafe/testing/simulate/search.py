@@ -76,12 +76,22 @@ class _Search:
         self._bound = bound
         self._at_the_end = at_the_end
         self._known: dict[object, int] = {}
+        self._open: set[World] = set()
 
     def run(self) -> Found:
-        return Found(self._follow([], self._begin([])), len(self._known))
+        try:
+            return Found(self._follow([], self._begin([])), len(self._known))
+        finally:
+            while self._open:
+                self._close(next(iter(self._open)))
+
+    def _close(self, world: World) -> None:
+        self._open.remove(world)
+        world.close()
 
     def _begin(self, path: list[Action]) -> World:
         world = World(self._stage)
+        self._open.add(world)
         world.remembers = True
         for action in path:
             perform(world, action)
@@ -92,10 +102,12 @@ class _Search:
         state = _state(world, path)
         known = self._known.get(state)
         if known is not None:
+            self._close(world)
             return known
         choices = self._choices(world, path)
         if not choices:
             self._end(world, path)
+            self._close(world)
             self._known[state] = 1
             return 1
         schedules = 0

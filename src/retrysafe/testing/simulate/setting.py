@@ -79,4 +79,4 @@ TRANSACTIONAL = (
     TX._replace(name="tx, others wait", in_flight="wait"),
 )
 SETTINGS = (*HOLDING, *RETRYING, *TRANSACTIONAL)
-"""What random walks go through, in turn."""
+"""What random walks go through, in turn; and what is searched, one after the other."""
