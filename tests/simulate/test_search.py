@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from retrysafe import protocol
+from retrysafe.errors import StoreUnavailable
+from retrysafe.model import Reservation
+from retrysafe.steps import Flow, Reserve, TakeOver
 from retrysafe.testing.simulate import SETTINGS, Bound, Refuted, Setting, Stage, search
 from retrysafe.testing.simulate.setting import HOLDING, RETRYING, TX
 from retrysafe.testing.simulate.world import World
@@ -153,3 +157,42 @@ def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refuted, match="I7") as refuted:
         search(Stage(HOLD), Bound(asked=(0, 1, 0)))
     assert [action.kind for action in refuted.value.schedule][:2] == ["arrive", "step"]
+
+
+def test_the_first_bid_is_spared_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may be cancelled before it was answered for the first time."""
+
+    def surely(bid: Reserve | TakeOver, doubts: protocol.Doubts) -> Flow[Reservation]:
+        try:
+            reservation: Reservation = yield bid
+        except StoreUnavailable:
+            doubts.append(bid)
+            reservation = yield bid
+        return reservation  # and a bid that was cancelled is never forgotten
+
+    monkeypatch.setattr(protocol, "_surely", surely)
+    with pytest.raises(Refuted, match="I11") as refuted:
+        search(Stage(HOLD), Bound(attempts=1, crashes=0, lost_replies=0, cancellations=1))
+    assert [action.kind for action in refuted.value.schedule] == ["arrive", "cancel after"]
+
+
+def test_more_attempts_than_workers() -> None:
+    """The workers then serve several each, and a crash ends all that one serves."""
+    observed = Observed()
+    search(Stage(HOLD), Bound(attempts=4, lost_replies=0), observed)
+    assert observed.missing("completed replayed in-flight outcome-unknown") == []
+
+
+@pytest.mark.parametrize(
+    ("bound", "complaint"),
+    [
+        (Bound(attempts=0), r"attempts=0.*nothing to search"),
+        (Bound(crashes=-1), r"crashes=-1.*0 or more"),
+        (Bound(asked=()), r"asked=\(\).*from 0 to"),
+        (Bound(asked=(0, 99)), r"asked=\(0, 99\).*from 0 to"),
+    ],
+    ids=["no attempt", "a negative number", "nothing asked for", "something unheard of"],
+)
+def test_a_bound_that_makes_no_sense(bound: Bound, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        search(Stage(HOLD), bound)

@@ -2,20 +2,21 @@
 
 Generators cannot be copied, so a branch is played again from the start.  A state that was seen before is not
 followed twice: a flow is a function of what it was answered, so the same past lies behind the same future.
+A store is compared by what it says of the key.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from retrysafe.steps import Commit, Finish, Release
+from retrysafe.steps import Commit, Finish, Release, Reserve, Step
 from retrysafe.testing.simulate import aftermath
 from retrysafe.testing.simulate.actions import Action, Kind
 from retrysafe.testing.simulate.happenings import perform
 from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import LEASE
-from retrysafe.testing.simulate.stage import Stage
-from retrysafe.testing.simulate.world import STORE_STEPS, World
+from retrysafe.testing.simulate.stage import ASKED, Stage
+from retrysafe.testing.simulate.world import STORE_STEPS, WORKERS, World
 
 
 class Bound(NamedTuple):
@@ -32,6 +33,19 @@ class Bound(NamedTuple):
     """How often a running record's lease may be lost in the store."""
     asked: tuple[int, ...] = (0,)
     """What the attempts ask for, each in its turn; the last one counts for those that follow."""
+
+    def check(self) -> None:
+        """Raise `ValueError` for a bound within which there is nothing to search, or nothing sensible."""
+        if self.attempts < 1:
+            raise ValueError(f"Bound(attempts={self.attempts}) leaves nothing to search: 1 or more")
+        for name, count in self._asdict().items():
+            if name != "asked" and count < 0:
+                raise ValueError(f"Bound({name}={count}): a number of times, 0 or more")
+        if not self.asked or not set(self.asked) <= set(range(len(ASKED))):
+            raise ValueError(
+                f"Bound(asked={self.asked}): at least one number from 0 to {len(ASKED) - 1}, "
+                "each of which stands for something to ask for"
+            )
 
     def __str__(self) -> str:
         counts = {name.replace("_", " "): count for name, count in self._asdict().items() if name != "asked"}
@@ -62,10 +76,12 @@ class Refuted(AssertionError):
 
 
 def search(stage: Stage, bound: Bound, at_the_end: Callable[[World], None] = lambda _: None) -> Found:
-    """Follow every schedule to its end, and see that everything recovers.  Raises `Refuted`.
+    """Follow every schedule to its end, and see that everything recovers.  Raises `Refuted`, or `ValueError`
+    for a bound that makes no sense.
 
     `at_the_end` is shown each different world that a schedule ends in, before it recovers.
     """
+    bound.check()
     with quiet():
         return _Search(stage, bound, at_the_end).run()
 
@@ -133,34 +149,19 @@ class _Search:
 
     def _choices(self, world: World, path: list[Action]) -> list[list[Action]]:
         """Everything that may happen next.  Requests that are alike come in the order of their numbers."""
-        used = {kind: sum(action.kind == kind for action in path) for kind in _LIMITED}
+        used: dict[Kind, int] = {kind: sum(action.kind == kind for action in path) for kind in _LIMITED}
         bound = self._bound
-        crashes_left = used["crash"] + used["crash after"] < bound.crashes
         found: list[list[Action]] = []
         for visit in world.live:
-            who = visit.number
-            found.append([Action("step", who)])
-            talks = type(visit.step) in STORE_STEPS
-            if crashes_left:
-                found.append([Action("crash", who)])
-                if isinstance(visit.step, Finish | Commit | Release):
-                    # Of other steps it is the same as a crash before the next one.
-                    found.append([Action("crash after", who)])
-            if talks and used["lose reply"] < bound.lost_replies:
-                found.append([Action("lose reply", who)])
-            if talks and used["lose request"] < bound.lost_requests:
-                found.append([Action("lose request", who)])
-            if used["cancel"] + used["cancel after"] < bound.cancellations:
-                found += [[Action("cancel", who)], [Action("cancel after", who)]]
+            found += self._befalls(visit.number, visit.worker.number, type(visit.step), used)
         coming: set[int] = set()
         for number in range(bound.attempts):
             asked = bound.asked[min(number, len(bound.asked) - 1)]
             if number not in world.visits and asked not in coming:
                 coming.add(asked)
-                arrival = Action("arrive", number, (0, asked, number))
-                found.append([arrival, Action("step", number)])
-                if used["lose reply"] < bound.lost_replies:
-                    found.append([arrival, Action("lose reply", number)])
+                worker = number % WORKERS
+                arrival = Action("arrive", number, (0, asked, worker))
+                found += [[arrival, *then] for then in self._befalls(number, worker, Reserve, used)]
         if not found:
             return found
         running = [
@@ -174,6 +175,26 @@ class _Search:
             found.append([Action("lose lease", running[0].identity)])
         return found
 
+    def _befalls(
+        self, who: int, worker: int, step: type[Step | None], used: Mapping[Kind, int]
+    ) -> Iterator[list[Action]]:
+        """What may become of one request that is about to make a step."""
+        bound = self._bound
+        yield [Action("step", who)]
+        if used["crash"] + used["crash after"] < bound.crashes:
+            yield [Action("crash", worker)]
+            if step in (Finish, Commit, Release):
+                # Of other steps it is the same as a crash before the next one.
+                yield [Action("crash after", who)]
+        if step in STORE_STEPS:
+            if used["lose reply"] < bound.lost_replies:
+                yield [Action("lose reply", who)]
+            if used["lose request"] < bound.lost_requests:
+                yield [Action("lose request", who)]
+        if used["cancel"] + used["cancel after"] < bound.cancellations:
+            yield [Action("cancel", who)]
+            yield [Action("cancel after", who)]
+
 
 _LIMITED: tuple[Kind, ...] = (
     "crash", "crash after", "lose reply", "lose request", "cancel", "cancel after", "elapse", "lose lease",
@@ -181,7 +202,7 @@ _LIMITED: tuple[Kind, ...] = (
 
 
 def _state(world: World, path: list[Action]) -> object:
-    """All that what comes next depends on."""
+    """All that what comes next depends on, or what that follows from."""
     now = world.clock.now
     return (
         now,
