@@ -53,6 +53,13 @@ def test_what_a_store_raises_is_told_with_the_seed(mistaken: Broken) -> None:
     assert f"seed={mistaken.seed}, schedules=1" in rest
 
 
+def test_a_search_tells_it_with_its_schedule() -> None:
+    with pytest.raises(Refuted, match=r"Mistaken.finish\(\) raised KeyError") as refuted:
+        search(Stage(RETRYING[0]._replace(store=Mistaken)), Bound(attempts=2))
+    assert isinstance(refuted.value.__cause__, KeyError)
+    assert refuted.value.schedule[0].kind == "arrive"
+
+
 def test_its_schedule_is_shortened(mistaken: Broken) -> None:
     stage = Stage(mistaken.setting)
     walk = Walk(stage)

@@ -61,8 +61,16 @@ class Simulation:
     def __init__(
         self, store: Callable[[Clock], Store] | None = None, settings: Sequence[Setting] = SETTINGS
     ) -> None:
+        if not settings:
+            raise ValueError("settings is empty: give one at least, or leave it out to have them all")
         chosen = settings if store is None else [setting._replace(store=store) for setting in settings]
         self._stages = [Stage(setting) for setting in chosen]
+        twice = [name for name, times in Counter(one.name for one in chosen).items() if times > 1]
+        if twice:
+            raise ValueError(
+                f"more than one of the settings is called {twice[0]!r}: what was seen is told by their names, "
+                "so give each its own, as in Setting('mine', ...)"
+            )
         self.seen = {stage.setting.name: Seen() for stage in self._stages}
 
     def stage(self, seed: int) -> Stage:
@@ -96,6 +104,8 @@ def simulate(
 
     `store` makes an empty store that goes by the clock that it is given.
     """
+    if schedules < 1:
+        raise ValueError(f"schedules={schedules}: it is to be 1 or more, or nothing is tried")
     simulation = Simulation(store, settings)
     with quiet():
         for number in range(seed, seed + schedules):

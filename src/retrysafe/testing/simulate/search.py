@@ -12,6 +12,7 @@ from retrysafe.steps import Commit, Finish, Release, Reserve, Step
 from retrysafe.testing.simulate import aftermath
 from retrysafe.testing.simulate.actions import Action, Kind
 from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.mishaps import as_violation
 from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import LEASE
@@ -107,6 +108,11 @@ class _Search:
 
     def _begin(self, path: list[Action]) -> World:
         world = World(self._stage)
+        if any(other.store is world.store for other in self._open):
+            raise ValueError(
+                "the setting's store gave the same object to two worlds, and a search goes on in many at "
+                "once: let it make another one each time"
+            )
         self._open.add(world)
         world.remembers = True
         for action in path:
@@ -129,12 +135,13 @@ class _Search:
         schedules = 0
         for number, choice in enumerate(choices):
             longer = [*path, *choice]
+            there = world if number == len(choices) - 1 else self._begin(path)
             try:
-                there = world if number == len(choices) - 1 else self._begin(path)
                 for action in choice:
                     perform(there, action)
-            except Violation as violation:
-                raise Refuted(violation, longer) from None
+            except Exception as error:  # noqa: BLE001 - a store may raise anything, and its schedule is wanted
+                violation = as_violation(error)
+                raise Refuted(violation, longer) from violation.__cause__
             schedules += self._follow(longer, there)
         self._known[state] = schedules
         return schedules
@@ -144,8 +151,9 @@ class _Search:
         try:
             aftermath.recover(world)
             aftermath.expire(world)
-        except Violation as violation:
-            raise Refuted(violation, path) from None
+        except Exception as error:  # noqa: BLE001 - the same
+            violation = as_violation(error)
+            raise Refuted(violation, path) from violation.__cause__
 
     def _choices(self, world: World, path: list[Action]) -> list[list[Action]]:
         """Everything that may happen next.  Requests that are alike come in the order of their numbers."""
