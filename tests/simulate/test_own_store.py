@@ -17,7 +17,9 @@ from retrysafe.stores.sql.sqlite.store import SQLiteStore
 from retrysafe.testing.simulate import SETTINGS, Bound, Broken, Refuted, Setting, Stage, search, simulate
 from retrysafe.testing.simulate import aftermath as aftermaths
 from retrysafe.testing.simulate.actions import Action
-from retrysafe.testing.simulate.setting import RETRYING, Clock
+from retrysafe.testing.simulate.model import ModelStore
+from retrysafe.testing.simulate.setting import RETRYING, TX, Clock
+from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.story import tell
 from retrysafe.testing.simulate.walk import Walk
 from retrysafe.testing.simulate.world import World
@@ -137,13 +139,13 @@ def troubled(monkeypatch: pytest.MonkeyPatch, every: int) -> type[MemoryStore]:
     return Troubled
 
 
-@pytest.mark.parametrize("every", [3, 5, 8])
+@pytest.mark.parametrize("every", [3, 7])
 def test_trouble_of_the_store_is_an_outage_at_that_moment(
     every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it comes, and whoever asked: no promise is broken by it."""
     store = troubled(monkeypatch, every)
-    seen = simulate(store, schedules=80 * len(SETTINGS))
+    seen = simulate(store, schedules=40 * len(SETTINGS))
     met: Counter[str] = store.trouble  # type: ignore[attr-defined]  # it is a class made here
     assert set(met) == {*OPERATIONS, "release by the keeper"}
     assert sum(one.verdicts["unprotected"] for one in seen.values())
@@ -259,3 +261,45 @@ def test_a_file_for_each_world_leaves_no_descriptor_open(tmp_path: Path) -> None
     before = len(os.listdir("/proc/self/fd"))
     simulate(in_a_file, schedules=12)
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_what_was_not_exercised_is_told() -> None:
+    """A store with the contract and no more is not damaged, and its transactions are taken for granted."""
+    seen = simulate(MemoryStore, schedules=20 * len(SETTINGS))
+    lease, transactions = seen.not_exercised
+    assert lease == "a running record's lease is lost in the store: MemoryStore has no lose_lease(id)"
+    assert transactions.startswith("whether an effect is committed with its outcome, or neither of them: ")
+    assert "not exercised: a running record's lease" in str(seen)
+    assert sum(one.faults["lose lease"] for one in seen.values()) == 0
+
+
+def test_a_store_with_all_of_it_leaves_nothing_out() -> None:
+    assert simulate(emptied, schedules=20 * len(SETTINGS)).not_exercised == []
+
+
+def test_few_schedules_leave_much_out() -> None:
+    """What merely did not come about is told, too."""
+    missing = simulate(emptied, schedules=1).not_exercised
+    assert "expired records are removed: not in these schedules" in missing
+
+
+class Careless(ModelStore):
+    """Commits effects on their own."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._effects: list[bytes] = []
+
+    def commit_with_effect(self, claim: Claim, final: Final, effect: bytes) -> bool:
+        self._effects.append(effect)
+        return self.finish(claim, final)
+
+    def effects(self) -> Sequence[bytes]:
+        return self._effects
+
+
+def test_effects_without_their_outcome_are_found() -> None:
+    """`balance` has something to balance once a store shows its effects."""
+    with pytest.raises(Broken, match="I14") as broken:
+        simulate(Careless, schedules=20_000, settings=[TX])
+    assert broken.value.promise == "I14"
