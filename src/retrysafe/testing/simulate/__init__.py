@@ -29,6 +29,7 @@ its seed, the shortened schedule, and what happened step by step; the same seed 
 `python -m retrysafe.testing.simulate --help` is the command.
 """
 
+from retrysafe.testing.simulate.model import Database, Fragile
 from retrysafe.testing.simulate.run import Broken, Result, Seen, Simulation, simulate
 from retrysafe.testing.simulate.search import Bound, Refuted, search
 from retrysafe.testing.simulate.setting import SETTINGS, Setting
@@ -38,6 +39,8 @@ __all__ = [
     "SETTINGS",
     "Bound",
     "Broken",
+    "Database",
+    "Fragile",
     "Refuted",
     "Result",
     "Seen",
