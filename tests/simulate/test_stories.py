@@ -8,7 +8,7 @@ from retrysafe.model import Claim, Final
 from retrysafe.testing.simulate import Broken, Setting, Stage, simulate
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.model import ModelStore
-from retrysafe.testing.simulate.promises import Promise, Violation
+from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.setting import RETRYING
 from retrysafe.testing.simulate.story import shorten, tell
 from retrysafe.testing.simulate.walk import Walk, replay
@@ -51,7 +51,7 @@ def test_the_story_is_short_and_readable(broken: Broken) -> None:
 
 def test_the_schedule_can_be_pasted_and_played_again(broken: Broken) -> None:
     """What is printed is code: it makes the same promise break, and on a sound store none."""
-    listed = str(broken).partition("actions):\n")[2]
+    listed = str(broken).partition("actions):\n")[2].partition("\n\n")[0]
     schedule: list[Action] = eval(f"[{listed}]", {"Action": Action})
     found = replay(Stage(BAD), schedule)
     assert found is not None
@@ -62,26 +62,27 @@ def test_the_schedule_can_be_pasted_and_played_again(broken: Broken) -> None:
 def test_nothing_more_can_be_left_out() -> None:
     """Each action of a shortened schedule is needed."""
     stage = Stage(BAD)
-    walk, promise = _first_broken(stage)
-    shortened = shorten(stage, walk.taken, promise)
+    walk, violation = _first_broken(stage)
+    shortened = shorten(stage, walk.taken, violation)
     for index in range(len(shortened)):
         found = replay(stage, shortened[:index] + shortened[index + 1 :])
-        assert found is None or found.promise != promise
+        assert found is None or found.promise != violation.promise
 
 
-def _first_broken(stage: Stage) -> tuple[Walk, Promise]:
+def _first_broken(stage: Stage) -> tuple[Walk, Violation]:
     for seed in range(20_000):
         walk = Walk(stage)
         try:
             walk.go(seed)
         except Violation as violation:
-            return walk, violation.promise
+            return walk, violation
     raise AssertionError("an unfenced store survived")
 
 
 def test_a_peaceful_schedule_is_told_too() -> None:
     schedule = [Action("arrive", 0, (0, 0, 0)), Action("step", 0), Action("step", 0), Action("step", 0)]
-    told = tell(Stage(Setting()), schedule)
+    told, violation = tell(Stage(Setting()), schedule)
+    assert violation is None
     assert "request 0 of a/bc with key 1k asks worker 0 for POST /orders" in told
     assert "request 0, Finish; it is told completed" in told
     assert told.endswith("No promise is broken.")

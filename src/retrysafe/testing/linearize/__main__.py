@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -106,7 +107,7 @@ def try_files(files: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[s
 
 
 def _shown(numbers: Iterable[int], total: int) -> Iterator[int]:
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         yield from numbers
         return
     from rich.console import Console

@@ -18,16 +18,19 @@ its seed, the shortened schedule, and what happened step by step; the same seed 
     accounts.py     what is true of each key, kept beside the store
     promises.py     what the store and handlers do, held against that; `answers.py`: what clients hear
     aftermath.py    faults stop, and every key is served
+    mishaps.py      what a store raises that no store may raise
     walk.py         a seed chooses what happens; `search.py`: everything happens, within a bound
     story.py        a violation, shortened and told
     histories.py    what clients saw, for the checker of `retrysafe.testing.linearize`
+    model.py        the store of most worlds, and what a store may have to be tried further
     sqlite.py       the real SQLite store as part of a world
     planted/        bugs, to see that all this finds them
 
 `python -m retrysafe.testing.simulate --help` is the command.
 """
 
-from retrysafe.testing.simulate.run import Broken, Seen, Simulation, simulate
+from retrysafe.testing.simulate.model import Database, Fragile
+from retrysafe.testing.simulate.run import Broken, Result, Seen, Simulation, simulate
 from retrysafe.testing.simulate.search import Bound, Refuted, search
 from retrysafe.testing.simulate.setting import SETTINGS, Setting
 from retrysafe.testing.simulate.stage import Stage
@@ -36,7 +39,10 @@ __all__ = [
     "SETTINGS",
     "Bound",
     "Broken",
+    "Database",
+    "Fragile",
     "Refuted",
+    "Result",
     "Seen",
     "Setting",
     "Simulation",

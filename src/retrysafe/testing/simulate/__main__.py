@@ -11,12 +11,12 @@ import gc
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from retrysafe.testing.report import Report, Stopwatch
 from retrysafe.testing.simulate import story
-from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.run import Broken, Simulation
 from retrysafe.testing.simulate.search import Bound, Refuted, search
@@ -39,6 +39,9 @@ SCHEDULES = 10_000
 ENOUGH = 10
 """Violations in one run, after which it is over: they are mostly one."""
 
+INTERRUPTED = 130
+"""What a shell says of a command that Ctrl-C has ended."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
@@ -59,17 +62,21 @@ def main(arguments: list[str] | None = None) -> int:
     settings = _settings(parser, said.setting)
     store = said.store or "memory"
     gc.freeze()  # what is imported stays
-    with quiet():
-        if said.show is not None:
-            return _show(_simulation(store, settings), said.show)
-        if said.search:
-            report = _search(said.search, settings if said.setting else None)
-        elif said.planted:
-            from retrysafe.testing.simulate.planted.command import hunt_all  # many bugs, seldom asked for
+    try:
+        with quiet():
+            if said.show is not None:
+                return _show(_simulation(store, settings), said.show)
+            if said.search:
+                report = _search(said.search, settings if said.setting else None)
+            elif said.planted:
+                from retrysafe.testing.simulate.planted.command import hunt_all  # many bugs, seldom asked for
 
-            report = hunt_all(_progress)
-        else:
-            report = _walk(store, settings, said.seed or 0, said.schedules or SCHEDULES)
+                report = hunt_all(_progress)
+            else:
+                report = _walk(store, settings, said.seed or 0, said.schedules or SCHEDULES)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted before its end, so no report is left\n")
+        return INTERRUPTED
     if said.json is not None:
         report.write(said.json)
     return int(not report.passed)
@@ -110,7 +117,7 @@ def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple
         if name not in known:
             listed = "".join(f"\n  {one}" for one in known)
             parser.error(f"--setting {name!r}: there is no such setting, but{listed}")
-    return tuple(known[name] for name in names) if names else SETTINGS
+    return tuple(known[name] for name in dict.fromkeys(names)) if names else SETTINGS
 
 
 def _simulation(store: str, settings: tuple[Setting, ...]) -> Simulation:
@@ -121,26 +128,46 @@ def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int)
     watch = Stopwatch()
     simulation = _simulation(store, settings)
     violations: list[str] = []
-    for seed in _progress(range(first, first + schedules), "schedules"):
-        try:
-            simulation.run(seed)
-        except Broken as broken:
-            violations.append(str(broken))
+    done = 0
+    interruption: KeyboardInterrupt | None = None
+    try:
+        for seed in _progress(range(first, first + schedules), "schedules"):
+            try:
+                simulation.run(seed)
+            except Broken as broken:
+                violations.append(str(broken))
+            done += 1
             if len(violations) >= ENOUGH:
                 break
+    except KeyboardInterrupt as interrupted:
+        interruption = interrupted
     table = {name: seen.as_counts() for name, seen in simulation.seen.items()}
     counts: dict[str, Any] = {
         name: sum(row[name] for row in table.values()) for name in ("schedules", "actions", "histories")
     }
-    asked = {"store": store, "first seed": first, "last seed": first + schedules - 1, "schedules": schedules}
-    report = watch.report("simulate", asked, {**counts, "settings": table}, violations)
+    last = first + done - 1
+    asked = {"store": store, "first seed": first, "last seed": last, "schedules": schedules}
+    missing = simulation.seen.not_exercised
+    report = watch.report(
+        "simulate", asked, {**counts, "settings": table, "not exercised": missing}, violations
+    )
     rate = counts["schedules"] / max(report.seconds, 0.1)
     _say(
         f"{counts['schedules']:,} schedules of {counts['actions']:,} actions on the {store} store, "
-        f"seeds {first} to {first + schedules - 1}, {counts['histories']:,} histories checked: "
+        f"seeds {first} to {last}, {counts['histories']:,} histories checked: "
         f"{report.seconds} s, {rate:,.0f} per second"
     )
-    return _concluded(report)
+    if done < schedules:
+        why = f"{len(violations)} violations are enough" if interruption is None else "it was interrupted"
+        _say(f"{schedules:,} were asked for, but {why}.")
+    for line in missing:
+        _say(f"Not exercised: {line}")
+    for violation in violations:
+        _say(f"\nVIOLATION {violation}")
+    if interruption is not None:
+        raise interruption
+    _say(_verdict(report))
+    return report
 
 
 def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
@@ -155,7 +182,9 @@ def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
         try:
             schedules, states = search(stage, bound._replace(attempts=attempts))
         except Refuted as refuted:
-            violations.append(f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule)}")
+            violation = f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule).text}"
+            violations.append(violation)
+            _say(f"\nVIOLATION {violation}\n")
             continue
         seconds = own.report("search", {}, {}, []).seconds
         found[setting.name] = {
@@ -163,23 +192,23 @@ def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
         }  # fmt: skip
         _say(f"{setting.name:35} {attempts} attempts, {states:9,} states, {schedules:12,} schedules")
     counts = {"bounds": {str(bound): {"settings": found}}}
-    return _concluded(watch.report("search", {"bound": name, **bound._asdict()}, counts, violations))
+    report = watch.report("search", {"bound": name, **bound._asdict()}, counts, violations)
+    _say(_verdict(report))
+    return report
 
 
 def _show(simulation: Simulation, seed: int) -> int:
     stage = simulation.stage(seed)
     walk = Walk(stage)
-    with suppress(Violation):  # it is told below, where it happens
+    with suppress(Exception):  # it is told below, where it happens
         walk.go(seed)
-    _say(f"seed {seed}, {stage.setting.name}:\n{story.tell(stage, walk.taken)}")
-    return 0
+    told = story.tell(stage, walk.taken)
+    _say(f"seed {seed}, {stage.setting.name}:\n{told.text}")
+    return int(told.violation is not None)
 
 
-def _concluded(report: Report) -> Report:
-    for violation in report.violations:
-        _say(f"\nVIOLATION {violation}")
-    _say("No promise was broken." if report.passed else f"\n{len(report.violations)} violations.")
-    return report
+def _verdict(report: Report) -> str:
+    return "No promise was broken." if report.passed else f"\n{len(report.violations)} violations."
 
 
 def _say(text: str) -> None:
@@ -188,8 +217,8 @@ def _say(text: str) -> None:
 
 
 def _progress(items: Iterable[T], what: str) -> Iterable[T]:
-    """With a bar, if somebody watches."""
-    if not sys.stderr.isatty():
+    """With a bar, if somebody watches and there is one to be had."""
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         return items
     from rich.console import Console
     from rich.progress import track

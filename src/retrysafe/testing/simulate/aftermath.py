@@ -25,8 +25,12 @@ def recover(world: World) -> None:
     for visit in list(world.live):
         _finish(world, visit)
     for worker in world.workers:
-        while worker.forgotten:
+        for _ in range(ENOUGH):
+            if not worker.forgotten:
+                break
             perform(world, Action("forget", worker.number))
+        else:
+            broken("I11", f"the keeper of worker {worker.number} cannot release what it was told to forget")
         worker.draining = False
     for account in world.accounts.values():
         _is_let_go(world, account)

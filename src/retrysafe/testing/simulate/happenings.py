@@ -3,10 +3,11 @@
 from asyncio import CancelledError
 from collections.abc import Callable
 
-from retrysafe.errors import CommitRefused
+from retrysafe.errors import CommitRefused, StoreError
 from retrysafe.model import Final, Response
 from retrysafe.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
 from retrysafe.stores.administration import Note
+from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.accounts import Outcome
 from retrysafe.testing.simulate.actions import Action, Kind
@@ -20,6 +21,9 @@ _TO_THEIR_END = frozenset({Finish, Release, Checkpoint, Commit, RollBack})
 
 _BY_HAND = Final("completed", Response(200, (), b"by hand"))
 """What an operator found out."""
+
+_LOOKS = 3
+"""How often somebody looks at a record, if the store has trouble."""
 
 
 def perform(world: World, action: Action) -> bool:
@@ -58,7 +62,7 @@ def _lose_reply(world: World, action: Action) -> bool:
     if visit is None:
         return False
     clocks.set_local(world.clock.now + visit.worker.offset)
-    world.apply(visit, visit.step)
+    world.apply_unheard(visit, visit.step)
     world.fail(visit)
     return True
 
@@ -85,7 +89,7 @@ def _deliver(world: World, action: Action) -> bool:
         return False
     visit, step = world.adrift.pop(action.who % len(world.adrift))
     visit.haunts = True
-    world.apply(visit, step)
+    world.apply_unheard(visit, step)
     return True
 
 
@@ -113,7 +117,7 @@ def _crash_after(world: World, action: Action) -> bool:
     visit = _talking(world, action)
     if visit is None:
         return False
-    world.apply(visit, visit.step)
+    world.apply_unheard(visit, visit.step)
     return _crash(world, Action("crash", visit.worker.number))
 
 
@@ -134,7 +138,7 @@ def _cancel(world: World, action: Action) -> bool:
             if visit.inner is not None:
                 return True
         elif type(step) in STORE_STEPS and not world.down:
-            world.apply(visit, step)
+            world.apply_unheard(visit, step)
     world.resume(visit, None, CancelledError())
     return True
 
@@ -162,7 +166,10 @@ def _renew(world: World, action: Action) -> bool:
     held = list(worker.held.values())
     local = world.clock.now + worker.offset
     clocks.set_local(local)
-    answers = world.keeper().renew([visit.claim for visit, _ in held])
+    try:
+        answers = world.keeper().renew([visit.claim for visit, _ in held])
+    except StoreError as trouble:
+        return _failed(world, trouble)
     for (visit, attempt), kept in zip(held, answers, strict=True):
         world.monitor.renewed(visit, kept=kept, now=world.clock.now)
         if kept:
@@ -178,13 +185,24 @@ def _forget(world: World, action: Action) -> bool:
     if worker.frozen or world.down or not worker.forgotten:
         return False
     half = (len(worker.forgotten) + 1) // 2
-    due, worker.forgotten = worker.forgotten[:half], worker.forgotten[half:]
-    world.keeper().release([visit.claim for visit in due])
+    due = worker.forgotten[:half]
+    try:
+        world.keeper().release([visit.claim for visit in due])
+    except StoreError as trouble:
+        return _failed(world, trouble)
+    worker.forgotten = worker.forgotten[half:]
     for visit in due:
         world.monitor.released(visit)
     # The second time comes when whatever was on its way has arrived, or never will.
     last = [visit for visit in due if visit not in worker.forgotten]
     world.adrift = [(visit, step) for visit, step in world.adrift if visit not in last]
+    return True
+
+
+def _failed(world: World, trouble: StoreError) -> bool:
+    """What a keeper tried has come to nothing: it notes that, and tries again when its time comes."""
+    world.trouble = trouble
+    world.drop_keeper()
     return True
 
 
@@ -201,7 +219,12 @@ def _step_clock(world: World, action: Action) -> bool:
 def _purge(world: World, _: Action) -> bool:
     if world.down:
         return False
-    world.monitor.purged(world.store.purge().records, world.clock.now)
+    try:
+        purged = world.store.purge()
+    except StoreError as trouble:
+        world.trouble = trouble
+    else:
+        world.monitor.purged(purged.records, world.clock.now)
     return True
 
 
@@ -224,32 +247,50 @@ def _intervene(world: World, action: Action) -> bool:
     if account is None or world.down:
         return False
     id = world.stage.claim(account.identity, account.asked, 0).id
-    found, now = world.store.look(id), world.clock.now
-    if found is None:
-        world.monitor.denied(account, now)
-        return False
-    admin, note = world.store.open_admin(), Note("operator", "asked the bank")
+    now = world.clock.now
     try:
-        if action.kind == "release":
-            settled = admin.release(found.record, note)
-        else:
-            settled = admin.resolve(found.record, _BY_HAND, note)
-    finally:
-        admin.close()
-    if not settled:
-        world.monitor.denied(account, now)
-        return False
+        if not _settle(world.store, id, release=action.kind == "release"):
+            world.monitor.denied(account, now)
+            return False
+    except StoreError as trouble:
+        world.trouble = trouble
+        return True
     world.intervened = True
     world.monitor.intervened(account, now)
     if action.kind == "release":
         account.close()
     else:
-        after = world.store.look(id)
-        token = after.record.token if after is not None else b""
+        token = _token(world, id)
         lasts = account.expires - account.created
         account.keep(Outcome(token, *_BY_HAND, account.asked, account.window), now)
         account.expires = now + lasts
     return True
+
+
+def _settle(store: Store, id: bytes, *, release: bool) -> bool:
+    """As an operator does it, who has looked at the record before."""
+    found = store.look(id)
+    if found is None:
+        return False
+    admin, note = store.open_admin(), Note("operator", "asked the bank")
+    try:
+        if release:
+            return admin.release(found.record, note)
+        return admin.resolve(found.record, _BY_HAND, note)
+    finally:
+        admin.close()
+
+
+def _token(world: World, id: bytes) -> bytes:
+    """Under which it was settled; empty, which is nobody's, if that cannot be seen."""
+    for _ in range(_LOOKS):
+        try:
+            after = world.store.look(id)
+        except StoreError as trouble:
+            world.trouble = trouble
+        else:
+            return b"" if after is None else after.record.token
+    return b""
 
 
 def _lose_lease(world: World, action: Action) -> bool:
@@ -259,7 +300,11 @@ def _lose_lease(world: World, action: Action) -> bool:
     id = world.stage.claim(account.identity, account.asked, 0).id
     if not isinstance(world.store, Fragile):
         return False
-    world.store.lose_lease(id)
+    try:
+        world.store.lose_lease(id)
+    except StoreError as trouble:
+        world.trouble = trouble
+        return True
     account.until = None
     return True
 

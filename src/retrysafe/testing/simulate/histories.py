@@ -1,7 +1,10 @@
 """What clients saw in a world, as histories for `retrysafe.testing.linearize`."""
 
+from collections.abc import Sequence
+
 from retrysafe.model import Record, Response
-from retrysafe.testing.linearize import Heard, History, Mode, Operation
+from retrysafe.testing.linearize import Heard, History, Mode, Operation, check
+from retrysafe.testing.simulate.promises import broken
 from retrysafe.testing.simulate.setting import RETENTION, Setting
 from retrysafe.testing.simulate.stage import ASKED
 from retrysafe.testing.simulate.visit import Visit
@@ -22,6 +25,14 @@ def mode(setting: Setting) -> Mode:
     if setting.mode == "tx":
         return "tx"
     return "retry" if setting.failed == "retry" else setting.abandoned
+
+
+def judge(found: Sequence[History], setting: Setting) -> None:
+    """Whether each of them could have come about.  Raises `Violation`."""
+    for history in found:
+        wrong = check(history, mode=mode(setting))
+        if wrong is not None:
+            broken("I6", f"the history of a key is not linearizable: {wrong}")
 
 
 def gather(world: World) -> list[History]:

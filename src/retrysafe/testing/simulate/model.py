@@ -6,13 +6,14 @@ The model is the store in memory: the contract in its shortest form.
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from retrysafe.model import Claim, Final
+from retrysafe.model import Claim, Final, Mode
 from retrysafe.stores.memory import MemoryStore
+from retrysafe.testing.simulate.actions import MEANING
 
 
 @runtime_checkable
 class Fragile(Protocol):
-    """A store whose records can be damaged."""
+    """A store whose records can be damaged.  Without it, that fault never happens."""
 
     def lose_lease(self, id: bytes) -> None:
         """The record is there, and its lease is not."""
@@ -20,7 +21,10 @@ class Fragile(Protocol):
 
 @runtime_checkable
 class Database(Protocol):
-    """A store that carries effects with outcomes, as transactional mode has it."""
+    """A store that carries effects with outcomes, as transactional mode has it.
+
+    Without it an outcome is kept by `finish`, and that its effect goes with it is taken for granted.
+    """
 
     def commit_with_effect(self, claim: Claim, final: Final, effect: bytes) -> bool:
         """Keep the outcome and the effect in one transaction; neither, if somebody else holds the key."""
@@ -29,6 +33,20 @@ class Database(Protocol):
     def effects(self) -> Sequence[bytes]:
         """Every effect that was ever committed."""
         ...
+
+
+def cannot_show(store: object, mode: Mode) -> list[str]:
+    """What is not tried on a store, or is taken for granted, because it lacks a method; and which one."""
+    found: list[str] = []
+    name = type(store).__name__
+    if not isinstance(store, Fragile):
+        found.append(f"{MEANING['lose lease']}: {name} has no lose_lease(id)")
+    if mode == "tx" and not isinstance(store, Database):
+        found.append(
+            "whether an effect is committed with its outcome, or neither of them: that is taken for granted, "
+            f"because {name} does not have both commit_with_effect(claim, final, effect) and effects()"
+        )
+    return found
 
 
 class ModelStore(MemoryStore):

@@ -36,8 +36,9 @@ PROMISES = {
 
 Promise = Literal[
     "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16",
-    "I18",
+    "I18", "contract",
 ]  # fmt: skip
+"""Which one was broken; or what is written in `retrysafe.stores.contract`, of exceptions (`mishaps.py`)."""
 
 
 class Violation(AssertionError):

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from retrysafe.stores.contract import Store
-from retrysafe.testing.linearize import check
 from retrysafe.testing.simulate import histories, story
-from retrysafe.testing.simulate.actions import Action
-from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.actions import MEANING
+from retrysafe.testing.simulate.mishaps import as_violation
+from retrysafe.testing.simulate.model import cannot_show
 from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import SETTINGS, Clock, Setting
 from retrysafe.testing.simulate.stage import Stage
@@ -37,10 +37,18 @@ class Seen:
         self.histories = 0
         self.faults: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
+        self.cannot_show: list[str] = []
+        """What was not tried, or was taken for granted, because the store lacks a method."""
+
+    def __repr__(self) -> str:
+        return f"Seen({', '.join(f'{name}={value}' for name, value in self.as_counts().items())})"
 
     def add(self, walk: Walk) -> None:
+        if not self.schedules:
+            self.cannot_show = cannot_show(walk.world.store, walk.world.setting.mode)
         self.schedules += 1
         self.actions += len(walk.taken)
+        self.histories += len(walk.histories)
         self.faults.update([action.kind for action in walk.taken])
         self.verdicts.update(
             [visit.answer.verdict for visit in walk.world.visits.values() if visit.answer is not None]
@@ -56,15 +64,46 @@ class Seen:
         }
 
 
+class Result(dict[str, Seen]):
+    """What was seen, by the name of the setting."""
+
+    @property
+    def not_exercised(self) -> list[str]:
+        """What the store has no method for, and what did not come about in any schedule: a line for each."""
+        found = list(dict.fromkeys(line for seen in self.values() for line in seen.cannot_show))
+        happened = {kind for seen in self.values() for kind in seen.faults}
+        for kind, meaning in MEANING.items():
+            if kind not in happened and not any(line.startswith(meaning) for line in found):
+                found.append(f"{meaning}: not in these schedules")
+        return found
+
+    def __str__(self) -> str:
+        schedules, actions, histories = (
+            sum(getattr(seen, name) for seen in self.values())
+            for name in ("schedules", "actions", "histories")
+        )
+        lines = [f"{schedules:,} schedules of {actions:,} actions, {histories:,} histories checked"]
+        lines += [f"not exercised: {line}" for line in self.not_exercised]
+        return "\n".join(lines)
+
+
 class Simulation:
     """The schedules of some settings, by seed; a seed's setting is the one whose turn it is."""
 
     def __init__(
         self, store: Callable[[Clock], Store] | None = None, settings: Sequence[Setting] = SETTINGS
     ) -> None:
+        if not settings:
+            raise ValueError("settings is empty: give one at least, or leave it out to have them all")
         chosen = settings if store is None else [setting._replace(store=store) for setting in settings]
         self._stages = [Stage(setting) for setting in chosen]
-        self.seen = {stage.setting.name: Seen() for stage in self._stages}
+        twice = [name for name, times in Counter(one.name for one in chosen).items() if times > 1]
+        if twice:
+            raise ValueError(
+                f"more than one of the settings is called {twice[0]!r}: what was seen is told by "
+                "their names, so give each its own, as in Setting('mine', ...)"
+            )
+        self.seen = Result({stage.setting.name: Seen() for stage in self._stages})
 
     def stage(self, seed: int) -> Stage:
         return self._stages[seed % len(self._stages)]
@@ -76,21 +115,14 @@ class Simulation:
         walk = Walk(stage)
         try:
             walk.go(seed, gather=seed // len(self._stages) % CHECKED == 0)
-        except Violation as violation:
-            raise Broken(
-                seed, stage.setting, violation.promise, _explain(stage, walk.taken, violation)
-            ) from None
+            histories.judge(walk.histories, stage.setting)
+        except Exception as error:  # noqa: BLE001 - a store may raise anything, and its user wants the seed
+            seen.add(walk)
+            violation = as_violation(error)
+            text = story.explain(stage, walk.taken, violation)
+            text += f"\n\nTo see it again: seed={seed}, schedules=1, with the same store and settings."
+            raise Broken(seed, stage.setting, violation.promise, text) from violation.__cause__
         seen.add(walk)
-        self._check(seed, stage, walk, seen)
-
-    def _check(self, seed: int, stage: Stage, walk: Walk, seen: Seen) -> None:
-        for history in walk.histories:
-            seen.histories += 1
-            wrong = check(history, mode=histories.mode(stage.setting))
-            if wrong is not None:
-                told = story.tell(stage, walk.taken)
-                text = f"I6, the history of a key is not linearizable: {wrong}\n\n{told}"
-                raise Broken(seed, stage.setting, "I6", text)
 
 
 def simulate(
@@ -99,22 +131,16 @@ def simulate(
     schedules: int = 1000,
     seed: int = 0,
     settings: Sequence[Setting] = SETTINGS,
-) -> dict[str, Seen]:
+) -> Result:
     """Run so many schedules, from this seed on, and say what was seen.  Raises `Broken`.
 
-    `store` makes an empty store that goes by the clock that it is given.
+    `store` makes an empty store that goes by the clock that it is given.  What a store may have besides the
+    contract, to be tried further, is in `model.py`; the result says what it lacks.
     """
+    if schedules < 1:
+        raise ValueError(f"schedules={schedules}: it is to be 1 or more, or nothing is tried")
     simulation = Simulation(store, settings)
     with quiet():
         for number in range(seed, seed + schedules):
             simulation.run(number)
     return simulation.seen
-
-
-def _explain(stage: Stage, schedule: Sequence[Action], violation: Violation) -> str:
-    shorter = story.shorten(stage, schedule, violation.promise)
-    listed = "\n".join(f"    {action!r}," for action in shorter)
-    return (
-        f"{violation}\n\n{story.tell(stage, shorter)}\n\n"
-        f"The schedule ({len(shorter)} of {len(schedule)} actions):\n{listed}"
-    )

@@ -12,6 +12,7 @@ from retrysafe.steps import Commit, Finish, Release, Reserve, Step
 from retrysafe.testing.simulate import aftermath
 from retrysafe.testing.simulate.actions import Action, Kind
 from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.mishaps import as_violation
 from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import LEASE
@@ -92,12 +93,27 @@ class _Search:
         self._bound = bound
         self._at_the_end = at_the_end
         self._known: dict[object, int] = {}
+        self._open: set[World] = set()
 
     def run(self) -> Found:
-        return Found(self._follow([], self._begin([])), len(self._known))
+        try:
+            return Found(self._follow([], self._begin([])), len(self._known))
+        finally:
+            while self._open:
+                self._close(next(iter(self._open)))
+
+    def _close(self, world: World) -> None:
+        self._open.remove(world)
+        world.close()
 
     def _begin(self, path: list[Action]) -> World:
         world = World(self._stage)
+        if any(other.store is world.store for other in self._open):
+            raise ValueError(
+                "the setting's store gave the same object to two worlds, and a search goes on in many at "
+                "once: let it make another one each time"
+            )
+        self._open.add(world)
         world.remembers = True
         for action in path:
             perform(world, action)
@@ -108,21 +124,24 @@ class _Search:
         state = _state(world, path)
         known = self._known.get(state)
         if known is not None:
+            self._close(world)
             return known
         choices = self._choices(world, path)
         if not choices:
             self._end(world, path)
+            self._close(world)
             self._known[state] = 1
             return 1
         schedules = 0
         for number, choice in enumerate(choices):
             longer = [*path, *choice]
+            there = world if number == len(choices) - 1 else self._begin(path)
             try:
-                there = world if number == len(choices) - 1 else self._begin(path)
                 for action in choice:
                     perform(there, action)
-            except Violation as violation:
-                raise Refuted(violation, longer) from None
+            except Exception as error:  # noqa: BLE001 - a store may raise anything, and its schedule is wanted
+                violation = as_violation(error)
+                raise Refuted(violation, longer) from violation.__cause__
             schedules += self._follow(longer, there)
         self._known[state] = schedules
         return schedules
@@ -132,8 +151,9 @@ class _Search:
         try:
             aftermath.recover(world)
             aftermath.expire(world)
-        except Violation as violation:
-            raise Refuted(violation, path) from None
+        except Exception as error:  # noqa: BLE001 - the same
+            violation = as_violation(error)
+            raise Refuted(violation, path) from violation.__cause__
 
     def _choices(self, world: World, path: list[Action]) -> list[list[Action]]:
         """Everything that may happen next.  Requests that are alike come in the order of their numbers."""

@@ -1,7 +1,7 @@
 """What a world is like before anything happens in it: the policy, and how its handlers behave."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from retrysafe.model import Mode
 from retrysafe.policy import Abandoned, Failed, InFlight, StoreDown
@@ -43,6 +43,38 @@ class Setting(NamedTuple):
     store: Callable[[Clock], Store] = ModelStore
     """Makes an empty store that goes by this clock."""
 
+    def check(self) -> None:
+        """Whether it makes sense, as far as that is not the policy's business.  Raises `ValueError`."""
+        if not self.name:
+            raise ValueError("a Setting has an empty name: what was seen is told by the names of settings")
+        choices: dict[str, tuple[object, ...]] = {
+            "mode": get_args(Mode), "handler": get_args(Handler), "reauthorise": (True, False)
+        }  # fmt: skip
+        for field, allowed in choices.items():
+            value = getattr(self, field)
+            if value not in allowed:
+                listed = ", ".join(map(repr, allowed))
+                raise ValueError(f"Setting({field}={value!r}) is not a choice: it is one of {listed}")
+        if not callable(self.store):
+            raise ValueError(
+                f"Setting(store={self.store!r}) cannot be called: it is to be a function that is given a "
+                "clock and makes an empty store which goes by it, such as a store's class"
+            )
+        if self.mode == "tx":
+            self._check_transactional()
+
+    def _check_transactional(self) -> None:
+        if (self.abandoned, self.failed) != ("retry", "retry"):
+            raise ValueError(
+                f'Setting(mode="tx", abandoned={self.abandoned!r}, failed={self.failed!r}): what failed or '
+                'died in a transaction was rolled back, so both are to be "retry"'
+            )
+        if self.handler in ("streams", "breaks off"):
+            raise ValueError(
+                f'Setting(mode="tx", handler={self.handler!r}): nothing leaves before it is committed, so '
+                "handlers of transactions do not stream"
+            )
+
 
 TX = Setting("tx", "tx", "retry", "retry")
 """Effects in the store's own database: what failed or died was rolled back, so there is nothing to choose."""
@@ -79,4 +111,4 @@ TRANSACTIONAL = (
     TX._replace(name="tx, others wait", in_flight="wait"),
 )
 SETTINGS = (*HOLDING, *RETRYING, *TRANSACTIONAL)
-"""What random walks go through, in turn."""
+"""What random walks go through, in turn; and what is searched, one after the other."""

@@ -20,7 +20,8 @@ _PATIENCE = 20.0
 class SimulatedSQLite(SQLiteStore):
     """The store as it is, and beside it a table for the effects of handlers.
 
-    Opening a file takes longer than a whole world does, so it is opened once and emptied for each.
+    Opening a file takes longer than a whole world does, so it is opened once and emptied for each.  A world
+    that closes it at its end leaves it open for the next one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,6 +56,10 @@ class SimulatedSQLite(SQLiteStore):
         return [effect for (effect,) in self._side.execute("SELECT effect FROM effects")]
 
     def close(self) -> None:
+        """Not yet: see `shut`."""
+
+    def shut(self) -> None:
+        """No world will come any more."""
         self._side.close()
         super().close()
 
@@ -66,7 +71,7 @@ def _opened() -> SimulatedSQLite:
     folder = tempfile.TemporaryDirectory(prefix="retrysafe-simulate-", dir=place)
     store = SimulatedSQLite(Path(folder.name))
     atexit.register(folder.cleanup)
-    atexit.register(store.close)  # before its folder goes
+    atexit.register(store.shut)  # before its folder goes
     return store
 
 

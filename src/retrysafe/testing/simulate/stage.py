@@ -63,6 +63,7 @@ class Stage:
     """Prepared for worlds of one setting."""
 
     def __init__(self, setting: Setting) -> None:
+        setting.check()
         self.setting = setting
         said: Options = {
             "scope": lambda _: "unused",

@@ -1,6 +1,7 @@
 """Random walks: a seed chooses everything that happens, and the same seed chooses the same again."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import repeat
 from random import Random
 
@@ -8,6 +9,7 @@ from retrysafe.testing.linearize import History
 from retrysafe.testing.simulate import aftermath, histories
 from retrysafe.testing.simulate.actions import Action, Kind
 from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.mishaps import as_violation
 from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
@@ -54,6 +56,12 @@ class Walk:
 
     def go(self, seed: int, *, gather: bool = False) -> None:
         """To the end of everything.  Raises `Violation`.  What clients saw is gathered, if asked for."""
+        try:
+            self._go(seed, gather=gather)
+        finally:
+            self.world.close()
+
+    def _go(self, seed: int, *, gather: bool) -> None:
         random = Random(seed).random
         world, taken = self.world, self.taken
         live = world.live
@@ -111,14 +119,21 @@ def _other(world: World, kind: Kind, one: float, other: float) -> Action:
             return Action(kind, int(one * WORKERS))
 
 
-def replay(stage: Stage, schedule: Sequence[Action], world: World | None = None) -> Violation | None:
+def replay(stage: Stage, schedule: Sequence[Action]) -> Violation | None:
     """Make a schedule happen again, as far as it can; what it breaks, if anything."""
-    world = world or World(stage)
     try:
-        for action in schedule:
-            perform(world, action)
-        aftermath.recover(world)
-        aftermath.expire(world)
-    except Violation as violation:
-        return violation
+        with closing(World(stage)) as world:
+            for action in schedule:
+                perform(world, action)
+            conclude(world)
+    except Exception as error:  # noqa: BLE001 - a store may raise anything, and that is what is looked for
+        return as_violation(error)
     return None
+
+
+def conclude(world: World) -> None:
+    """All that is checked when a schedule is over.  Raises `Violation`."""
+    aftermath.recover(world)
+    seen = histories.gather(world)
+    aftermath.expire(world)
+    histories.judge(seen, world.setting)

@@ -79,6 +79,8 @@ class World:
         """What was asked of the store and given up, and has not arrived yet."""
         self.down = False
         self.revoked: dict[int, int] = {}
+        self.trouble: StoreError | None = None
+        """The last one of the store's own making, which is taken for an outage at that moment."""
         self.intervened = False
         """Whether an operator has settled anything."""
         self.tick = 0
@@ -94,6 +96,19 @@ class World:
         if self._renewer is None:
             self._renewer = self.store.open_keeper()
         return self._renewer
+
+    def drop_keeper(self) -> None:
+        """After trouble another one is opened, as the real lease keeper does."""
+        if self._renewer is not None:
+            renewer, self._renewer = self._renewer, None
+            renewer.close()
+
+    def close(self) -> None:
+        """It is over: the store may give back its connections."""
+        try:
+            self.drop_keeper()
+        finally:
+            self.store.close()
 
     def effects(self) -> Sequence[bytes] | None:
         """What was committed with outcomes, where there is a database to ask."""
@@ -129,7 +144,9 @@ class World:
                 return self.fail(visit)
             try:
                 answer = self.apply(visit, step)
-            except StoreError as trouble:  # of the store's own making: none of the world's faults
+            except StoreError as trouble:
+                self.trouble = trouble
+                visit.troubled = True
                 return self.resume(visit, None, trouble)
             if type(answer) is Reserved:
                 visit.drained = worker.draining
@@ -179,8 +196,8 @@ class World:
             self.lose(visit)
         except Violation:
             raise
-        except Exception as raised:  # noqa: BLE001 - whatever it is, it should not have left the flow
-            broken("I11", f"the flow of {visit} raised {raised!r}")
+        except Exception as raised:  # whatever it is, it should not have left the flow
+            raise Violation("I11", f"the flow of {visit} raised {raised!r}") from raised
 
     def _end(self, visit: Visit, answer: Answer) -> None:
         self.lose(visit)
@@ -257,6 +274,13 @@ class World:
     def apply(self, visit: Visit, step: Step | None) -> object:
         """The store does what it was asked; what it answers is noted down."""
         return self._DOES[type(step)](self, visit, step)
+
+    def apply_unheard(self, visit: Visit, step: Step | None) -> None:
+        """The same, and nobody hears the reply, even if it is that there was trouble."""
+        try:
+            self.apply(visit, step)
+        except StoreError as trouble:
+            self.trouble = trouble
 
     def _reserve(self, visit: Visit, step: Reserve) -> Reservation:
         return self._granted(visit, self.store.reserve(step.claim))
