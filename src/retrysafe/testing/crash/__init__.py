@@ -6,7 +6,7 @@ from outside who counts.
 
 Several worker processes serve one socket.  Customers order, each with a key of its own, and come again until
 they are answered.  Meanwhile workers are killed (SIGKILL) and frozen (SIGSTOP, beyond the lease, and then
-SIGCONT), a third of them anywhere, the others at named places: those of `modes.PLACES`, in turn.  A report
+SIGCONT), four in ten anywhere, the others at named places: those of `modes.PLACES`, in turn.  A report
 says how often each was reached ("named places"), and so which were not.
 Connections to the database are cut, and its server is killed and started again.  This is what must hold:
 

@@ -16,16 +16,16 @@ from retrysafe.testing.crash.targets import Cable, Cut, Target
 AFTERMATH = 0.5
 """Seconds after the database was away in which somebody may still feel it."""
 
-ANYWHERE = 0.3
+ANYWHERE = 0.4
 """Of the strokes.  There are more places than moments between them."""
 
 CUT_BY = 5.0
 """Seconds until a connection is cut, or never will be."""
 
-AT_ONCE: dict[Stroke, int] = {"kill": 4, "stop": 2}
+AT_ONCE: dict[Stroke, int] = {"kill": 6, "stop": 3}
 """Requests that are on their way to a named place.  Whoever sleeps there is one of them until it is woken."""
 
-HEIRS = 2
+HEIRS = 3
 """The same for those who wait for a key whose owner is gone, and for its lease to end."""
 
 
