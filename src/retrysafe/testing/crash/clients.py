@@ -90,7 +90,9 @@ class Customers:
             times = times and times - 1
             if heir and order is None and self.open:
                 order = self.inherited()
-            heard = await self._ask_impatiently(key, self._fields(order))
+            # An heir who asks twice would come too late: the one without an order would take over.
+            patience = self._impatience * (3 if order and order.place.heir else 1)
+            heard = await self._ask_impatiently(key, self._fields(order), patience)
             done = last_word(self._mode, heard)
             # Only an heir comes to the place that is meant for it, and only when the lease has ended.
             if order and (not order.place.heir or done or heard == "nothing" or times == 0):
@@ -102,11 +104,11 @@ class Customers:
             await asyncio.sleep(self._random.uniform(0.01, 0.06))
         self.waiting.discard(key)
 
-    async def _ask_impatiently(self, key: str, fields: list[tuple[str, str]]) -> Heard:
+    async def _ask_impatiently(self, key: str, fields: list[tuple[str, str]], patience: float) -> Heard:
         """Listen to the end, and ask once more meanwhile: so whoever sleeps over a key is overtaken."""
         asking = asyncio.ensure_future(self._ask(key, fields))
         try:
-            await asyncio.wait({asking}, timeout=self._impatience)
+            await asyncio.wait({asking}, timeout=patience)
             if not asking.done():
                 await self.settle(key)
             return await asking
