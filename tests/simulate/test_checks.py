@@ -4,21 +4,24 @@ A check that cannot fail keeps no promise, and nobody would notice.
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 
-from retrysafe.model import Final, Response
+from retrysafe.errors import StoreUnavailable
+from retrysafe.model import Claim, Final, Response
 from retrysafe.problems import Problem
 from retrysafe.steps import READ_BODY
+from retrysafe.stores.memory import MemoryRenewer
 from retrysafe.testing.simulate import Setting, Stage, aftermath, answers, happenings, promises
 from retrysafe.testing.simulate import world as worlds
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.answers import Told
 from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD
 from retrysafe.testing.simulate.planted.catalogue import CATALOGUE
 from retrysafe.testing.simulate.promises import Promise, Violation
@@ -89,6 +92,24 @@ def a_flow_makes_a_step_of_another_flow() -> None:
     world.turn(world.visits[1])
 
 
+class Stubborn(ModelStore):
+    """Has a keeper that never releases anything."""
+
+    def open_keeper(self) -> MemoryRenewer:
+        return StubbornKeeper(self)
+
+
+class StubbornKeeper(MemoryRenewer):
+    def release(self, claims: Sequence[Claim]) -> None:
+        raise StoreUnavailable("come back later")
+
+
+def what_was_forgotten_is_never_released() -> None:
+    world = answered(Setting(store=Stubborn))
+    world.workers[0].forgotten.append(world.visits[0])
+    aftermath.recover(world)
+
+
 class Case(NamedTuple):
     breaks: Callable[[], None]
     promise: Promise
@@ -103,6 +124,7 @@ CASES = (
     Case(a_different_request_is_told_that_it_may_not_see_the_answer, "I7", "the answer to another request"),
     Case(the_answer_is_not_replayed_when_all_is_quiet, "I11", "the key was final, and .* told in-flight"),
     Case(a_flow_makes_a_step_of_another_flow, "I11", "makes a step that nobody expected"),
+    Case(what_was_forgotten_is_never_released, "I11", "cannot release what it was told to forget"),
 )
 
 
