@@ -154,8 +154,8 @@ def test_an_unknown_outcome_needs_a_reason() -> None:
         ("retry", [1], ""),
         ("retry", [0, 1], ""),
         ("retry", [0, 0, 1], ""),
-        ("retry", [1, 2], "executed 2 times by owners that cannot have lost their leases: "),
-        ("retry", [0, 1, 2], "executed 2 times by owners that cannot have lost their leases: "),
+        ("retry", [1, 2], "executed 2 times, and not because a lease was lost: "),
+        ("retry", [0, 1, 2], "executed 3 times, and not because a lease was lost: "),
     ],
 )
 def test_executions_are_counted(mode: Mode, executed_by: list[int], wrong: str) -> None:
@@ -203,6 +203,18 @@ def test_whoever_says_that_nothing_happened_may_be_followed(
         chronicle.struck(0, 1.12)  # which is no excuse, there
     reckoned = reckon(mode, ["key"], Sight({}, frozenset()), Customers(0, mode, Random(1), 1.0), chronicle)
     assert bool(reckoned.wrongs) == wrong
+
+
+@pytest.mark.parametrize(("came", "wrong"), [(1.05, False), (1.2, True)])
+def test_whoever_comes_when_all_is_over_has_no_excuse(came: float, wrong: bool) -> None:
+    """Whoever slept may have its effect later than its successor; but it must have come before."""
+    chronicle = Chronicle(1.0)
+    chronicle.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("executed", 1.02, 1, ["0", "key", "a", ""])])
+    chronicle.add([Entry("left", 1.1, 1, ["0"]), Entry("arrived", came, 2, ["0", "key"])])
+    chronicle.add([Entry("executed", 1.3, 2, ["0", "key", "b", ""])])
+    chronicle.struck(2, came + 0.01)
+    customers = Customers(0, "retry", Random(1), 1.0)
+    assert bool(reckon("retry", ["key"], Sight({}, frozenset()), customers, chronicle).wrongs) == wrong
 
 
 def test_a_handler_may_outlive_its_request() -> None:

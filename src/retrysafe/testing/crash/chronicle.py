@@ -115,6 +115,11 @@ class Chronicle:
         """
         return self._visit[execution.pid, execution.serial].told
 
+    def came_after(self, later: Execution, earlier: Execution) -> bool:
+        """Whether the one came only when the other's request, with this effect in it, had been answered."""
+        first = self._visit[earlier.pid, earlier.serial]
+        return earlier.at <= first.ended < self._visit[later.pid, later.serial].began
+
     def _may_have_lost(self, visit: _Visit, until: float = -inf) -> bool:
         ended = max(visit.ended, until)
         return ended - visit.began > self._slow or any(

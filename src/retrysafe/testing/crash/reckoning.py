@@ -66,14 +66,18 @@ def _once(mode: Mode, key: str, strict: list[Execution], chronicle: Chronicle) -
     """I13, I15: how often a handler may have had its effect.
 
     Somebody else may follow whoever said that nothing had happened, and where it may be tried again whoever
-    failed; but only if it came to tell the store so.
+    failed; but only if it came to tell the store so.  Whoever lost a lease may wake up later than its
+    successor, and so has an excuse; but not whoever came when all was over.
     """
     believed = RELEASED if mode == "hold" else FAILED
-    final = [done for done in strict[:-1] if not (done.mood in believed and chronicle.has_told(done))]
-    if not final:
+    executions = chronicle.executions(key)
+    final = [done for done in strict if not (done.mood in believed and chronicle.has_told(done))]
+    too_many = [done for done in final if done != strict[-1]]
+    too_late = [later for later in executions if any(chronicle.came_after(later, done) for done in final)]
+    if not (too_many or too_late):
         return []
-    excuse = "" if mode == "hold" else " by owners that cannot have lost their leases"
-    return [f"{key}: executed {len(final) + 1} times{excuse}: {chronicle.executions(key)}"]
+    why = "" if mode == "hold" else ", and not because a lease was lost"
+    return [f"{key}: executed {len(executions)} times{why}: {executions}"]
 
 
 def _told(key: str, customers: Customers, chronicle: Chronicle) -> list[str]:
