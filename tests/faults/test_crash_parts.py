@@ -304,14 +304,20 @@ def test_who_watches_to_the_end_is_asked_how_it_was() -> None:
 
 def test_a_journal_is_read_as_it_is_written(tmp_path: Path) -> None:
     """Each line once, and never half of one."""
-    reader, path = Reader(tmp_path / "journal"), tmp_path / "journal"
-    Journal(str(path)).write("fell", "kill", "before Run")
+    path = tmp_path / "journal"
+    reader, journal = Reader(path), Journal(str(path))
+
+    def news() -> list[tuple[str, list[str]]]:
+        return [(entry.what, entry.said) for entry in reader.news()]
+
+    journal.write("fell", "kill", "before Run")
     with path.open("ab") as file:
-        file.write(b"left\t1.5\t17")
-    assert [(entry.what, entry.said) for entry in reader.news()] == [("fell", ["kill", "before Run"])]
+        file.write(b"\nleft\t1.5\t17")  # somebody is still at it
+    assert news() == [("fell", ["kill", "before Run"])]
     with path.open("ab") as file:
-        file.write(b"\t3\n")
-    assert reader.news() == [Entry("left", 1.5, 17, ["3"])]
+        file.write(b"\t3\t.\n\narrived\t1.6\t18\t4\t18e7a4")  # and here somebody was killed
+    journal.write("left", "1")
+    assert news() == [("left", ["3"]), ("left", ["1"])]
     reader.close()
 
 

@@ -6,9 +6,10 @@
     left      the request has been dealt with
     fell      into a trap: the last thing that this worker does, for a while or for ever
 
-A line is one short `write` to a file that is open for appending: it is there or it is not, whoever is killed
-or frozen, and nobody waits for anybody else.  Times are those of the monotonic clock, which on one machine is
-the same for all processes.
+A line is one short `write` to a file that is open for appending, and nobody waits for anybody else.
+Whoever is killed in the middle of one leaves half of it (where a page of the file ends), and that counts as
+not written: so a line begins where the one before may have broken off, and says that it is whole.  Times
+are those of the monotonic clock, which on one machine is the same for all processes.
 """
 
 import os
@@ -18,6 +19,9 @@ from typing import NamedTuple
 
 JOURNAL = "RETRYSAFE_CRASH_JOURNAL"
 """Names the file, in the environment of the workers."""
+
+_WHOLE = "."
+"""The last field of every line."""
 
 
 class Entry(NamedTuple):
@@ -34,8 +38,8 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, what: str, *said: str) -> None:
-        line = "\t".join([what, f"{time.monotonic():.6f}", str(os.getpid()), *said])
-        os.write(self._file, line.encode() + b"\n")
+        line = "\t".join([what, f"{time.monotonic():.6f}", str(os.getpid()), *said, _WHOLE])
+        os.write(self._file, b"\n" + line.encode() + b"\n")
 
 
 class Reader:
@@ -49,12 +53,15 @@ class Reader:
     def news(self) -> list[Entry]:
         """What was written since the last time."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
-        return [_entry(line.decode()) for line in lines]
+        return [entry for line in lines if (entry := _entry(line.decode()))]
 
     def close(self) -> None:
         self._file.close()
 
 
-def _entry(line: str) -> Entry:
-    what, at, pid, *said = line.split("\t")
+def _entry(line: str) -> Entry | None:
+    *fields, last = line.split("\t")
+    if last != _WHOLE:
+        return None  # empty, or broken off
+    what, at, pid, *said = fields
     return Entry(what, float(at), int(pid), said)
