@@ -51,13 +51,18 @@ def test_kills_and_freezes_on_postgresql(
     _survives(wish, PostgreSQL(tmp_path, postgres), tmp_path)
 
 
-@pytest.mark.parametrize(("mode", "way"), [("tx", "psycopg"), ("tx", "psycopg async"), ("retry", "psycopg")])
-def test_cuts_on_postgresql(postgres: PostgresServer, tmp_path: Path, mode: Mode, way: str) -> None:
-    """F12, I16: connections are cut before, during and after the completion and the COMMIT.  A cut excuses
-    only the worker that it was felt by, and only for what that was at: the others are counted."""
-    wish = Wish("postgresql", (mode,), (way,), cuts=8 if mode == "tx" else 6)
+@pytest.mark.parametrize("way", ["psycopg", "psycopg async"])
+def test_cuts_on_postgresql(postgres: PostgresServer, tmp_path: Path, way: str) -> None:
+    """F12, I16: connections are cut before, during and after the completion and the COMMIT."""
+    wish = Wish("postgresql", ("tx",), (way,), cuts=12)
+    _survives(wish, PostgreSQL(tmp_path, postgres), tmp_path)
+
+
+def test_cuts_excuse_whoever_felt_them(postgres: PostgresServer, tmp_path: Path) -> None:
+    """I15: and only for what that worker was at; the executions of the others are held to account."""
+    wish = Wish("postgresql", ("retry",), ("psycopg",), cuts=6)
     counts = _survives(wish, PostgreSQL(tmp_path, postgres), tmp_path)
-    assert counts["executions without excuse"] >= (mode == "retry")
+    assert counts["executions without excuse"] > 0
 
 
 def test_server_kills_on_postgresql(tmp_path: Path) -> None:
