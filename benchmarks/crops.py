@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 from retrysafe import stores
-from retrysafe.model import Claim, Final, Response
+from retrysafe._core.model import Claim, Final, Response
 
 DAY = 86_400.0
 

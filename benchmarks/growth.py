@@ -16,7 +16,7 @@ from benchmarks.load import Order, Tally
 from benchmarks.rounds import CONNECTIONS, Progress, Spread
 from benchmarks.servers import Running, Server
 from retrysafe import stores
-from retrysafe.model import Found, Reserved
+from retrysafe._core.model import Found, Reserved
 
 FEW = 10_000
 MANY = 1_000_000

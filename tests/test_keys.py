@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retrysafe.keys import BadKey, digest, parse_key
+from retrysafe._core.keys import BadKey, digest, parse_key
 
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 BARE = "".join(sorted(set(PRINTABLE) - set(' ",')))

@@ -92,7 +92,7 @@ def members(*names: str) -> list[str]:
 
 
 def own(name: str) -> str | None:
-    """`keys` for `retrysafe.keys.parse`, empty for the package, `None` for what is not ours."""
+    """`keys` for `retrysafe._core.keys.parse`, empty for the package, `None` for what is not ours."""
     if name == ROOT:
         return ""
     if not name.startswith(ROOT + "."):

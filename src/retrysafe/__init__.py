@@ -5,7 +5,7 @@ app = retrysafe.asgi.Middleware(app, guard)
 """
 
 from retrysafe import scopes, stores
-from retrysafe.attempt import Attempt, current
+from retrysafe._core.attempt import Attempt, current
 from retrysafe.errors import (
     CommitRefused,
     ConfigurationError,

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Unpack
 
 from retrysafe import stores
-from retrysafe.attempt import DEFAULT_SECRET
-from retrysafe.door import Door
-from retrysafe.engine import Engine
+from retrysafe._core.attempt import DEFAULT_SECRET
+from retrysafe._http.routes import Door
+from retrysafe._runtime.runtime import Engine
 from retrysafe.errors import ConfigurationError, StoreError
 from retrysafe.events import Observer, Observers, log
 from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules, layered

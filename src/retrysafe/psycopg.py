@@ -25,8 +25,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.joining import Opening, join
-from retrysafe.model import Claim, Final
+from retrysafe._runtime.transactions import Opening, join
+from retrysafe._core.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.cursors import fetch, fetch_async
 from retrysafe.stores.sql.joint import Joint, not_committed

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.model import Parts, Request, Scope
+from retrysafe._core.model import Parts, Request, Scope
 
 ScopeAnswer = Scope | str | int | Mapping[str, str | int] | None
 ScopeRule = Callable[[Request], "ScopeAnswer | Awaitable[ScopeAnswer]"]

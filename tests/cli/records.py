@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psycopg
 
-from retrysafe import keys
-from retrysafe.model import Claim, Door, Final, Headers, Mode, Parts, Response
+from retrysafe._core import keys
+from retrysafe._core.model import Claim, Door, Final, Headers, Mode, Parts, Response
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe import keys
-from retrysafe.model import Response
+from retrysafe._core import keys
+from retrysafe._core.model import Response
 from tests.cli.records import Shop
 from tests.cli.terminal import Screen, run, shown
 

@@ -11,7 +11,7 @@ import pytest
 from retrysafe.cli.answers import Outcome, Said, final
 from retrysafe.cli.exits import Failure
 from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
-from retrysafe.model import Final, Found, Record, Reserved, Response
+from retrysafe._core.model import Final, Found, Record, Reserved, Response
 from retrysafe.stores.administration import Admin, Entry, Note
 from tests.cli.records import JSON, Shop, identity
 from tests.cli.terminal import Screen, run

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from tests.cli.records import DAY, JSON, Shop, identity
 from tests.cli.terminal import COLOURS, run, shown
 

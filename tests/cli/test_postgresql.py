@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from retrysafe.testing.postgres import PostgresServer
 from tests.cli.records import PostgresShop, Shop, identity
 from tests.cli.terminal import Run, run, shown

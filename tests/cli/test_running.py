@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from tests.cli.records import Shop, identity
 from tests.cli.terminal import COMMAND, Screen, environment, run, shown
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from tests.cli.records import ACME, JSON, Shop, identity
 from tests.cli.terminal import COMMAND, environment, run, shown
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from tests.cli.records import JSON, Shop
 from tests.cli.terminal import run, shown
 

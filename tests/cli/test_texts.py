@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from retrysafe import keys
+from retrysafe._core import keys
 from retrysafe.cli import asking, bodies, redaction, text, times
 
 

@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.drive import drive_async
-from retrysafe.engine import Engine
-from retrysafe.model import Claim, Final, Reservation, Response, Scope
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._runtime.drive_async import drive_async
+from retrysafe._runtime.runtime import Engine
+from retrysafe._core.model import Claim, Final, Reservation, Response, Scope
 from retrysafe.policy import Policy
-from retrysafe.problems import CATALOGUE, Problem
-from retrysafe.protocol import once
-from retrysafe.steps import Answered, Flow, Gone, Outcome, TooLarge
+from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.protocol import once
+from retrysafe._core.steps import Answered, Flow, Gone, Outcome, TooLarge
 from retrysafe.stores.memory import MemoryStore
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.core.values import a_claim, the_rules
 
 T = TypeVar("T")

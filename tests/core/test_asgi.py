@@ -12,7 +12,7 @@ import pytest
 from retrysafe.asgi import Middleware
 from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.events import Event
-from retrysafe.model import Claim, Reservation
+from retrysafe._core.model import Claim, Reservation
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.core.asgi_calls import CREATED, Client, Message, a_guard, counting, guards
 from tests.core.values import eventually, keepers
@@ -288,8 +288,8 @@ def test_what_would_be_ignored_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_no_secret_in_a_repr() -> None:
     """A traceback with its variables shows no key, no credentials, no body and no secret (S24)."""
-    from retrysafe.call import Call
-    from retrysafe.model import Request, Response
+    from retrysafe._core.call import Call
+    from retrysafe._core.model import Request, Response
     from tests.core.values import a_claim
 
     claim = a_claim()._replace(key="canary")

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from retrysafe import current
-from retrysafe.attempt import Attempt, enter
+from retrysafe._core.attempt import Attempt, enter
 from retrysafe.errors import NotGuarded
 from tests.core.values import a_claim
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.door import Door, any_of
+from retrysafe._http.routes import Door, any_of
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Event, Observers
 from retrysafe.guard import Guard

@@ -7,17 +7,27 @@ from typing import get_args
 
 import pytest
 
-from retrysafe import attempt as attempts
-from retrysafe.attempt import Attempt, current
-from retrysafe.drive import _PERFORM_ASYNC, drive_async
-from retrysafe.drive_blocking import _PERFORM, drive
-from retrysafe.engine import Engine
+from retrysafe._core import attempt as attempts
+from retrysafe._core.attempt import Attempt, current
+from retrysafe._runtime.drive_async import _PERFORM_ASYNC, drive_async
+from retrysafe._runtime.drive_sync import _PERFORM, drive
+from retrysafe._runtime.runtime import Engine
 from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import Observers
-from retrysafe.model import Claim, Final, Reservation
+from retrysafe._core.model import Claim, Final, Reservation
 from retrysafe.policy import Policy
-from retrysafe.steps import Answered, Flow, Outcome, Pause, Raised, Run, Step, Wait, ask
-from retrysafe.verdicts import Answer
+from retrysafe._core.steps import (
+    Answered,
+    Flow,
+    Outcome,
+    Pause,
+    Raised,
+    Run,
+    Step,
+    Wait,
+    ask,
+)
+from retrysafe._core.verdicts import Answer
 from tests.core.driving import CREATED, AsyncHands, Drive, Flaky, Hands, a_flow, awaiting, created
 from tests.core.values import a_claim, eventually, no_leaked_threads
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from retrysafe.endings import to_own_thread
+from retrysafe._runtime.threads import to_own_thread
 
 _mark: ContextVar[str] = ContextVar("mark", default="")
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from retrysafe.attempt import Attempt
-from retrysafe.exchange import Exchange, IncompleteResponse
-from retrysafe.model import Header, Record, Response
+from retrysafe._core.attempt import Attempt
+from retrysafe._http.exchange import Exchange, IncompleteResponse
+from retrysafe._core.model import Header, Record, Response
 from retrysafe.policy import Rules, Wire
-from retrysafe.steps import Answered, Checkpoint, Raised, Streamed, TooLarge
+from retrysafe._core.steps import Answered, Checkpoint, Raised, Streamed, TooLarge
 from retrysafe.stores.memory import _Row
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.core.values import a_claim, a_request, the_rules
 
 RULES = the_rules()

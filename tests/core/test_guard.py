@@ -10,7 +10,7 @@ import time
 import pytest
 
 from retrysafe import Guard, scopes, stores
-from retrysafe.attempt import DEFAULT_SECRET
+from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import Wire
 from retrysafe.stores.memory import MemoryStore

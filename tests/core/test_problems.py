@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from retrysafe.problems import CATALOGUE, HINTS, Code, Problem, render, retry_hints
+from retrysafe._core.problems import CATALOGUE, HINTS, Code, Problem, render, retry_hints
 
 SPECIFICATION = "https://api.test/idempotency"
 

@@ -10,7 +10,7 @@ import pytest
 
 from retrysafe import scopes
 from retrysafe.errors import ConfigurationError
-from retrysafe.model import Request, Scope
+from retrysafe._core.model import Request, Scope
 from retrysafe.scopes import ScopeAnswer, ScopeRule, resolve
 from tests.core.values import a_request
 

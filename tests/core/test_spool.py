@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.spool import IN_MEMORY, Spool
+from retrysafe._http.body import IN_MEMORY, Spool
 
 LARGE = IN_MEMORY + 1
 

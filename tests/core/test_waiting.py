@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from retrysafe.drive import drive, drive_async
-from retrysafe.steps import Flow, Wait, ask
-from retrysafe.waiting import PER_KEY, PER_PROCESS, WaitingRoom
+from retrysafe._runtime.drive_async import drive, drive_async
+from retrysafe._core.steps import Flow, Wait, ask
+from retrysafe._runtime.waiting import PER_KEY, PER_PROCESS, WaitingRoom
 
 
 def test_the_limits() -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from retrysafe import scopes
-from retrysafe.model import Claim, Header, Request
+from retrysafe._core.model import Claim, Header, Request
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 
 PATIENCE = 20.0

@@ -11,9 +11,11 @@ import retrysafe
 import retrysafe.psycopg
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
-from retrysafe import asgi, attempt, headers, scopes, stores, testing, verdicts
+from retrysafe import asgi, scopes, stores, testing
+from retrysafe._core import attempt, verdicts
+from retrysafe._http import headers
 from retrysafe.policy import _CHOICES, Options, Policy, RequestRules, Wire
-from retrysafe.problems import CATALOGUE, Code
+from retrysafe._core.problems import CATALOGUE, Code
 from retrysafe.stores import administration, contract
 from retrysafe.testing import adapters
 from retrysafe.testing import stores as store_suite

@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from retrysafe import Guard, scopes
-from retrysafe.attempt import DEFAULT_SECRET, Attempt
+from retrysafe._core.attempt import DEFAULT_SECRET, Attempt
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.stores.sql.sqlite import chores
 from retrysafe.testing import ManualClock

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from retrysafe import stores
-from retrysafe.model import Claim, Found
+from retrysafe._core.model import Claim, Found
 from retrysafe.testing.stores import a_claim
 from tests.docs import commands
 from tests.docs.pages import page

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from retrysafe import Guard, NotDone, StoreUnavailable, asgi, scopes
-from retrysafe.model import Claim, Final, Reservation
+from retrysafe._core.model import Claim, Final, Reservation
 from retrysafe.policy import Options
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
 from retrysafe.testing import ManualClock

@@ -43,7 +43,7 @@ def test_every_job_is_about_something() -> None:
     ("path", "expected"),
     [
         ("docs/evidence.md", set()),
-        ("src/retrysafe/keys.py", {"SIMULATED", "HUNTED", "CRASHED", "FUZZING"}),
+        ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "CRASHED", "FUZZING"}),
         (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED"}),
         (f"{TESTING}/simulate/planted/bug.py", {"HUNTED"}),
         (f"{TESTING}/crash/campaign.py", {"CRASHED"}),

@@ -24,7 +24,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from retrysafe import Guard, drive, steps
+from retrysafe import Guard
+from retrysafe._runtime import drive_async
+from retrysafe._core import steps
 from retrysafe.asgi.types import App, Message, Receive, Send
 from retrysafe.asgi.types import Connection as Scope
 from retrysafe.stores.sql.operations import Row
@@ -159,7 +161,7 @@ class Trapped:
 
 
 def main() -> None:
-    table = drive._PERFORM_ASYNC
+    table = drive_async._PERFORM_ASYNC
     for step, perform in list(table.items()):
         assert getattr(steps, step.__name__) is step
         table[step] = _around_step(step.__name__, perform)

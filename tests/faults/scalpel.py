@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
-from retrysafe import drive
+from retrysafe._runtime import drive_async
 
 Moment = Literal["pending", "done"]
 
@@ -47,9 +47,9 @@ class Scalpel:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Count in every task that this event loop starts from now on."""
         asyncio.get_running_loop().set_task_factory(self._factory)
-        start = getattr(drive, "_start", None)
+        start = getattr(drive_async, "_start", None)
         if start is not None:
-            patch.setattr(drive, "_start", lambda loop, work: start(loop, _Counted(work, self)))
+            patch.setattr(drive_async, "_start", lambda loop, work: start(loop, _Counted(work, self)))
 
     def _factory(self, loop: asyncio.AbstractEventLoop, work: Any, **rest: Any) -> "asyncio.Task[Any]":
         counted = work if isinstance(work, _Counted) else _Counted(work, self)

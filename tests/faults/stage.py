@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from retrysafe import Guard, NotDone
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection, Receive, Send
-from retrysafe.model import Request
+from retrysafe._core.model import Request
 from retrysafe.policy import Options
 from retrysafe.stores.contract import Store
 from retrysafe.testing import ManualClock

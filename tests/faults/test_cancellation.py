@@ -19,7 +19,7 @@ import pytest
 
 from retrysafe import Guard
 from retrysafe.asgi.types import Message
-from retrysafe.model import Claim, Reservation
+from retrysafe._core.model import Claim, Reservation
 from retrysafe.stores.contract import Store
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.stores.sql.sqlite import SQLiteStore

@@ -14,7 +14,7 @@ import pytest
 from retrysafe import Guard, scopes
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection, Message, Receive, Send
-from retrysafe.model import Claim, Reservation
+from retrysafe._core.model import Claim, Reservation
 from retrysafe.policy import Options
 from retrysafe.stores.contract import Store
 from retrysafe.stores.memory import MemoryStore

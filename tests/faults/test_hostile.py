@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from retrysafe import Guard, scopes
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection
-from retrysafe.fingerprint import Fingerprint
+from retrysafe._core.fingerprint import Fingerprint
 from retrysafe.stores.memory import MemoryStore
 from tests.faults.conftest import StartTrapped
 from tests.faults.hostility import LONG, Counting, assert_clean, hostile

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from retrysafe.model import Claim, Found, Reserved
+from retrysafe._core.model import Claim, Found, Reserved
 from retrysafe.stores.contract import Store
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.stores.sql.sqlite import SQLiteStore

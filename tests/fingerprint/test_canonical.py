@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retrysafe.fingerprint.canonical import DEEPEST, parse, write
+from retrysafe._core.fingerprint.canonical import DEEPEST, parse, write
 
 
 def canonical(text: str) -> str:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from retrysafe.fingerprint.canonical import parse
-from retrysafe.fingerprint.fields import choose
+from retrysafe._core.fingerprint.canonical import parse
+from retrysafe._core.fingerprint.fields import choose
 
 
 def chosen(body: bytes, *paths: str) -> bytes:

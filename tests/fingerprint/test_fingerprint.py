@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.fingerprint import (
+from retrysafe._core.fingerprint import (
     LARGEST_JSON,
     BodyView,
     Fingerprint,
@@ -22,7 +22,7 @@ from retrysafe.fingerprint import (
     fingerprint,
     same,
 )
-from retrysafe.model import Request
+from retrysafe._core.model import Request
 
 
 def ask(
@@ -287,7 +287,7 @@ def test_fingerprints_are_for_ever() -> None:
 
 def test_what_is_long_is_not_remembered() -> None:
     """Whoever sends long queries or media types does not fill the memory of the process with them."""
-    module = import_module("retrysafe.fingerprint")
+    module = import_module("retrysafe._core.fingerprint")
     for number in range(20):
         query, media = b"%d&" % number + b"q" * 5000, b"text/x%d; a=" % number + b"b" * 5000
         one = Request("POST", "/", query, [(b"content-type", media)])

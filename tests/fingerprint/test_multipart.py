@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from retrysafe.fingerprint.multipart import MOST_PARTS, encode_parts, find_boundary, split
+from retrysafe._core.fingerprint.multipart import MOST_PARTS, encode_parts, find_boundary, split
 
 
 def pieces(body: bytes, boundary: bytes = b"b") -> list[bytes] | None:

@@ -51,7 +51,7 @@ def _as_they_come(names: Iterable[str], key: object = None) -> list[str]:
 PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     "key": (
         "a key may hold a comma",
-        lambda: patch("retrysafe.keys._SIMPLE", re.compile(rb'[ \t]*(?:([!#-~]+)|"([ !#-\[\]-~]*)")[ \t]*')),
+        lambda: patch("retrysafe._core.keys._SIMPLE", re.compile(rb'[ \t]*(?:([!#-~]+)|"([ !#-\[\]-~]*)")[ \t]*')),
     ),
     "structured": (
         "the end of a string is not looked for",
@@ -59,20 +59,20 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     ),
     "fingerprint": (
         "fields are put together without their lengths",
-        lambda: patch("retrysafe.fingerprint._head", _Unframed()),
+        lambda: patch("retrysafe._core.fingerprint._head", _Unframed()),
     ),
     "canonical": (
         "members are not sorted",
-        lambda: patch("retrysafe.fingerprint.canonical.sorted", _as_they_come, create=True),
+        lambda: patch("retrysafe._core.fingerprint.canonical.sorted", _as_they_come, create=True),
     ),
     "multipart": (
         "spaces at the end of a part are left out",
-        lambda: patch("retrysafe.fingerprint.multipart._framed", _forgetful),
+        lambda: patch("retrysafe._core.fingerprint.multipart._framed", _forgetful),
     ),
     "identity": (
         "scope and key are put together without their lengths",
         lambda: patch(
-            "retrysafe.keys._owner", lambda door, scope: _unframed(door, *(t for p in scope for t in p))
+            "retrysafe._core.keys._owner", lambda door, scope: _unframed(door, *(t for p in scope for t in p))
         ),
     ),
     "codec": (
@@ -82,14 +82,14 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     "headers": (
         "a value may hold a line feed",
         lambda: patch(
-            "retrysafe.headers._IN_VALUES", bytes([9, 10, *range(0x20, 0x7F), *range(0x80, 0x100)])
+            "retrysafe._http.headers._IN_VALUES", bytes([9, 10, *range(0x20, 0x7F), *range(0x80, 0x100)])
         ),
     ),
     "scope": (
         "white space is not seen to be nobody",
         lambda: patch("retrysafe.scopes._is_somebody", lambda parts: all(value for _, value in parts)),
     ),
-    "problem": ("the wait has no end", lambda: patch("retrysafe.problems._LONGEST", inf)),
+    "problem": ("the wait has no end", lambda: patch("retrysafe._core.problems._LONGEST", inf)),
     "duration": (
         "a number may have two points",
         lambda: patch("retrysafe.cli.times._PART", re.compile(r"([0-9]+[0-9.]*)([smhdw])")),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retrysafe import keys
+from retrysafe._core import keys
 from tests.fuzz import corpus
 from tests.fuzz.mutator import Crash, fuzz, mutated
 from tests.fuzz.targets import LONGEST, Broken, load
@@ -31,14 +31,14 @@ def test_seeds(target: str) -> None:
 def test_the_limit_of_keys_is_reached(longest: int) -> None:
     """By the seeds alone: a limit that is off by one is noticed."""
     wrong = partial(keys.parse_key, longest=longest)
-    with patch("retrysafe.keys.parse_key", wrong), pytest.raises(Broken):
+    with patch("retrysafe._core.keys.parse_key", wrong), pytest.raises(Broken):
         _try_seeds("key")
 
 
 @pytest.mark.parametrize("deepest", [99, 101])
 def test_the_limit_of_nesting_is_reached(deepest: int) -> None:
     """The same of JSON."""
-    with patch("retrysafe.fingerprint.canonical.DEEPEST", deepest), pytest.raises(Broken):
+    with patch("retrysafe._core.fingerprint.canonical.DEEPEST", deepest), pytest.raises(Broken):
         _try_seeds("canonical")
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from retrysafe.attempt import Attempt
+from retrysafe._core.attempt import Attempt
 from retrysafe.errors import NotDone, SchemaMismatch, StoreError, UnreadableRecord
-from retrysafe.model import Header, Record, Reserved, Response
+from retrysafe._core.model import Header, Record, Reserved, Response
 from retrysafe.policy import Policy
-from retrysafe.problems import Problem
-from retrysafe.steps import (
+from retrysafe._core.problems import Problem
+from retrysafe._core.steps import (
     Answered,
     Finish,
     Forget,
@@ -20,7 +20,7 @@ from retrysafe.steps import (
     Run,
     TakeOver,
 )
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.protocol.values import (
     ABANDONED,
     BROKE,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from retrysafe.attempt import Attempt
-from retrysafe.model import Record, Reserved, Response
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.model import Record, Reserved, Response
 from retrysafe.policy import Policy
-from retrysafe.problems import Problem
-from retrysafe.protocol import conclude, let_flow
-from retrysafe.steps import (
+from retrysafe._core.problems import Problem
+from retrysafe._core.protocol import conclude, let_flow
+from retrysafe._core.steps import (
     Checkpoint,
     Finish,
     Forget,
@@ -21,7 +21,7 @@ from retrysafe.steps import (
     TakeOver,
     Wait,
 )
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.protocol.values import (
     ABANDONED,
     CAREFUL,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from retrysafe.errors import NotDone
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.policy import Policy
-from retrysafe.protocol import once
-from retrysafe.steps import (
+from retrysafe._core.protocol import once
+from retrysafe._core.steps import (
     Answered,
     Finish,
     Flow,
@@ -26,7 +26,7 @@ from retrysafe.steps import (
     TakeOver,
     Wait,
 )
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.protocol.values import (
     ABANDONED,
     CAREFUL,

@@ -5,11 +5,11 @@ from typing import get_args
 
 import pytest
 
-from retrysafe.decisions import judge
-from retrysafe.model import Found, Reserved, State
+from retrysafe._core.decisions import judge
+from retrysafe._core.model import Found, Reserved, State
 from retrysafe.policy import Abandoned, Failed, Policy
-from retrysafe.problems import Problem
-from retrysafe.verdicts import Busy, Judgement, Overtake, Replay
+from retrysafe._core.problems import Problem
+from retrysafe._core.verdicts import Busy, Judgement, Overtake, Replay
 from tests.protocol.values import BROKE, CLAIM, CREATED, NOW, a_record
 
 RUNNING = a_record()

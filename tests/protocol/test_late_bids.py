@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from retrysafe.errors import NotDone
-from retrysafe.model import Found, Reserved
+from retrysafe._core.model import Found, Reserved
 from retrysafe.policy import Policy
-from retrysafe.protocol import once
-from retrysafe.steps import (
+from retrysafe._core.protocol import once
+from retrysafe._core.steps import (
     Answered,
     Commit,
     Finish,
@@ -24,7 +24,7 @@ from retrysafe.steps import (
     TakeOver,
     Wait,
 )
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.protocol.values import (
     ABANDONED,
     CLAIM,

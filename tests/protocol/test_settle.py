@@ -2,13 +2,13 @@
 
 import pytest
 
-from retrysafe.attempt import Attempt
-from retrysafe.decisions import settle
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.decisions import settle
 from retrysafe.errors import NotDone
-from retrysafe.model import Headers, Response
+from retrysafe._core.model import Headers, Response
 from retrysafe.policy import RequestRules
-from retrysafe.steps import Answered, Outcome, Raised, Streamed
-from retrysafe.verdicts import Keep, LetGo
+from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
+from retrysafe._core.verdicts import Keep, LetGo
 from tests.protocol.values import CLAIM, CREATED, RULES, a_call
 
 RETRY_AFTER: Headers = ((b"retry-after", b"5"),)

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.decisions import settle
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.decisions import settle
 from retrysafe.errors import CommitRefused, NotDone
-from retrysafe.model import Reserved, Response
+from retrysafe._core.model import Reserved, Response
 from retrysafe.policy import Policy, RequestRules
-from retrysafe.problems import Problem
-from retrysafe.protocol import once
-from retrysafe.steps import (
+from retrysafe._core.problems import Problem
+from retrysafe._core.protocol import once
+from retrysafe._core.steps import (
     Answered,
     CallBack,
     Commit,
@@ -26,7 +26,7 @@ from retrysafe.steps import (
     Run,
     TakeOver,
 )
-from retrysafe.verdicts import Answer, Keep, LetGo
+from retrysafe._core.verdicts import Answer, Keep, LetGo
 from tests.protocol.values import (
     ABANDONED,
     CLAIM,

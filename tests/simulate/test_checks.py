@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim, Final, Response
-from retrysafe.problems import Problem
-from retrysafe.steps import READ_BODY
+from retrysafe._core.model import Claim, Final, Response
+from retrysafe._core.problems import Problem
+from retrysafe._core.steps import READ_BODY
 from retrysafe.stores.memory import MemoryRenewer
 from retrysafe.testing.simulate import Setting, Stage, aftermath, answers, happenings, promises
 from retrysafe.testing.simulate import world as worlds
@@ -27,7 +27,7 @@ from retrysafe.testing.simulate.planted.catalogue import CATALOGUE
 from retrysafe.testing.simulate.promises import Promise, Violation
 from retrysafe.testing.simulate.setting import TX
 from retrysafe.testing.simulate.world import World
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 from tests.simulate.hunted import Site, hunted, noting
 
 MONITORS: tuple[ModuleType, ...] = (answers, promises, aftermath, worlds, happenings)

@@ -92,7 +92,7 @@ def test_nonsense_is_refused(
 def test_a_violation_is_told_and_the_exit_code_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retrysafe.decisions.same", lambda one, other: True)
+    monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
     assert main(["--schedules", "2000", "--json", str(tmp_path / "report.json")]) == 1
     assert "VIOLATION seed" in capsys.readouterr().out
     assert not read(tmp_path / "report.json").passed
@@ -102,7 +102,7 @@ def test_a_run_that_ends_early_does_not_claim_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After ten violations it is over: the seeds that are told are those that were tried."""
-    monkeypatch.setattr("retrysafe.decisions.same", lambda one, other: True)
+    monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
     assert main(["--schedules", "20000", "--json", str(tmp_path / "report.json")]) == 1
     report = read(tmp_path / "report.json")
     assert len(report.violations) == ENOUGH
@@ -118,7 +118,7 @@ def test_a_run_that_ends_early_does_not_claim_the_rest(
 def test_a_broken_seed_that_is_shown_is_told_to_be_broken(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retrysafe.decisions.same", lambda one, other: True)
+    monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
     with pytest.raises(Broken) as broken:
         simulate(schedules=20_000)
     assert main(["--show", str(broken.value.seed)]) == 1

@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import pytest
 
-from retrysafe import decisions, protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.decisions import trimmed
-from retrysafe.model import Final, Record
+from retrysafe._core import decisions, protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.decisions import trimmed
+from retrysafe._core.model import Final, Record
 from retrysafe.policy import Policy
-from retrysafe.steps import Finish, Flow, Outcome, Streamed, ask
+from retrysafe._core.steps import Finish, Flow, Outcome, Streamed, ask
 from retrysafe.testing.simulate import SETTINGS, Stage
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.walk import replay
-from retrysafe.verdicts import Answer, Busy, Judgement
+from retrysafe._core.verdicts import Answer, Busy, Judgement
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 

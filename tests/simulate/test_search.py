@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from retrysafe import protocol
+from retrysafe._core import protocol
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Reservation
-from retrysafe.steps import Flow, Reserve, TakeOver
+from retrysafe._core.model import Reservation
+from retrysafe._core.steps import Flow, Reserve, TakeOver
 from retrysafe.testing.simulate import SETTINGS, Bound, Refuted, Setting, Stage, search
 from retrysafe.testing.simulate.setting import HOLDING, RETRYING, TX
 from retrysafe.testing.simulate.world import World
@@ -153,7 +153,7 @@ def test_without_faults_one_executes() -> None:
 
 def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found can be told: the schedule that leads there is part of it."""
-    monkeypatch.setattr("retrysafe.decisions.same", lambda one, other: True)
+    monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
     with pytest.raises(Refuted, match="I7") as refuted:
         search(Stage(HOLD), Bound(asked=(0, 1, 0)))
     assert [action.kind for action in refuted.value.schedule][:2] == ["arrive", "step"]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from retrysafe.model import Claim, Final
+from retrysafe._core.model import Claim, Final
 from retrysafe.testing.simulate import Broken, Setting, Stage, simulate
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.model import ModelStore

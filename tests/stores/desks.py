@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from retrysafe.model import Claim, Final, Record
+from retrysafe._core.model import Claim, Final, Record
 from retrysafe.stores.administration import Query
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Operation

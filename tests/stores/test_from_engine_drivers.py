@@ -14,7 +14,7 @@ import pytest
 
 from retrysafe import stores
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Found, Reserved
+from retrysafe._core.model import Found, Reserved
 from retrysafe.stores.contract import Renewer
 from retrysafe.stores.sql.alchemy import StoreOfEngine
 from retrysafe.testing.postgres import PostgresServer

@@ -8,7 +8,7 @@ import pytest
 FORK = """
 import asyncio, os, sys, threading, time
 from retrysafe import stores
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for
 

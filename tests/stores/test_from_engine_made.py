@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from retrysafe import stores
 from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.stores.sql.alchemy import StoreOfEngine
 from retrysafe.stores.sql.alchemy.engines import blocking_part
 from retrysafe.stores.sql.sqlite import SQLiteStore

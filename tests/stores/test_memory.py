@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from retrysafe.model import Final, Response
+from retrysafe._core.model import Final, Response
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.testing import ManualClock, StoreSuite
 from retrysafe.testing.stores import a_claim, an_outcome

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
-from retrysafe.model import Final, Purged, Record, Response
+from retrysafe._core.model import Final, Purged, Record, Response
 from retrysafe.stores.administration import Admin, Note, Query, Share
 from retrysafe.stores.sql.postgresql import admin as administration
 from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk

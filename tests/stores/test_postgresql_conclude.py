@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from retrysafe.model import Claim, Final, Reserved
+from retrysafe._core.model import Claim, Final, Reserved
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.postgresql import PostgresStore

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from retrysafe.model import Claim
+from retrysafe._core.model import Claim
 from retrysafe.stores.sql.postgresql import PostgresStore, listening
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from retrysafe.model import Found, Reserved
+from retrysafe._core.model import Found, Reserved
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.postgres import PostgresServer

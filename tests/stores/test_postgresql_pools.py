@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from retrysafe.errors import ConfigurationError, StoreUnavailable
-from retrysafe.model import Found, Reserved
+from retrysafe._core.model import Found, Reserved
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.postgresql.connecting import Address
 from retrysafe.testing.stores import a_claim, an_outcome

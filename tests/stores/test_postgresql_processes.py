@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim, Found, Reservation, Reserved
+from retrysafe._core.model import Claim, Found, Reservation, Reserved
 from retrysafe.stores.sql.postgresql import PostgresStore, looping, pooling
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores import workers_postgresql as workers

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
-from retrysafe.model import Record
+from retrysafe._core.model import Record
 from retrysafe.stores.administration import Admin, Query
 from retrysafe.stores.sql.sqlite import SQLiteStore, admin, opening
 from retrysafe.stores.sql.sqlite.connection import Connection

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.model import Found
+from retrysafe._core.model import Found
 from retrysafe.stores.sql.sqlite import SQLiteStore, chores, hostclock
 from retrysafe.stores.sql.sqlite.hostclock import HostClock
 from retrysafe.testing.stores import a_claim

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
-from retrysafe.model import Claim, Found, Purged, Reserved
+from retrysafe._core.model import Claim, Found, Purged, Reserved
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation

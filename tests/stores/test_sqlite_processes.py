@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.stores.administration import Note
 from retrysafe.stores.sql.sqlite import SQLiteStore, filelock
 from retrysafe.stores.sql.sqlite.connection import Connection

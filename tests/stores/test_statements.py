@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.model import Record
+from retrysafe._core.model import Record
 from retrysafe.stores import sql
 from retrysafe.stores.sql.statements import load
 

@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 
 from retrysafe import stores
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.sqlalchemy import tables
 from retrysafe.stores.administration import Query
 from retrysafe.stores.sql.statements import source

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
 from unittest.mock import patch
 
-from retrysafe.model import Reservation, Reserved
+from retrysafe._core.model import Reservation, Reserved
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
 
@@ -89,7 +89,7 @@ def take_over_in_rounds(path: str, rounds: int, barrier: Barrier, pipe: Pipe) ->
 
 FORK = """
 import os, sys, threading, time
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
 

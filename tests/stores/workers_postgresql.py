@@ -5,7 +5,7 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
 from unittest.mock import patch
 
-from retrysafe.model import Reserved
+from retrysafe._core.model import Reserved
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.stores import a_claim
 from tests.stores.rows import PATIENT

@@ -15,7 +15,7 @@ import retrysafe.psycopg
 from retrysafe import Guard, stores
 from retrysafe.asgi import Middleware
 from retrysafe.sqlalchemy import sessionmaker
-from retrysafe.turnstile import Turnstile
+from retrysafe._runtime.turnstile import Turnstile
 from tests.transactions.ledgers import INSERT, InFile, InServer, a_guard
 
 CROWD = 80
@@ -154,5 +154,5 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         turnstile.leave(b"a")
         assert await turnstile.enter(b"c")
 
-    monkeypatch.setattr("retrysafe.turnstile.PATIENCE", 0.01)
+    monkeypatch.setattr("retrysafe._runtime.turnstile.PATIENCE", 0.01)
     asyncio.run(scenario())

@@ -2,11 +2,11 @@
 
 from typing import TypedDict
 
-from retrysafe import keys
+from retrysafe._core import keys
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.text import clean
 from retrysafe.cli.times import iso
-from retrysafe.model import Parts, Record
+from retrysafe._core.model import Parts, Record
 from retrysafe.stores.administration import Entry, Share, Sighting, Standing
 
 STANDINGS: tuple[Standing, ...] = ("abandoned", "in_progress", "completed", "failed")

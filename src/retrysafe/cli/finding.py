@@ -2,9 +2,9 @@
 
 import re
 
-from retrysafe import keys
+from retrysafe._core import keys
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.model import Door, Parts
+from retrysafe._core.model import Door, Parts
 from retrysafe.stores.administration import Admin, Query, Sighting
 
 FEWEST_DIGITS = 6

@@ -10,7 +10,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.show import one_or_listing
 from retrysafe.cli.times import spoken
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.model import Door, Parts, Record
+from retrysafe._core.model import Door, Parts, Record
 from retrysafe.stores.administration import Admin, Note, Query, Sighting
 
 

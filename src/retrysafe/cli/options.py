@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.model import Door as DoorName
-from retrysafe.model import Parts
+from retrysafe._core.model import Door as DoorName
+from retrysafe._core.model import Parts
 from retrysafe.stores.administration import Standing
 
 ENVIRONMENT = "RETRYSAFE_STORE"

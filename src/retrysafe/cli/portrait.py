@@ -23,7 +23,7 @@ from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.text import clean, sized
 from retrysafe.cli.timeline import timeline
 from retrysafe.cli.times import relative, stamp
-from retrysafe.model import Record
+from retrysafe._core.model import Record
 from retrysafe.stores.administration import Entry, Sighting
 
 _EXPLAINED = {

@@ -16,7 +16,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
 from retrysafe.errors import StoreError
-from retrysafe.model import Record
+from retrysafe._core.model import Record
 from retrysafe.stores.administration import Admin, Note
 
 Advance = Callable[[int], None]

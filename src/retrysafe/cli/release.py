@@ -14,7 +14,7 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
-from retrysafe.model import Record
+from retrysafe._core.model import Record
 from retrysafe.stores.administration import Admin, Note
 
 

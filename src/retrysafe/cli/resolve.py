@@ -21,7 +21,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.cli.text import sized
-from retrysafe.model import Final, Record
+from retrysafe._core.model import Final, Record
 from retrysafe.stores.administration import Admin, Note
 
 _ANSWER = "How it ended, and what retries get"

@@ -28,7 +28,7 @@ from retrysafe.cli.prospects import prospects
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.timeline import timeline
 from retrysafe.cli.times import iso
-from retrysafe.model import Door, Parts
+from retrysafe._core.model import Door, Parts
 from retrysafe.stores.administration import Admin, Entry, Sighting
 
 _ENTRIES = 20

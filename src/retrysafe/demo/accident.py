@@ -14,7 +14,7 @@ from retrysafe.demo.client import Payment
 from retrysafe.demo.crowd import Crowd
 from retrysafe.demo.ledger import Charge
 from retrysafe.demo.process import Server
-from retrysafe.model import Final, Record, Response
+from retrysafe._core.model import Final, Record, Response
 from retrysafe.stores.administration import Admin, Note, Query
 
 OPERATOR = "demo operator"

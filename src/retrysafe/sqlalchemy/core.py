@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from retrysafe.guard import Guard
-from retrysafe.joining import join
+from retrysafe._runtime.transactions import join
 from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 

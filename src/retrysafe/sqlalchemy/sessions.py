@@ -13,7 +13,7 @@ from sqlalchemy.ext import asyncio
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.joining import join
+from retrysafe._runtime.transactions import join
 from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 

@@ -19,8 +19,8 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
-from retrysafe.joining import Opening
-from retrysafe.model import Claim, Final
+from retrysafe._runtime.transactions import Opening
+from retrysafe._core.model import Claim, Final
 from retrysafe.sqlalchemy.dialect import JOINED, watching
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.sqlalchemy.turns import Turns

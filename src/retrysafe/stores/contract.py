@@ -29,7 +29,15 @@ Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`, tables of
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe.stores.administration import Admin
 
 

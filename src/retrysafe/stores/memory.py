@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
-from retrysafe import process
-from retrysafe.model import (
+from retrysafe._runtime import fork
+from retrysafe._core.model import (
     Claim,
     Final,
     Found,
@@ -121,7 +121,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], float] = _steady) -> None:
         self._clock = clock
         self.forked()
-        process.watch(self)
+        fork.watch(self)
         # Ordered, because the sweep goes round: whoever was looked at goes to the end of the queue.
         self._rows: OrderedDict[bytes, _Row] = OrderedDict()
         self._books = Books()

@@ -7,8 +7,8 @@ from itertools import islice
 from threading import Lock
 from typing import Generic, Literal, Protocol, TypeVar
 
-from retrysafe import entropy
-from retrysafe.model import Claim, Final, Purged, Record, Response, State
+from retrysafe._core import tokens
+from retrysafe._core.model import Claim, Final, Purged, Record, Response, State
 from retrysafe.stores.administration import (
     Entry,
     Finding,
@@ -141,7 +141,7 @@ class MemoryAdmin(Generic[R]):
             if row is None:
                 return False
             self._enter(row, note, "resolve", f"{final.state} {final.response.status}", now)
-            row.claim = row.claim._replace(token=entropy.draw())
+            row.claim = row.claim._replace(token=tokens.draw())
             row.state, row.response, row.omitted = final
             row.updated_at = row.completed_at = now
             # Its whole retention from now on: its client was told not to try again, and comes back when

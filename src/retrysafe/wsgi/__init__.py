@@ -43,7 +43,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from retrysafe.policy import Options, Paths, Rules
 from retrysafe.wsgi.environ import GUARDED, decoded, translate, variable
 from retrysafe.wsgi.request import GuardedRequest

@@ -8,7 +8,7 @@ import json
 import re
 from decimal import Decimal, InvalidOperation
 
-from retrysafe.fingerprint import canonical
+from retrysafe._core.fingerprint import canonical
 from tests.fuzz.targets import Broken
 
 # Outside of strings there is a `#` before a number that no double holds; a string is passed over as a whole.

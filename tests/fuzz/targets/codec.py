@@ -10,7 +10,7 @@ from struct import unpack
 from typing import get_args
 
 from retrysafe.errors import UnreadableRecord
-from retrysafe.model import Claim, Door, Final, Mode, Record, Response, State
+from retrysafe._core.model import Claim, Door, Final, Mode, Record, Response, State
 from retrysafe.stores.sql import codec
 from tests.fuzz.targets import Broken
 

@@ -4,9 +4,9 @@ One input is cut into two requests, each at places of its own, so that they diff
 ends and the next begins.  That is what an encoding without lengths confuses.
 """
 
-from retrysafe import fingerprint as fingerprints
-from retrysafe.fingerprint import Fingerprint, InMemory
-from retrysafe.model import Request
+from retrysafe._core import fingerprint as fingerprints
+from retrysafe._core.fingerprint import Fingerprint, InMemory
+from retrysafe._core.model import Request
 from tests.fuzz.targets import Broken
 
 _KINDS: tuple[Fingerprint, ...] = ("raw", "json", ("a", "b.0"), None)

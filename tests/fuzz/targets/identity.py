@@ -3,7 +3,7 @@
 One input is cut twice, at different places: an encoding without lengths would take the two for one.
 """
 
-from retrysafe import keys
+from retrysafe._core import keys
 from tests.fuzz.targets import Broken
 
 _DOORS = ("request", "callback", "operation", "")

@@ -3,7 +3,7 @@
 Beside the parser stands a reading of RFC 9651 that was written from its text, character by character.
 """
 
-from retrysafe import keys
+from retrysafe._core import keys
 from tests.fuzz.targets import Broken
 from tests.fuzz.targets.rfc9651 import NotAString, string_item
 

@@ -3,7 +3,7 @@
 In the input a `|` stands for a line with the boundary, and `!` for the last of them.
 """
 
-from retrysafe.fingerprint import multipart
+from retrysafe._core.fingerprint import multipart
 from tests.fuzz.targets import Broken
 
 

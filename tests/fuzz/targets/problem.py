@@ -4,7 +4,7 @@ import json
 from struct import unpack
 from typing import get_args
 
-from retrysafe import problems
+from retrysafe._core import problems
 from tests.fuzz.targets import Broken
 
 _CODES = get_args(problems.Code)

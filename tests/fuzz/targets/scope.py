@@ -1,7 +1,7 @@
 """Whose key it is, by a header: nobody, or exactly the one who was named; and two values are nobody."""
 
 from retrysafe import scopes
-from retrysafe.model import Request, Scope
+from retrysafe._core.model import Request, Scope
 from tests.fuzz.targets import Broken
 
 _tenant = scopes.header("X-Tenant")

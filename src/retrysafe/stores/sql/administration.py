@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast, get_args
 
-from retrysafe import entropy
+from retrysafe._core import tokens
 from retrysafe.errors import UnreadableRecord
-from retrysafe.model import Final, Parts, Purged, Record
+from retrysafe._core.model import Final, Parts, Purged, Record
 from retrysafe.stores.administration import (
     Entry,
     Note,
@@ -81,7 +81,7 @@ def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
     arguments: Arguments = {
         "id": seen.id,
         "token": seen.token,
-        "fence": entropy.draw(),
+        "fence": tokens.draw(),
         **codec.outcome(final),
     }
     rows = yield "intervene_resolve", arguments

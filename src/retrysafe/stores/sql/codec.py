@@ -15,8 +15,18 @@ from math import isfinite
 from typing import Any, cast, get_args
 
 from retrysafe.errors import UnreadableRecord
-from retrysafe.headers import are_fit
-from retrysafe.model import Claim, Door, Final, Headers, Mode, Parts, Record, Response, State
+from retrysafe._http.headers import are_fit
+from retrysafe._core.model import (
+    Claim,
+    Door,
+    Final,
+    Headers,
+    Mode,
+    Parts,
+    Record,
+    Response,
+    State,
+)
 
 VERSION = 1
 """Of the meaning of a row, and written in each: a release reads only what it knows."""

@@ -16,7 +16,17 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TypeVar, cast
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Reserved, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Record,
+    Reservation,
+    Reserved,
+    Response,
+    Unsettled,
+)
 from retrysafe.stores.sql import codec
 
 T = TypeVar("T")

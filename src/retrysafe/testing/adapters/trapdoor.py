@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from retrysafe import drive, drive_blocking
+from retrysafe._runtime import drive_async, drive_sync
 from retrysafe.testing.reference.__main__ import main
 
 _file = Path(os.devnull)
@@ -52,8 +52,8 @@ def _around_async(perform: Callable[..., Awaitable[object]]) -> Callable[..., Aw
 if __name__ == "__main__":
     _file = Path(sys.argv.pop(1))
     # No product code knows of this: it is put around what performs the steps.
-    blocking = drive_blocking._PERFORM  # pyright: ignore[reportPrivateUsage]
+    blocking = drive_sync._PERFORM  # pyright: ignore[reportPrivateUsage]
     blocking.update({kind: _around(perform) for kind, perform in blocking.items()})
-    awaiting = drive._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]
+    awaiting = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]
     awaiting.update({kind: _around_async(perform) for kind, perform in awaiting.items()})
     main()

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim, Final
-from retrysafe.steps import Finish, Reserve
+from retrysafe._core.model import Claim, Final
+from retrysafe._core.steps import Finish, Reserve
 from retrysafe.stores.sql import operations
 from retrysafe.testing.crash.modes import EFFECTS
 from retrysafe.testing.crash.traps import STEPS

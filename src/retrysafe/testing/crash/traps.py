@@ -22,13 +22,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from retrysafe import drive
+from retrysafe._runtime import drive_async
 from retrysafe.asgi.types import App, Connection, Receive, Send
-from retrysafe.steps import Finish, Forget, Release
+from retrysafe._core.steps import Finish, Forget, Release
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.testing.crash.journal import Journal
 
-STEPS = drive._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # that is what a trapdoor is
+STEPS = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # that is what a trapdoor is
 """What the driver does at each step of a flow."""
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

@@ -8,7 +8,7 @@ there is the public scope.
 from typing import NamedTuple
 
 from retrysafe import scopes
-from retrysafe.model import Request
+from retrysafe._core.model import Request
 
 _SCHEME = b"bearer "
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 from retrysafe import NotDone, current
-from retrysafe.attempt import Attempt
+from retrysafe._core.attempt import Attempt
 from retrysafe.errors import NotGuarded
 from retrysafe.testing.reference.books import Books
 from retrysafe.testing.reference.multipart import parts_of

@@ -6,7 +6,7 @@ nobody has it, and is over when it is let go of, or when its time is up.
 
 from typing import Literal, NamedTuple
 
-from retrysafe.model import Response
+from retrysafe._core.model import Response
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 
 Standing = Literal["absent", "running", "final"]

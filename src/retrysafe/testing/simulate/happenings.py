@@ -4,8 +4,8 @@ from asyncio import CancelledError
 from collections.abc import Callable
 
 from retrysafe.errors import CommitRefused, StoreError
-from retrysafe.model import Final, Response
-from retrysafe.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
+from retrysafe._core.model import Final, Response
+from retrysafe._core.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
 from retrysafe.stores.administration import Note
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import clocks

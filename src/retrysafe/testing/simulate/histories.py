@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from retrysafe.model import Record, Response
+from retrysafe._core.model import Record, Response
 from retrysafe.testing.linearize import Heard, History, Mode, Operation, check
 from retrysafe.testing.simulate.promises import broken
 from retrysafe.testing.simulate.setting import RETENTION, Setting
 from retrysafe.testing.simulate.stage import ASKED
 from retrysafe.testing.simulate.visit import Visit
 from retrysafe.testing.simulate.world import START, World
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 _HEARD: dict[str, Heard] = {
     "replayed": "replay",

@@ -6,7 +6,7 @@ The model is the store in memory: the contract in its shortest form.
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from retrysafe.model import Claim, Final, Mode
+from retrysafe._core.model import Claim, Final, Mode
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.testing.simulate.actions import MEANING
 

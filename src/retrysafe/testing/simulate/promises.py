@@ -7,7 +7,7 @@ Numbers are those of the table of invariants in the documentation (`docs/evidenc
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
-from retrysafe.model import Final
+from retrysafe._core.model import Final
 from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
 from retrysafe.testing.simulate.setting import LEASE, Setting
 from retrysafe.testing.simulate.visit import Visit

@@ -8,7 +8,7 @@ A store is compared by what it says of the key.
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from retrysafe.steps import Commit, Finish, Release, Reserve, Step
+from retrysafe._core.steps import Commit, Finish, Release, Reserve, Step
 from retrysafe.testing.simulate import aftermath
 from retrysafe.testing.simulate.actions import Action, Kind
 from retrysafe.testing.simulate.happenings import perform

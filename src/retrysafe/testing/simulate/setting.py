@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
-from retrysafe.model import Mode
+from retrysafe._core.model import Mode
 from retrysafe.policy import Abandoned, Failed, InFlight, StoreDown
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate.model import ModelStore

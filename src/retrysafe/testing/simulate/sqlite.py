@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from retrysafe.model import Claim, Final
+from retrysafe._core.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite.store import SQLiteStore

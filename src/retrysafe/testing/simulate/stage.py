@@ -6,10 +6,10 @@ and what they ask for, are such as a careless identity or fingerprint takes for 
 
 from typing import NamedTuple
 
-from retrysafe import fingerprint, protocol
-from retrysafe.model import Claim, Parts, Request, Response, Scope
+from retrysafe._core import fingerprint, protocol
+from retrysafe._core.model import Claim, Parts, Request, Response, Scope
 from retrysafe.policy import Options, Rules, Wire, compile_rules
-from retrysafe.problems import CATALOGUE, Problem
+from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
 

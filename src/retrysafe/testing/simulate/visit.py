@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.model import Claim
-from retrysafe.steps import Flow, Step
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.model import Claim
+from retrysafe._core.steps import Flow, Step
 from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 if TYPE_CHECKING:
-    from retrysafe.model import Response
+    from retrysafe._core.model import Response
 
 
 class Worker:

@@ -8,12 +8,12 @@ from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from retrysafe import protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
+from retrysafe._core import protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
-from retrysafe.model import Final, Found, Reservation, Reserved, Response
-from retrysafe.steps import (
+from retrysafe._core.model import Final, Found, Reservation, Reserved, Response
+from retrysafe._core.steps import (
     Answered,
     CallBack,
     Checkpoint,
@@ -44,7 +44,7 @@ from retrysafe.testing.simulate.promises import Monitor, Violation, broken
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import Stage, describe
 from retrysafe.testing.simulate.visit import Visit, Worker
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 START = 1_800_000_000.0
 WORKERS = 3

@@ -1,6 +1,6 @@
 """Claims: who gets a key, and what the others are told."""
 
-from retrysafe.model import Found, Record, Reserved
+from retrysafe._core.model import Found, Record, Reserved
 from retrysafe.testing.stores.harness import Elapse, Half, Harness, a_claim, an_outcome, the_record
 
 

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from retrysafe.model import Found, Reservation, Reserved
+from retrysafe._core.model import Found, Reservation, Reserved
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import Elapse, Harness, a_claim, an_outcome, the_record
 

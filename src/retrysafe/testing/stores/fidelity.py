@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.model import Door, Final, Response
+from retrysafe._core.model import Door, Final, Response
 from retrysafe.testing.stores.harness import Half, Harness, a_claim, the_record
 
 BODIES = {

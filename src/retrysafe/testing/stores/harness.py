@@ -8,7 +8,15 @@ from typing import Protocol
 
 import pytest
 
-from retrysafe.model import Claim, Final, Found, Record, Reservation, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Record,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe.stores.administration import Admin
 from retrysafe.stores.contract import AsyncStore, Store
 

@@ -1,6 +1,6 @@
 """Lifetimes: when a record counts as absent, and that nothing but time makes it so."""
 
-from retrysafe.model import Found, Reserved, Response
+from retrysafe._core.model import Found, Reserved, Response
 from retrysafe.testing.stores.harness import (
     Elapse,
     Half,

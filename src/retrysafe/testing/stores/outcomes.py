@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.model import Final, Response
+from retrysafe._core.model import Final, Response
 from retrysafe.testing.stores.harness import (
     A_FAILURE,
     Elapse,

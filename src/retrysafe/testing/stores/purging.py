@@ -2,7 +2,7 @@
 
 import threading
 
-from retrysafe.model import Claim, Purged, Reservation, Reserved
+from retrysafe._core.model import Claim, Purged, Reservation, Reserved
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import Elapse, Harness, a_claim, an_outcome, the_record
 

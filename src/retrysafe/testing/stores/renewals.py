@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 
-from retrysafe.model import Claim, Reserved
+from retrysafe._core.model import Claim, Reserved
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import Elapse, Harness, a_claim, an_outcome, the_record
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.model import Claim, Response
+from retrysafe._core.model import Claim, Response
 from retrysafe.stores.administration import Admin, Query, Share
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import (

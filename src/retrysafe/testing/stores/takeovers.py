@@ -1,6 +1,6 @@
 """Takeovers: who may replace an attempt, when, and what that does to the one replaced."""
 
-from retrysafe.model import Found, Reserved, Response
+from retrysafe._core.model import Found, Reserved, Response
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import (
     A_FAILURE,

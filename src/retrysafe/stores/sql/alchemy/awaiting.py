@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from retrysafe import process
+from retrysafe._runtime import fork
 from retrysafe.stores.sql.alchemy.loops import LoopLines, Open
 from retrysafe.stores.sql.alchemy.loopthread import LoopThread
 from retrysafe.stores.sql.alchemy.terms import LATE
@@ -34,7 +34,7 @@ class Loops:
         self._size = size
         self._deadline = deadline
         self._begin_anew()
-        process.watch(self)
+        fork.watch(self)
 
     def forked(self) -> None:
         """A child process, to which neither thread nor loop came along, has to open its own."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from retrysafe import process
+from retrysafe._runtime import fork
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.alchemy.line import Line
@@ -41,7 +41,7 @@ class Crew:
         self._size = size
         self._deadline = deadline
         self._begin_anew()
-        process.watch(self)
+        fork.watch(self)
 
     def forked(self) -> None:
         """A child process, to which no thread came along, has to open its own connections.

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe.stores.administration import Admin
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.alchemy.engines import AnyEngine

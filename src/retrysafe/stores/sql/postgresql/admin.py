@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from retrysafe.model import Final, Purged, Record
+from retrysafe._core.model import Final, Purged, Record
 from retrysafe.stores.administration import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.sql import administration
 from retrysafe.stores.sql.operations import Operation

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from retrysafe.errors import StoreError
-from retrysafe.model import Purged
+from retrysafe._core.model import Purged
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Operation
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from retrysafe import process
+from retrysafe._runtime import fork
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql import looping, opening, pooling
 from retrysafe.stores.sql.postgresql.connecting import Source
@@ -47,7 +47,7 @@ class Database:
         self._deadline = deadline
         self._lender = lender
         self._begin()
-        process.watch(self)
+        fork.watch(self)
 
     def _begin(self) -> None:
         """With nothing: at first, in a child process, and after it was closed."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from retrysafe.model import Claim
+from retrysafe._core.model import Claim
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.postgresql.chores import Chores, Runner
 

@@ -5,7 +5,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.joint import Joint
 from retrysafe.stores.sql.postgresql import chores

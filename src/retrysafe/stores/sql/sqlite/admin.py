@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Final, Purged, Record
+from retrysafe._core.model import Final, Purged, Record
 from retrysafe.stores.administration import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.sql import administration
 from retrysafe.stores.sql.operations import Operation

@@ -10,7 +10,7 @@ import logging
 import time
 
 from retrysafe.errors import StoreError
-from retrysafe.model import Purged
+from retrysafe._core.model import Purged
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation

@@ -7,7 +7,7 @@ are seen to by `forking.py`.
 import weakref
 from typing import TypeVar
 
-from retrysafe import process
+from retrysafe._runtime import fork
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob
 from retrysafe.stores.sql.joint import Joint
@@ -32,7 +32,7 @@ class Database:
         self.joint = Joint("sqlite", self._clock)
         self._readers = Readers(path, self._clock)
         self._hire()
-        process.watch(self)
+        fork.watch(self)
 
     def _hire(self) -> None:
         self._writer = Writer(self.path, self._clock, self.deadline)

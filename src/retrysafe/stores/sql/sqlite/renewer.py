@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim
+from retrysafe._core.model import Claim
 from retrysafe.stores.sql import administration, operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection

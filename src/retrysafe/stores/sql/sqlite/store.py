@@ -8,7 +8,16 @@ import os
 import sqlite3
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.model import Claim, Final, Found, Purged, Record, Reservation, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Record,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock

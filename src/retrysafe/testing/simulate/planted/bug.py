@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-from retrysafe import protocol
-from retrysafe.call import Call
-from retrysafe.steps import Flow, Step
+from retrysafe._core import protocol
+from retrysafe._core.call import Call
+from retrysafe._core.steps import Flow, Step
 from retrysafe.testing.simulate.setting import Setting
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 T = TypeVar("T")
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from retrysafe import protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
+from retrysafe._core import protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
 from retrysafe.errors import CommitRefused, StoreError
-from retrysafe.model import Response
-from retrysafe.steps import (
+from retrysafe._core.model import Response
+from retrysafe._core.steps import (
     Checkpoint,
     Commit,
     Finish,
@@ -31,7 +31,7 @@ from retrysafe.testing.simulate.planted.bug import (
     doing,
     patching,
 )
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 Keep = Callable[[Call, Finish | Checkpoint], Flow[bool | StoreError]]
 Conclude = Callable[[Call, Attempt, Outcome], Flow[Answer]]

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from retrysafe import protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.decisions import judge
+from retrysafe._core import protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.decisions import judge
 from retrysafe.errors import StoreUnavailable
-from retrysafe.model import Claim, Found, Parts, Reservation, Reserved, Response
-from retrysafe.steps import (
+from retrysafe._core.model import Claim, Found, Parts, Reservation, Reserved, Response
+from retrysafe._core.steps import (
     Answered,
     Flow,
     Forget,
@@ -34,7 +34,7 @@ from retrysafe.testing.simulate.planted.bug import (
     patching,
     performed,
 )
-from retrysafe.verdicts import Answer, Overtake
+from retrysafe._core.verdicts import Answer, Overtake
 
 Acquire = Callable[[Call, protocol.Doubts], Flow[Reserved | Answer]]
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from hashlib import sha256
 
-from retrysafe import exchange, fingerprint, keys
-from retrysafe.fingerprint import VERSION, BodyView, Fingerprint
-from retrysafe.model import Parts, Request
+from retrysafe._http import exchange
+from retrysafe._core import fingerprint, keys
+from retrysafe._core.fingerprint import VERSION, BodyView, Fingerprint
+from retrysafe._core.model import Parts, Request
 from retrysafe.testing.simulate.planted.bug import HOLD, Plant, Planted, patching, together
 
 Digest = Callable[[str, Parts, str], bytes]

@@ -2,15 +2,23 @@
 
 from collections.abc import Callable
 
-from retrysafe import decisions, protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
+from retrysafe._core import decisions, protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
 from retrysafe.errors import NotDone
-from retrysafe.headers import find
-from retrysafe.model import Claim, Final, Found, Record, Reservation, Response, Unsettled
+from retrysafe._http.headers import find
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Record,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe.policy import Policy
-from retrysafe.problems import Problem
-from retrysafe.steps import Answered, Outcome, Raised, Streamed
+from retrysafe._core.problems import Problem
+from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,
@@ -21,7 +29,7 @@ from retrysafe.testing.simulate.planted.bug import (
     Planted,
     patching,
 )
-from retrysafe.verdicts import Busy, Judgement, Keep, LetGo, Overtake, Replay
+from retrysafe._core.verdicts import Busy, Judgement, Keep, LetGo, Overtake, Replay
 
 Judge = Callable[[Reservation, Claim, Policy], Judgement]
 OfFailure = Callable[[Record, Policy], Judgement]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from retrysafe.model import Claim, Reservation, Unsettled
+from retrysafe._core.model import Claim, Reservation, Unsettled
 from retrysafe.stores.memory import MemoryRenewer
 from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.model import ModelStore

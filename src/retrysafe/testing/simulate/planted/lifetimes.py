@@ -1,6 +1,15 @@
 """Stores that keep a record for too long, or not for long enough."""
 
-from retrysafe.model import Claim, Final, Found, Purged, Reservation, Reserved, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Purged,
+    Reservation,
+    Reserved,
+    Response,
+    Unsettled,
+)
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted
 from retrysafe.testing.simulate.setting import Clock

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from retrysafe.model import Record
+from retrysafe._core.model import Record
 from retrysafe.stores.memory_admin import MemoryAdmin, R
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, RETRY, Planted

@@ -6,14 +6,14 @@ than what is known, or later, or is kept from a key for nothing.
 
 from collections.abc import Callable
 
-from retrysafe import decisions, protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
+from retrysafe._core import decisions, protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
 from retrysafe.errors import NotDone, StoreError
-from retrysafe.model import Claim, Found, Purged, Reservation
+from retrysafe._core.model import Claim, Found, Purged, Reservation
 from retrysafe.policy import Policy
-from retrysafe.problems import Problem
-from retrysafe.steps import (
+from retrysafe._core.problems import Problem
+from retrysafe._core.steps import (
     Checkpoint,
     Finish,
     Flow,
@@ -39,7 +39,7 @@ from retrysafe.testing.simulate.planted.bug import (
 )
 from retrysafe.testing.simulate.planted.sql import rewriting
 from retrysafe.testing.simulate.sqlite import emptied
-from retrysafe.verdicts import Answer, Busy, Judgement, Keep, LetGo, Replay
+from retrysafe._core.verdicts import Answer, Busy, Judgement, Keep, LetGo, Replay
 
 Keeps = Callable[[Call, Finish | Checkpoint], Flow[bool | StoreError]]
 Conclude = Callable[[Call, Attempt, Outcome], Flow[Answer]]

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from retrysafe import decisions, headers, protocol
-from retrysafe.model import Final, Record, Response
+from retrysafe._core import decisions, protocol
+from retrysafe._http import headers
+from retrysafe._core.model import Final, Record, Response
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, Plant, Planted, patching
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 Alter = Callable[[Record, Response], Record]
 

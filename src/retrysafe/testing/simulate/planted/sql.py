@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import cast
 
-from retrysafe.model import Final, Response
+from retrysafe._core.model import Final, Response
 from retrysafe.stores.sql import codec, statements
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,

@@ -5,7 +5,15 @@ Nobody locks here: the simulator is one thread.
 
 # ruff: noqa: ARG002 - who overrides a method takes its arguments, whichever it needs
 
-from retrysafe.model import Claim, Final, Found, Reservation, Reserved, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Reservation,
+    Reserved,
+    Response,
+    Unsettled,
+)
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.planted.bug import HOLD, REASONED, REPLAY, RETRY, TX, Planted
 from retrysafe.testing.simulate.setting import Clock

@@ -6,14 +6,14 @@ compared with by its client, or the reason for a refusal.
 
 from collections.abc import Callable
 
-from retrysafe import decisions, protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.decisions import judge as judged
-from retrysafe.model import Claim, Found, Record, Reservation, Response
+from retrysafe._core import decisions, protocol
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.decisions import judge as judged
+from retrysafe._core.model import Claim, Found, Record, Reservation, Response
 from retrysafe.policy import Policy
-from retrysafe.problems import Problem
-from retrysafe.steps import Flow
+from retrysafe._core.problems import Problem
+from retrysafe._core.steps import Flow
 from retrysafe.testing.simulate.planted.bug import (
     HOLD,
     REASONED,
@@ -24,7 +24,7 @@ from retrysafe.testing.simulate.planted.bug import (
     Planted,
     patching,
 )
-from retrysafe.verdicts import Answer, Busy, Judgement, Verdict
+from retrysafe._core.verdicts import Answer, Busy, Judgement, Verdict
 
 Judge = Callable[[Reservation, Claim, Policy], Judgement]
 OfFailure = Callable[[Record, Policy], Judgement]

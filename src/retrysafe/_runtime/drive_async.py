@@ -16,16 +16,16 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar
 
-from retrysafe.attempt import Attempt
-from retrysafe.drive_blocking import Hands as Hands
-from retrysafe.drive_blocking import drive as drive
-from retrysafe.endings import to_own_thread
-from retrysafe.engine import Engine
+from retrysafe._core.attempt import Attempt
+from retrysafe._runtime.drive_sync import Hands as Hands
+from retrysafe._runtime.drive_sync import drive as drive
+from retrysafe._runtime.threads import to_own_thread
+from retrysafe._runtime.runtime import Engine
 from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import log
-from retrysafe.joining import Junction, awaits, blocks
-from retrysafe.model import Scope
-from retrysafe.steps import (
+from retrysafe._runtime.transactions import Junction, awaits, blocks
+from retrysafe._core.model import Scope
+from retrysafe._core.steps import (
     CallBack,
     Checkpoint,
     Commit,
@@ -50,7 +50,7 @@ from retrysafe.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe.verdicts import Answer
+from retrysafe._core.verdicts import Answer
 
 T = TypeVar("T")
 

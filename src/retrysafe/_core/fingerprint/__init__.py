@@ -24,10 +24,10 @@ from hmac import compare_digest
 from typing import Literal, cast
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.fingerprint.body import BodyView, InMemory
-from retrysafe.fingerprint.multipart import encode_parts
-from retrysafe.framing import framed
-from retrysafe.model import Request
+from retrysafe._core.fingerprint.body import BodyView, InMemory
+from retrysafe._core.fingerprint.multipart import encode_parts
+from retrysafe._core.framing import framed
+from retrysafe._core.model import Request
 
 __all__ = ["BodyView", "Fingerprint", "InMemory", "check", "fingerprint", "same"]
 
@@ -121,8 +121,8 @@ def _encode(
 
 def _as_json(kind: Literal["json"] | tuple[str, ...], body: BodyView) -> _Encoded:
     # Here, because most requests are compared raw, and a parser takes milliseconds to load.
-    from retrysafe.fingerprint.canonical import parse, write
-    from retrysafe.fingerprint.fields import choose
+    from retrysafe._core.fingerprint.canonical import parse, write
+    from retrysafe._core.fingerprint.fields import choose
 
     if body.size > LARGEST_JSON:
         raise ValueError("too large to be parsed")

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Literal
 
-from retrysafe import entropy, headers, problems, protocol
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.fingerprint import fingerprint
-from retrysafe.model import Claim, Header, Record, Request, Response
+from retrysafe._core import tokens, problems, protocol
+from retrysafe._http import headers
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.fingerprint import fingerprint
+from retrysafe._core.model import Claim, Header, Record, Request, Response
 from retrysafe.policy import Rules
-from retrysafe.problems import Problem
-from retrysafe.spool import Spool
-from retrysafe.steps import Answered, Flow, Outcome, Raised, Streamed, TooLarge
-from retrysafe.verdicts import Answer
+from retrysafe._core.problems import Problem
+from retrysafe._http.body import Spool
+from retrysafe._core.steps import Answered, Flow, Outcome, Raised, Streamed, TooLarge
+from retrysafe._core.verdicts import Answer
 
 _USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything else is replaced
 _USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
@@ -59,7 +60,7 @@ class Exchange:
         self.request = request
         self.rules = rules
         sent = request.fields.get(rules.names.request_id)
-        self.request_id = (_usable_id(sent) if sent else None) or entropy.draw().hex()
+        self.request_id = (_usable_id(sent) if sent else None) or tokens.draw().hex()
         self.body = Spool()
         self._held: list[bytes] = []
 
@@ -69,7 +70,7 @@ class Exchange:
         """From the head of the request to a claim, or an answer that needs none."""
         sent = self.request.fields.get(self.rules.names.correlation)
         correlation_id = _usable_id(sent) if sent else None
-        return protocol.arrive(self.request, self.rules, entropy.draw(), self.request_id, correlation_id)
+        return protocol.arrive(self.request, self.rules, tokens.draw(), self.request_id, correlation_id)
 
     def call(self, claim: Claim, draining: Callable[[], bool], secret: bytes) -> Call:
         """What the flow has to know about this exchange, once it has a claim."""

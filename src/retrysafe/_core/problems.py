@@ -7,7 +7,7 @@ constant per problem (RFC 9457 section 3.1.3); `detail` explains the occurrence 
 import math
 from typing import Literal, NamedTuple
 
-from retrysafe.model import Headers, Response
+from retrysafe._core.model import Headers, Response
 
 Code = Literal[
     "key-missing",

@@ -10,8 +10,16 @@ are also the table of what answers what.
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar, overload
 
-from retrysafe.attempt import Attempt
-from retrysafe.model import Claim, Final, Found, Reservation, Response, Scope, Unsettled
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.model import (
+    Claim,
+    Final,
+    Found,
+    Reservation,
+    Response,
+    Scope,
+    Unsettled,
+)
 
 
 class Identify(NamedTuple):

@@ -15,13 +15,13 @@ from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 from typing import NamedTuple
 
-from retrysafe import process
-from retrysafe.attempt import Attempt
-from retrysafe.logs import Log
-from retrysafe.model import Claim
+from retrysafe._runtime import fork
+from retrysafe._core.attempt import Attempt
+from retrysafe._runtime.log import Log
+from retrysafe._core.model import Claim
 from retrysafe.stores.contract import Renewer, Store
 
-log = Log("retrysafe.keeper")
+log = Log("retrysafe._runtime.leases")
 
 _FORGOTTEN_LIMIT = 10_000
 """Unconfirmed reservations to be released when the store is back; beyond it they lapse by themselves."""
@@ -48,7 +48,7 @@ class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.forked()
-        process.watch(self)
+        fork.watch(self)
 
     def forked(self) -> None:
         """Begin anew: at first, and in a child process, which inherits neither thread nor leases."""

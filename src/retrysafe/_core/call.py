@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from retrysafe.attempt import DEFAULT_SECRET
-from retrysafe.model import Claim, Response
+from retrysafe._core.attempt import DEFAULT_SECRET
+from retrysafe._core.model import Claim, Response
 from retrysafe.policy import Policy, RequestRules
-from retrysafe.problems import Problem
+from retrysafe._core.problems import Problem
 
 
 class Call(NamedTuple):

@@ -17,8 +17,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from retrysafe.framing import framed
-from retrysafe.model import Parts
+from retrysafe._core.framing import framed
+from retrysafe._core.model import Parts
 
 LONGEST = 255
 """What Stripe allows, and so what clients already keep to; it fits an index of any database."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
-from retrysafe.attempt import Attempt
-from retrysafe.engine import Engine
+from retrysafe._core.attempt import Attempt
+from retrysafe._runtime.runtime import Engine
 from retrysafe.events import log
-from retrysafe.joining import Junction, Transaction, blocks
-from retrysafe.model import Scope
-from retrysafe.steps import (
+from retrysafe._runtime.transactions import Junction, Transaction, blocks
+from retrysafe._core.model import Scope
+from retrysafe._core.steps import (
     CallBack,
     Checkpoint,
     Commit,

@@ -16,15 +16,25 @@ The first rule of this file: between a reservation and its end, every way out, e
 either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
 """
 
-from retrysafe import headers, keys
-from retrysafe.attempt import Attempt
-from retrysafe.call import Call
-from retrysafe.decisions import UNKNOWN, admit, judge, settle, trimmed
+from retrysafe._http import headers
+from retrysafe._core import keys
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.call import Call
+from retrysafe._core.decisions import UNKNOWN, admit, judge, settle, trimmed
 from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
-from retrysafe.model import Claim, Found, Record, Request, Reservation, Reserved, Response, Scope
+from retrysafe._core.model import (
+    Claim,
+    Found,
+    Record,
+    Request,
+    Reservation,
+    Reserved,
+    Response,
+    Scope,
+)
 from retrysafe.policy import Rules
-from retrysafe.problems import Problem
-from retrysafe.steps import (
+from retrysafe._core.problems import Problem
+from retrysafe._core.steps import (
     IDENTIFY,
     READ_BODY,
     CallBack,
@@ -48,7 +58,7 @@ from retrysafe.steps import (
     Wait,
     ask,
 )
-from retrysafe.verdicts import Answer, Busy, Keep, LetGo, Overtake, Replay
+from retrysafe._core.verdicts import Answer, Busy, Keep, LetGo, Overtake, Replay
 
 _DRAINING = Problem("draining", "This server is shutting down.")
 

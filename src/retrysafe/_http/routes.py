@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Observers
-from retrysafe.model import Header, Request, Response
+from retrysafe._core.model import Header, Request, Response
 from retrysafe.policy import Options, Paths, Rules
 
 Matcher = Callable[[str], bool]
@@ -51,7 +51,7 @@ class Door:
 
     def specification(self, request: Request) -> Response:
         """What this service promises, as it is in force."""
-        from retrysafe import specification  # loaded by whoever asks for it
+        from retrysafe._http import specification  # loaded by whoever asks for it
 
         return specification.respond(request, self.rules, {route.path: route.rules for route in self.routes})
 

@@ -6,8 +6,8 @@
 from typing import Literal, NamedTuple
 
 from retrysafe.errors import StoreError
-from retrysafe.model import Final, Record, Reserved, Response, Unsettled
-from retrysafe.problems import Code, Problem
+from retrysafe._core.model import Final, Record, Reserved, Response, Unsettled
+from retrysafe._core.problems import Code, Problem
 
 
 class Replay(NamedTuple):

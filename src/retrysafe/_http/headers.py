@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from retrysafe.model import Header, Headers
+from retrysafe._core.model import Header, Headers
 
 _DROPPED = frozenset(
     {

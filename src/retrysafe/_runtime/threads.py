@@ -11,7 +11,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from retrysafe import process
+from retrysafe._runtime import fork
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +23,7 @@ MOST = 32
 class _Threads:
     def __init__(self) -> None:
         self.forked()
-        process.watch(self)
+        fork.watch(self)
 
     def forked(self) -> None:
         """A child process has none of its parent's threads."""

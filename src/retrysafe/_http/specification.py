@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import cast
 
-from retrysafe.model import Request, Response
+from retrysafe._core.model import Request, Response
 from retrysafe.policy import Rules
-from retrysafe.problems import CATALOGUE
+from retrysafe._core.problems import CATALOGUE
 
 _FAILED = {
     "replay": "The failure is kept: a retry with the same key gets the same answer.",

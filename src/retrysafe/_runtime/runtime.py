@@ -7,20 +7,21 @@ Nothing here decides; `protocol.py` asks and `drive.py` performs.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retrysafe import process, protocol
+from retrysafe._runtime import fork
+from retrysafe._core import protocol
 from retrysafe.events import Observers
-from retrysafe.exchange import Exchange
-from retrysafe.keeper import Keeper
-from retrysafe.model import Claim, Final
-from retrysafe.steps import Flow
+from retrysafe._http.exchange import Exchange
+from retrysafe._runtime.leases import Keeper
+from retrysafe._core.model import Claim, Final
+from retrysafe._core.steps import Flow
 from retrysafe.stores.contract import Store
-from retrysafe.verdicts import Answer
-from retrysafe.waiting import WaitingRoom
+from retrysafe._core.verdicts import Answer
+from retrysafe._runtime.waiting import WaitingRoom
 
 if TYPE_CHECKING:
     from asyncio import Task  # importing it takes longer than all of this library
 
-    from retrysafe.turnstile import Turnstile
+    from retrysafe._runtime.turnstile import Turnstile
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Engine:
         self.keeper = Keeper(store)
         self.draining = False
         self.forked()
-        process.watch(self)
+        fork.watch(self)
 
     def forked(self) -> None:
         """Nothing runs at first, nor in a child process."""
@@ -82,7 +83,7 @@ class Engine:
     def at_most(self, calls: int | None) -> None:
         """So many calls in transactions may run at once, because each may block a thread for a connection."""
         if self.turnstile is None:
-            from retrysafe.turnstile import Turnstile  # only those need it who use transactions
+            from retrysafe._runtime.turnstile import Turnstile  # only those need it who use transactions
 
             self.turnstile = Turnstile()
         self.turnstile.limit = calls

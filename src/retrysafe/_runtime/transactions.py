@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
-from retrysafe import attempt as attempts
+from retrysafe._core import attempt as attempts
 from retrysafe.errors import NotJoined
-from retrysafe.model import Claim, Final
+from retrysafe._core.model import Claim, Final
 
 _AT_ONCE = (
     "two sessions or connections of one guarded call were used for the first time at the same moment: they "

@@ -1,0 +1,1 @@
+"""Pure: values, decisions and the flow.  No clock, socket, file, thread or framework."""
