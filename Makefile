@@ -45,7 +45,7 @@ bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, side by side with the bare
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 evidence: $(INSTALLED) $(VENV)/.fuzz  ## Run all that looks for broken promises, an hour or more, and make its page
-	$(BIN)/python -m evidence $(EVIDENCE_ARGS)
+	$(BIN)/python -m tools.evidence $(EVIDENCE_ARGS)
 
 format: $(INSTALLED)  ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .

@@ -8,10 +8,10 @@ not break it.
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from retrysafe._runtime.log import Log
 from retrysafe._core.model import Claim, Door, Parts, Record, Request
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe._core.verdicts import Answer, Verdict
+from retrysafe._runtime.log import Log
 
 log = Log("retrysafe")
 

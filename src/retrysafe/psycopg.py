@@ -22,14 +22,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from retrysafe._core.model import Claim, Final
+from retrysafe._runtime.transactions import Opening, join
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe._runtime.transactions import Opening, join
-from retrysafe._core.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.cursors import fetch, fetch_async
-from retrysafe.stores.sql.joint import Joint, not_committed
+from retrysafe.stores.sql.join import Joint, not_committed
 from retrysafe.stores.sql.operations import Arguments, Row
 
 __all__ = ["connection", "connection_async"]

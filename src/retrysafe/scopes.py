@@ -14,8 +14,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
 
-from retrysafe.errors import ConfigurationError
 from retrysafe._core.model import Parts, Request, Scope
+from retrysafe.errors import ConfigurationError
 
 ScopeAnswer = Scope | str | int | Mapping[str, str | int] | None
 ScopeRule = Callable[[Request], "ScopeAnswer | Awaitable[ScopeAnswer]"]

@@ -18,11 +18,11 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Literal, TypeVar
 
+from retrysafe._core.model import Claim, Final
+from retrysafe._runtime.transactions import Opening, join
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe._runtime.transactions import Opening, join
-from retrysafe._core.model import Claim, Final
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore

@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
-from retrysafe._runtime.drive_async import drive_async
-from retrysafe._runtime.runtime import Engine
 from retrysafe._core.model import Claim, Final, Reservation, Response, Scope
-from retrysafe.policy import Policy
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import Answered, Flow, Gone, Outcome, TooLarge
-from retrysafe.stores.memory import MemoryStore
 from retrysafe._core.verdicts import Answer
+from retrysafe._runtime.drive_async import drive_async
+from retrysafe._runtime.runtime import Engine
+from retrysafe.policy import Policy
+from retrysafe.stores.memory import MemoryStore
 from tests.core.values import a_claim, the_rules
 
 T = TypeVar("T")

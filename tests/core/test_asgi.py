@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from retrysafe._core.model import Claim, Reservation
 from retrysafe.asgi import Middleware
 from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.events import Event
-from retrysafe._core.model import Claim, Reservation
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.core.asgi_calls import CREATED, Client, Message, a_guard, counting, guards
 from tests.core.values import eventually, keepers

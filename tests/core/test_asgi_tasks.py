@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from retrysafe.asgi import Middleware
 from retrysafe._core.model import Claim, Reservation
+from retrysafe.asgi import Middleware
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.core.asgi_calls import CREATED, Client, Message, a_guard, counting, guards
 from tests.core.garbage import garbage_of_ours, sweep

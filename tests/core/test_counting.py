@@ -11,9 +11,9 @@ import pytest
 
 from retrysafe import Guard, scopes
 from retrysafe._runtime import leases as keeper_module
+from retrysafe._runtime.leases import Keeper
 from retrysafe.asgi import Middleware
 from retrysafe.errors import StoreUnavailable
-from retrysafe._runtime.leases import Keeper
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from tests.core.asgi_calls import Client, counting
 from tests.core.values import eventually, in_a_child, no_leaked_threads

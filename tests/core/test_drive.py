@@ -9,13 +9,7 @@ import pytest
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt, current
-from retrysafe._runtime.drive_async import _PERFORM_ASYNC, drive_async
-from retrysafe._runtime.drive_sync import _PERFORM, drive
-from retrysafe._runtime.runtime import Engine
-from retrysafe.errors import NotDone, StoreUnavailable
-from retrysafe.events import Observers
 from retrysafe._core.model import Claim, Final, Reservation
-from retrysafe.policy import Policy
 from retrysafe._core.steps import (
     Answered,
     Flow,
@@ -28,6 +22,12 @@ from retrysafe._core.steps import (
     ask,
 )
 from retrysafe._core.verdicts import Answer
+from retrysafe._runtime.drive_async import _PERFORM_ASYNC, drive_async
+from retrysafe._runtime.drive_sync import _PERFORM, drive
+from retrysafe._runtime.runtime import Engine
+from retrysafe.errors import NotDone, StoreUnavailable
+from retrysafe.events import Observers
+from retrysafe.policy import Policy
 from tests.core.driving import CREATED, AsyncHands, Drive, Flaky, Hands, a_flow, awaiting, created
 from tests.core.values import a_claim, eventually, no_leaked_threads
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from retrysafe._core.attempt import Attempt
+from retrysafe._core.model import Claim, Final, Reservation
+from retrysafe._core.steps import Answered, Outcome, Raised
+from retrysafe._core.verdicts import Answer
 from retrysafe._runtime.drive_async import drive_async, uncancelled
 from retrysafe._runtime.runtime import Engine
 from retrysafe.errors import NotDone
 from retrysafe.events import Observers
-from retrysafe._core.model import Claim, Final, Reservation
-from retrysafe._core.steps import Answered, Outcome, Raised
 from retrysafe.stores.contract import AsyncStore
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
-from retrysafe._core.verdicts import Answer
 from tests.core.driving import CREATED, AsyncHands, Flaky, Hands, a_flow, created
 from tests.core.values import a_claim, eventually, no_leaked_threads
 

@@ -5,14 +5,14 @@ from typing import get_args
 
 import pytest
 
+from retrysafe._core.model import Record, Response
+from retrysafe._core.problems import CATALOGUE, Code, Problem
+from retrysafe._core.verdicts import Answer, Verdict
+from retrysafe._http.exchange import Exchange
 from retrysafe._runtime.runtime import Engine
 from retrysafe.errors import StoreUnavailable
 from retrysafe.events import Event, Observers
-from retrysafe._http.exchange import Exchange
-from retrysafe._core.model import Record, Response
-from retrysafe._core.problems import CATALOGUE, Code, Problem
 from retrysafe.stores.memory import MemoryStore, _Row
-from retrysafe._core.verdicts import Answer, Verdict
 from tests.core.values import a_claim, a_request, the_rules
 
 CLAIM = a_claim("a-key-that-nobody-may-see")

@@ -3,12 +3,12 @@
 import pytest
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._http.exchange import Exchange, IncompleteResponse
 from retrysafe._core.model import Header, Record, Response
-from retrysafe.policy import Rules, Wire
 from retrysafe._core.steps import Answered, Checkpoint, Raised, Streamed, TooLarge
-from retrysafe.stores.memory import _Row
 from retrysafe._core.verdicts import Answer
+from retrysafe._http.exchange import Exchange, IncompleteResponse
+from retrysafe.policy import Rules, Wire
+from retrysafe.stores.memory import _Row
 from tests.core.values import a_claim, a_request, the_rules
 
 RULES = the_rules()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from retrysafe._http.exchange import Exchange
 from retrysafe._core.model import Response
-from retrysafe._http.body import IN_MEMORY
 from retrysafe._core.steps import Answered, Raised
 from retrysafe._core.verdicts import Answer
+from retrysafe._http.body import IN_MEMORY
+from retrysafe._http.exchange import Exchange
 from tests.core.values import a_request, the_rules
 
 RULES = the_rules(effects="database", max_response=8)

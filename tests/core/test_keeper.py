@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from retrysafe._runtime import leases as keeper_module
 from retrysafe._core.attempt import Attempt
-from retrysafe.errors import StoreUnavailable
-from retrysafe._runtime.leases import Keeper
 from retrysafe._core.model import Claim, Final, Response
+from retrysafe._runtime import leases as keeper_module
+from retrysafe._runtime.leases import Keeper
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from tests.core import values
 from tests.core.values import a_claim, eventually, in_a_child, no_leaked_threads

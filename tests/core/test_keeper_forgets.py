@@ -6,9 +6,9 @@ from threading import Event
 
 import pytest
 
+from retrysafe._core.model import Claim
 from retrysafe._runtime import leases as keeper_module
 from retrysafe._runtime.leases import Keeper
-from retrysafe._core.model import Claim
 from retrysafe.stores.memory import MemoryRenewer
 from tests.core.test_keeper import Watched
 from tests.core.values import a_claim, eventually, no_leaked_threads

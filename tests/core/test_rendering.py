@@ -6,13 +6,13 @@ import pytest
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.decisions import settle
-from retrysafe._http.exchange import Exchange
 from retrysafe._core.model import Header, Headers, Record, Response
-from retrysafe.policy import Rules, Wire
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Answered
-from retrysafe.stores.memory import _Row
 from retrysafe._core.verdicts import Answer, Keep
+from retrysafe._http.exchange import Exchange
+from retrysafe.policy import Rules, Wire
+from retrysafe.stores.memory import _Row
 from tests.core.values import a_claim, a_request, the_rules
 
 RULES = the_rules()

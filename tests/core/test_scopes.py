@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from retrysafe import scopes
-from retrysafe.errors import ConfigurationError
 from retrysafe._core.model import Request, Scope
+from retrysafe.errors import ConfigurationError
 from retrysafe.scopes import ScopeAnswer, ScopeRule, resolve
 from tests.core.values import a_request
 

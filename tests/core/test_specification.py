@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from retrysafe._core.problems import CATALOGUE
 from retrysafe._http import specification
 from retrysafe.policy import Rules, Wire
-from retrysafe._core.problems import CATALOGUE
 from tests.core.values import a_request, the_rules
 
 JSON = (b"accept", b"application/json")

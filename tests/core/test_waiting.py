@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from retrysafe._runtime.drive_async import drive, drive_async
 from retrysafe._core.steps import Flow, Wait, ask
+from retrysafe._runtime.drive_async import drive, drive_async
 from retrysafe._runtime.waiting import PER_KEY, PER_PROCESS, WaitingRoom
 
 

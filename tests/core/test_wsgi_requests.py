@@ -10,9 +10,9 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 import pytest
 
 from retrysafe import Guard, stores
-from retrysafe.events import Event
 from retrysafe._http.body import IN_MEMORY
-from retrysafe.stores.administration import Query
+from retrysafe.events import Event
+from retrysafe.stores.admin import Query
 from retrysafe.wsgi import Middleware
 from tests.core.wsgi_calls import TEXT, Site, a_guard, an_environ, created
 

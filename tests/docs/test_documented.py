@@ -13,10 +13,10 @@ import retrysafe.sqlalchemy
 import retrysafe.sqlite3
 from retrysafe import asgi, scopes, stores, testing
 from retrysafe._core import attempt, verdicts
+from retrysafe._core.problems import CATALOGUE, Code
 from retrysafe._http import headers
 from retrysafe.policy import _CHOICES, Options, Policy, RequestRules, Wire
-from retrysafe._core.problems import CATALOGUE, Code
-from retrysafe.stores import administration, contract
+from retrysafe.stores import admin, contract
 from retrysafe.testing import adapters
 from retrysafe.testing import stores as store_suite
 from tests.docs.pages import ROOT, page, pages
@@ -266,7 +266,7 @@ def test_what_a_handler_sees(name: str) -> None:
     assert name in inner or row(API, f"attempt.{name}") or f"`attempt.{name}(" in API
 
 
-@pytest.mark.parametrize("kind", [contract.Store, contract.Renewer, administration.Admin])
+@pytest.mark.parametrize("kind", [contract.Store, contract.Renewer, admin.Admin])
 def test_contracts(kind: type) -> None:
     """What a store of one's own has to bring."""
     for name in vars(kind):
@@ -274,12 +274,10 @@ def test_contracts(kind: type) -> None:
             assert re.search(rf"`{name}\b", API), name
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, value in vars(administration).items() if hasattr(value, "_fields")]
-)
+@pytest.mark.parametrize("name", [name for name, value in vars(admin).items() if hasattr(value, "_fields")])
 def test_values_of_operators(name: str) -> None:
     """What an operator's program is given by a store, as far as it is made there."""
-    if getattr(administration, name).__module__ == administration.__name__:
+    if getattr(admin, name).__module__ == admin.__name__:
         assert f"`{name}`" in API
 
 

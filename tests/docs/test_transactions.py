@@ -13,8 +13,8 @@ from sqlalchemy import Engine, create_engine, orm, text
 
 from retrysafe import Guard, NotDone, asgi, current, scopes, stores
 from retrysafe.sqlalchemy import sessionmaker
-from retrysafe.stores.sql.alchemy import drivers
 from retrysafe.stores.sql.postgresql import looping, pooling
+from retrysafe.stores.sql.sqlalchemy import drivers
 from tests.core.asgi_calls import Client
 from tests.docs.pages import page
 

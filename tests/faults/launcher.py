@@ -25,8 +25,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from retrysafe import Guard
-from retrysafe._runtime import drive_async
 from retrysafe._core import steps
+from retrysafe._runtime import drive_async
 from retrysafe.asgi.types import App, Message, Receive, Send
 from retrysafe.asgi.types import Connection as Scope
 from retrysafe.stores.sql.operations import Row

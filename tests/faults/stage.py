@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 from starlette.responses import StreamingResponse
 
 from retrysafe import Guard, NotDone
+from retrysafe._core.model import Request
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection, Receive, Send
-from retrysafe._core.model import Request
 from retrysafe.policy import Options
 from retrysafe.stores.contract import Store
 from retrysafe.testing import ManualClock

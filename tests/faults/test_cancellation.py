@@ -18,8 +18,8 @@ from typing import Any, Literal
 import pytest
 
 from retrysafe import Guard
-from retrysafe.asgi.types import Message
 from retrysafe._core.model import Claim, Reservation
+from retrysafe.asgi.types import Message
 from retrysafe.stores.contract import Store
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.stores.sql.sqlite import SQLiteStore

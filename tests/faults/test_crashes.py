@@ -1,6 +1,6 @@
 """Workers die, sleep and lose their connections, anywhere and at every named place; so does the server.
 
-A short version of what `python -m retrysafe.testing.crash` does at length, in all three modes.  I13, I14 and
+A short version of what `python -m tools.crash` does at length, in all three modes.  I13, I14 and
 I15: how often an effect happens.  I5, I1: what any client was told is what everybody is told, and is stored.
 I6: what the clients of a key saw is linearizable.  I11: no key stays stuck.
 """
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from retrysafe.testing.crash.assault import Wish, carry_out
-from retrysafe.testing.crash.modes import Mode
-from retrysafe.testing.crash.postgresql import PostgreSQL
-from retrysafe.testing.crash.sqlite import SQLite
-from retrysafe.testing.crash.targets import Target
 from retrysafe.testing.postgres import PostgresServer
+from tools.crash.assault import Wish, carry_out
+from tools.crash.modes import Mode
+from tools.crash.postgresql import PostgreSQL
+from tools.crash.sqlite import SQLite
+from tools.crash.targets import Target
 
 SHARES: list[tuple[Mode, int, int]] = [("tx", 10, 4), ("hold", 10, 3), ("retry", 10, 3)]
 """Kills and freezes: thirty and ten for each store."""

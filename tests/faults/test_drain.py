@@ -12,9 +12,9 @@ from typing import Unpack
 import pytest
 
 from retrysafe import Guard, scopes
+from retrysafe._core.model import Claim, Reservation
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection, Message, Receive, Send
-from retrysafe._core.model import Claim, Reservation
 from retrysafe.policy import Options
 from retrysafe.stores.contract import Store
 from retrysafe.stores.memory import MemoryStore

@@ -14,9 +14,9 @@ import pytest
 
 from retrysafe.testing.adapters.client import PATIENCE, Answer, Client, until
 from retrysafe.testing.adapters.suite import fresh
-from retrysafe.testing.crash.fleet import Fleet
-from retrysafe.testing.crash.postgresql import PostgreSQL
 from retrysafe.testing.postgres import PostgresServer
+from tools.crash.fleet import Fleet
+from tools.crash.postgresql import PostgreSQL
 
 LEASE = 1.5
 

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retrysafe import Guard, scopes
+from retrysafe._core.fingerprint import Fingerprint
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection
-from retrysafe._core.fingerprint import Fingerprint
 from retrysafe.stores.memory import MemoryStore
 from tests.faults.conftest import StartTrapped
 from tests.faults.hostility import LONG, Counting, assert_clean, hostile

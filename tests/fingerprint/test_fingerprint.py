@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retrysafe.errors import ConfigurationError
 from retrysafe._core.fingerprint import (
     LARGEST_JSON,
     BodyView,
@@ -23,6 +22,7 @@ from retrysafe._core.fingerprint import (
     same,
 )
 from retrysafe._core.model import Request
+from retrysafe.errors import ConfigurationError
 
 
 def ask(

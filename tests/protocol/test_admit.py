@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from retrysafe._core import keys
 from retrysafe import scopes
+from retrysafe._core import keys
 from retrysafe._core.decisions import admit
 from retrysafe._core.model import Claim, Header, Request, Scope
-from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe._core.problems import Problem
 from retrysafe._core.protocol import arrive
 from retrysafe._core.steps import Gone, Identify, ReadBody, TooLarge
 from retrysafe._core.verdicts import Answer
+from retrysafe.policy import Options, Rules, Wire, compile_rules
 from tests.protocol.values import Stepper
 
 SOMEBODY = Scope((("user", "1"),))

@@ -3,9 +3,7 @@
 import pytest
 
 from retrysafe._core.attempt import Attempt
-from retrysafe.errors import NotDone, SchemaMismatch, StoreError, UnreadableRecord
 from retrysafe._core.model import Header, Record, Reserved, Response
-from retrysafe.policy import Policy
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
     Answered,
@@ -21,6 +19,8 @@ from retrysafe._core.steps import (
     TakeOver,
 )
 from retrysafe._core.verdicts import Answer
+from retrysafe.errors import NotDone, SchemaMismatch, StoreError, UnreadableRecord
+from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
     BROKE,

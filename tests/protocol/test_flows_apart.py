@@ -4,7 +4,6 @@ import pytest
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Record, Reserved, Response
-from retrysafe.policy import Policy
 from retrysafe._core.problems import Problem
 from retrysafe._core.protocol import conclude, let_flow
 from retrysafe._core.steps import (
@@ -22,6 +21,7 @@ from retrysafe._core.steps import (
     Wait,
 )
 from retrysafe._core.verdicts import Answer
+from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
     CAREFUL,

@@ -5,9 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from retrysafe.errors import NotDone
 from retrysafe._core.model import Reserved
-from retrysafe.policy import Policy
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import (
     Answered,
@@ -27,6 +25,8 @@ from retrysafe._core.steps import (
     Wait,
 )
 from retrysafe._core.verdicts import Answer
+from retrysafe.errors import NotDone
+from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
     CAREFUL,

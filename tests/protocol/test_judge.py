@@ -7,9 +7,9 @@ import pytest
 
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Found, Reserved, State
-from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe._core.problems import Problem
 from retrysafe._core.verdicts import Busy, Judgement, Overtake, Replay
+from retrysafe.policy import Abandoned, Failed, Policy
 from tests.protocol.values import BROKE, CLAIM, CREATED, NOW, a_record
 
 RUNNING = a_record()

@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from retrysafe.errors import NotDone
 from retrysafe._core.model import Found, Reserved
-from retrysafe.policy import Policy
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import (
     Answered,
@@ -25,6 +23,8 @@ from retrysafe._core.steps import (
     Wait,
 )
 from retrysafe._core.verdicts import Answer
+from retrysafe.errors import NotDone
+from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
     CLAIM,

@@ -4,11 +4,11 @@ import pytest
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.decisions import settle
-from retrysafe.errors import NotDone
 from retrysafe._core.model import Headers, Response
-from retrysafe.policy import RequestRules
 from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
 from retrysafe._core.verdicts import Keep, LetGo
+from retrysafe.errors import NotDone
+from retrysafe.policy import RequestRules
 from tests.protocol.values import CLAIM, CREATED, RULES, a_call
 
 RETRY_AFTER: Headers = ((b"retry-after", b"5"),)

@@ -7,9 +7,7 @@ import pytest
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
 from retrysafe._core.decisions import settle
-from retrysafe.errors import CommitRefused, NotDone
 from retrysafe._core.model import Reserved, Response
-from retrysafe.policy import Policy, RequestRules
 from retrysafe._core.problems import Problem
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import (
@@ -27,6 +25,8 @@ from retrysafe._core.steps import (
     TakeOver,
 )
 from retrysafe._core.verdicts import Answer, Keep, LetGo
+from retrysafe.errors import CommitRefused, NotDone
+from retrysafe.policy import Policy, RequestRules
 from tests.protocol.values import (
     ABANDONED,
     CLAIM,

@@ -4,14 +4,14 @@ from typing import Any, Generic, TypeVar
 
 from retrysafe import scopes
 from retrysafe._core.call import Call
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Claim, Found, Record, Reserved, Response
-from retrysafe.policy import Policy, RequestRules
 from retrysafe._core.problems import Problem, render
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import Answered, Finish, Flow, Reserve, Run, Step
-from retrysafe.stores.memory import _Row
 from retrysafe._core.verdicts import Answer
+from retrysafe.errors import StoreUnavailable
+from retrysafe.policy import Policy, RequestRules
+from retrysafe.stores.memory import _Row
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Claim, Final, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import READ_BODY
+from retrysafe._core.verdicts import Answer
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer
 from retrysafe.testing.simulate import Setting, Stage, aftermath, answers, happenings, promises
 from retrysafe.testing.simulate import world as worlds
@@ -22,13 +23,12 @@ from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.answers import Told
 from retrysafe.testing.simulate.happenings import perform
 from retrysafe.testing.simulate.model import ModelStore
-from retrysafe.testing.simulate.planted.bug import HOLD
-from retrysafe.testing.simulate.planted.catalogue import CATALOGUE
 from retrysafe.testing.simulate.promises import Promise, Violation
 from retrysafe.testing.simulate.setting import TX
 from retrysafe.testing.simulate.world import World
-from retrysafe._core.verdicts import Answer
-from tests.simulate.hunted import Site, hunted, noting
+from tests.tools.planted.hunted import Site, hunted, noting
+from tools.planted.bug import HOLD
+from tools.planted.catalogue import CATALOGUE
 
 MONITORS: tuple[ModuleType, ...] = (answers, promises, aftermath, worlds, happenings)
 ANOTHER = Response(200, (), b"something else")

@@ -14,12 +14,12 @@ from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
 from retrysafe._core.decisions import trimmed
 from retrysafe._core.model import Final, Record
-from retrysafe.policy import Policy
 from retrysafe._core.steps import Finish, Flow, Outcome, Streamed, ask
+from retrysafe._core.verdicts import Answer, Busy, Judgement
+from retrysafe.policy import Policy
 from retrysafe.testing.simulate import SETTINGS, Stage
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.walk import replay
-from retrysafe._core.verdicts import Answer, Busy, Judgement
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Claim, Final, Purged, Reservation
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
 from retrysafe.testing.simulate import SETTINGS, Bound, Broken, Refuted, Setting, Stage, search, simulate

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from retrysafe._core import protocol
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Reservation
 from retrysafe._core.steps import Flow, Reserve, TakeOver
+from retrysafe.errors import StoreUnavailable
 from retrysafe.testing.simulate import SETTINGS, Bound, Refuted, Setting, Stage, search
 from retrysafe.testing.simulate.setting import HOLDING, RETRYING, TX
 from retrysafe.testing.simulate.world import World

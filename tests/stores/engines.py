@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from retrysafe.stores.sql.alchemy.engines import AnyEngine
+from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine
 
 DRIVERS = ("asyncpg", "pg8000", "psycopg", "psycopg_async")
 ASYNC = ("asyncpg", "psycopg_async", "aiosqlite")

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from retrysafe import stores
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Found, Reserved
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.contract import Renewer
-from retrysafe.stores.sql.alchemy import StoreOfEngine
+from retrysafe.stores.sql.sqlalchemy import StoreOfEngine
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for

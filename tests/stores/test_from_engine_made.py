@@ -15,10 +15,10 @@ from sqlalchemy import Engine, NullPool, StaticPool, create_engine, event, make_
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from retrysafe import stores
-from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from retrysafe._core.model import Reserved
-from retrysafe.stores.sql.alchemy import StoreOfEngine
-from retrysafe.stores.sql.alchemy.engines import blocking_part
+from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
+from retrysafe.stores.sql.sqlalchemy import StoreOfEngine
+from retrysafe.stores.sql.sqlalchemy.engines import blocking_part
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for

@@ -10,9 +10,9 @@ from typing import cast
 import psycopg
 import pytest
 
-from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe._core.model import Final, Purged, Record, Response
-from retrysafe.stores.administration import Admin, Note, Query, Share
+from retrysafe.errors import SchemaMismatch, StoreUnavailable
+from retrysafe.stores.admin import Admin, Note, Query, Share
 from retrysafe.stores.sql.postgresql import admin as administration
 from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk
 from retrysafe.stores.sql.statements import load

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from retrysafe.stores.administration import Finding, Query
-from retrysafe.stores.sql.postgresql import diagnosis, surroundings
+from retrysafe.stores.admin import Finding, Query
+from retrysafe.stores.sql.postgresql import doctor, surroundings
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
 from tests.stores.desks import Books, desk_at
@@ -210,7 +210,7 @@ def test_a_pooler(postgres: PostgresServer, books: Books) -> None:
 
 def test_whoever_holds_records(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that changed records and does not end is named, with what it waits for."""
-    monkeypatch.setattr(diagnosis, "_LONG", 0.0)
+    monkeypatch.setattr(doctor, "_LONG", 0.0)
     books.reserve("key")
     with psycopg.connect(books.url, application_name="forgetful") as holder:
         holder.execute("UPDATE retrysafe_records SET attempt = 2")
@@ -226,8 +226,8 @@ def test_whoever_holds_records(books: Books, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_backlog(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """Expired records that nobody removes, however young; and dead rows that nobody cleans up."""
-    monkeypatch.setattr(diagnosis, "_BACKLOG", 2)
-    monkeypatch.setattr(diagnosis, "_LITTER", 2)
+    monkeypatch.setattr(doctor, "_BACKLOG", 2)
+    monkeypatch.setattr(doctor, "_LITTER", 2)
     books.execute("ALTER TABLE retrysafe_records SET (autovacuum_vacuum_threshold = 1000000)")
     for n in range(3):
         books.finish(f"key {n}", an_outcome())
@@ -250,7 +250,7 @@ def test_a_clock_that_is_off(books: Books, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_walk_that_takes_too_long(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is broken off, and the other checks go on."""
-    monkeypatch.setattr(diagnosis, "_PATIENCE", 0.5)
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.5)
     books.execute("ALTER TABLE retrysafe_records RENAME TO slow")
     books.execute("CREATE VIEW retrysafe_records AS SELECT slow.* FROM slow, pg_sleep(30)")
     findings = {finding.check: finding for finding in examined(books.url)}

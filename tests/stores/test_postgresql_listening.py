@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from retrysafe._core.model import Claim
-from retrysafe.stores.sql.postgresql import PostgresStore, listening
+from retrysafe.stores.sql.postgresql import PostgresStore, listen
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.rows import PATIENT
@@ -128,7 +128,7 @@ class TestListener:
         self, store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It begins with the first who waits, and ends some time after the last; and begins again."""
-        monkeypatch.setattr(listening, "_IDLE", 0.1)
+        monkeypatch.setattr(listen, "_IDLE", 0.1)
         store.reserve(a_claim())
         assert not _threads()
         for _ in range(2):
@@ -151,7 +151,7 @@ class TestListener:
         self, store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nobody is told of it, and what ends afterwards is heard."""
-        monkeypatch.setattr(listening, "_PAUSE", 0.05)
+        monkeypatch.setattr(listen, "_PAUSE", 0.05)
         claim = announced()
         listening_to(store, database, claim.id)
         with psycopg.connect(database, autocommit=True) as connection:

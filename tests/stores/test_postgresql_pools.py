@@ -10,10 +10,10 @@ import pytest
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe._core.model import Found, Reserved
+from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.stores.sql.postgresql import PostgresStore
-from retrysafe.stores.sql.postgresql.connecting import Address
+from retrysafe.stores.sql.postgresql.connect import Address
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.rows import PATIENT
 

@@ -16,8 +16,8 @@ from multiprocessing.context import ForkContext, SpawnContext
 import psycopg
 import pytest
 
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Claim, Found, Reservation, Reserved
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.postgresql import PostgresStore, looping, pooling
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores import workers_postgresql as workers

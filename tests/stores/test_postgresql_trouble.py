@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from retrysafe.errors import SchemaMismatch, StoreError, StoreUnavailable
 from retrysafe._core.model import Found, Reserved
+from retrysafe.errors import SchemaMismatch, StoreError, StoreUnavailable
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome

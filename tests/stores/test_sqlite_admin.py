@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe._core.model import Record
-from retrysafe.stores.administration import Admin, Query
+from retrysafe.errors import SchemaMismatch, StoreUnavailable
+from retrysafe.stores.admin import Admin, Query
 from retrysafe.stores.sql.sqlite import SQLiteStore, admin, opening
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from retrysafe._core.model import Found
-from retrysafe.stores.sql.sqlite import SQLiteStore, chores, hostclock
-from retrysafe.stores.sql.sqlite.hostclock import HostClock
+from retrysafe.stores.sql.sqlite import SQLiteStore, chores, clock
+from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.testing.stores import a_claim
 
 NEVER = 4_000_000_000.0
@@ -16,10 +16,10 @@ NEVER = 4_000_000_000.0
 @pytest.fixture(params=["a boot", None], ids=["anchored", "unanchored"])
 def boot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
     """A system that tells its boots apart, and one that does not."""
-    if request.param is None or hostclock.boot_id() is None:
-        monkeypatch.setattr(hostclock, "boot_id", lambda: None)
+    if request.param is None or clock.boot_id() is None:
+        monkeypatch.setattr(clock, "boot_id", lambda: None)
         return None
-    monkeypatch.setattr(hostclock, "boot_id", lambda: "a boot")
+    monkeypatch.setattr(clock, "boot_id", lambda: "a boot")
     return "a boot"
 
 
@@ -53,7 +53,7 @@ def test_a_clock_that_is_set_forward_does_not_move_an_anchored_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within one boot nobody's wall clock counts but that of the first."""
-    if hostclock.boot_id() is None:
+    if clock.boot_id() is None:
         pytest.skip("this system does not tell its boots apart")
     before = now(tmp_path / "keys.db")
     monkeypatch.setattr(time, "time", lambda: NEVER)
@@ -62,24 +62,24 @@ def test_a_clock_that_is_set_forward_does_not_move_an_anchored_store(
 
 def test_a_new_boot_anchors_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the wall clock of its first process, and never before the high-water mark."""
-    if hostclock.boot_id() is None:
+    if clock.boot_id() is None:
         pytest.skip("this system does not tell its boots apart")
     before = now(tmp_path / "keys.db")
     real = time.time
-    monkeypatch.setattr(hostclock, "boot_id", lambda: "the next boot")
+    monkeypatch.setattr(clock, "boot_id", lambda: "the next boot")
     monkeypatch.setattr(time, "time", lambda: real() - 86400.0)
     assert before - chores.MARK_EVERY <= now(tmp_path / "keys.db") < before + 30.0
-    monkeypatch.setattr(hostclock, "boot_id", lambda: "the one after it")
+    monkeypatch.setattr(clock, "boot_id", lambda: "the one after it")
     monkeypatch.setattr(time, "time", lambda: real() + 86400.0)
     assert now(tmp_path / "keys.db") > before + 86000.0
 
 
 def test_an_unanchored_clock_stands_still_rather_than_going_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a clock that nobody can set, the mark is all there is, and it holds."""
-    monkeypatch.setattr(hostclock, "boot_id", lambda: None)
-    clock = HostClock()
-    assert clock.adopt({"high_water": NEVER})
-    assert clock() == clock() == NEVER
-    clock.raise_to("nonsense")
-    clock.raise_to(NEVER + 5.0)
-    assert clock() == NEVER + 5.0
+    monkeypatch.setattr(clock, "boot_id", lambda: None)
+    hostclock = HostClock()
+    assert hostclock.adopt({"high_water": NEVER})
+    assert hostclock() == hostclock() == NEVER
+    hostclock.raise_to("nonsense")
+    hostclock.raise_to(NEVER + 5.0)
+    assert hostclock() == NEVER + 5.0

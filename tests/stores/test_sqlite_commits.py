@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe._core.model import Claim, Found, Purged, Reserved
+from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation

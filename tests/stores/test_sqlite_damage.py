@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
 from retrysafe._core.model import Found, Reserved
+from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite import SQLiteStore, opening
 from retrysafe.stores.sql.statements import load

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.stores.administration import Finding
-from retrysafe.stores.sql.sqlite import SQLiteStore, diagnosis, hostclock, opening, surroundings
+from retrysafe.stores.admin import Finding
+from retrysafe.stores.sql.sqlite import SQLiteStore, clock, doctor, opening, surroundings
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.test_sqlite_admin import execute
 
@@ -181,7 +181,7 @@ def test_a_large_file_is_not_walked_through_for_ever(
             f"INSERT INTO retrysafe_records (id, {others}) "
             f"SELECT randomblob(32), {others} FROM n JOIN (SELECT * FROM retrysafe_records LIMIT 1)"
         )
-    monkeypatch.setattr(diagnosis, "_PATIENCE", 0.0)
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.0)
     found = diagnose(path)
     assert "broken off" in found["integrity"].found
     assert "quick_check" in found["integrity"].advice
@@ -206,7 +206,7 @@ def test_another_journal(store: SQLiteStore, path: Path) -> None:
     assert diagnose(path)["durability"].level == "warning"
 
 
-@pytest.mark.skipif(hostclock.boot_id() is None, reason="this system does not tell its boots apart")
+@pytest.mark.skipif(clock.boot_id() is None, reason="this system does not tell its boots apart")
 class TestClock:
     """The store's time, against that of the wall."""
 
@@ -300,7 +300,7 @@ def test_what_waits_for_an_operator(store: SQLiteStore, path: Path, monkeypatch:
     store.reserve(a_claim("expired")._replace(lease=-1.0, retention=-1.0))
     store.reserve(a_claim("unreadable"))
     execute(path, "UPDATE retrysafe_records SET state = 'finished' WHERE key = 'unreadable'")
-    monkeypatch.setattr(diagnosis, "_BACKLOG", 0)
+    monkeypatch.setattr(doctor, "_BACKLOG", 0)
     found = diagnose(path)
     assert (found["abandoned"].level, found["expired"].level) == ("warning", "warning")
     assert "outcome of 1 requests" in found["abandoned"].found

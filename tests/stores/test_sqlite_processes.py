@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Reserved
-from retrysafe.stores.administration import Note
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.admin import Note
 from retrysafe.stores.sql.sqlite import SQLiteStore, filelock
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing.stores import a_claim, an_outcome

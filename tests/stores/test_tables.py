@@ -17,7 +17,7 @@ from alembic.operations import Operations
 from retrysafe import stores
 from retrysafe._core.model import Reserved
 from retrysafe.sqlalchemy import tables
-from retrysafe.stores.administration import Query
+from retrysafe.stores.admin import Query
 from retrysafe.stores.sql.statements import source
 from retrysafe.testing.stores import a_claim, an_outcome
 

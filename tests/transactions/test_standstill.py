@@ -13,9 +13,9 @@ from sqlalchemy import create_engine, orm, text
 
 import retrysafe.psycopg
 from retrysafe import Guard, stores
+from retrysafe._runtime.turnstile import Turnstile
 from retrysafe.asgi import Middleware
 from retrysafe.sqlalchemy import sessionmaker
-from retrysafe._runtime.turnstile import Turnstile
 from tests.transactions.ledgers import INSERT, InFile, InServer, a_guard
 
 CROWD = 80

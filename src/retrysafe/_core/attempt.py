@@ -8,8 +8,8 @@ import hmac
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
-from retrysafe.errors import NotGuarded
 from retrysafe._core.model import Claim, Parts
+from retrysafe.errors import NotGuarded
 
 # Without a secret of the application's own, derived keys are still different per name and per record and do
 # not reveal the client's key; but whoever knows scope and key could compute them.

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.model import Claim, Response
-from retrysafe.policy import Policy, RequestRules
 from retrysafe._core.problems import Problem
+from retrysafe.policy import Policy, RequestRules
 
 
 class Call(NamedTuple):

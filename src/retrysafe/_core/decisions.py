@@ -6,11 +6,9 @@ its outcome means for the record.  In which order they are asked, and what follo
 
 from typing import Literal, assert_never
 
-from retrysafe._http import headers
 from retrysafe._core import keys
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
-from retrysafe.errors import NotDone
 from retrysafe._core.fingerprint import same
 from retrysafe._core.model import (
     Claim,
@@ -21,10 +19,12 @@ from retrysafe._core.model import (
     Reserved,
     Response,
 )
-from retrysafe.policy import Policy, RequestRules, Rules
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
 from retrysafe._core.verdicts import Busy, Judgement, Keep, LetGo, Overtake, Replay
+from retrysafe._http import headers
+from retrysafe.errors import NotDone
+from retrysafe.policy import Policy, RequestRules, Rules
 
 UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke off; what it did is not known.")
 

@@ -16,12 +16,10 @@ The first rule of this file: between a reservation and its end, every way out, e
 either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
 """
 
-from retrysafe._http import headers
 from retrysafe._core import keys
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
 from retrysafe._core.decisions import UNKNOWN, admit, judge, settle, trimmed
-from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
 from retrysafe._core.model import (
     Claim,
     Found,
@@ -32,7 +30,6 @@ from retrysafe._core.model import (
     Response,
     Scope,
 )
-from retrysafe.policy import Rules
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
     IDENTIFY,
@@ -59,6 +56,9 @@ from retrysafe._core.steps import (
     ask,
 )
 from retrysafe._core.verdicts import Answer, Busy, Keep, LetGo, Overtake, Replay
+from retrysafe._http import headers
+from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
+from retrysafe.policy import Rules
 
 _DRAINING = Problem("draining", "This server is shutting down.")
 

@@ -5,9 +5,9 @@
 
 from typing import Literal, NamedTuple
 
-from retrysafe.errors import StoreError
 from retrysafe._core.model import Final, Record, Reserved, Response, Unsettled
 from retrysafe._core.problems import Code, Problem
+from retrysafe.errors import StoreError
 
 
 class Replay(NamedTuple):

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Literal
 
-from retrysafe._core import tokens, problems, protocol
-from retrysafe._http import headers
+from retrysafe._core import problems, protocol, tokens
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
 from retrysafe._core.fingerprint import fingerprint
 from retrysafe._core.model import Claim, Header, Record, Request, Response
-from retrysafe.policy import Rules
 from retrysafe._core.problems import Problem
-from retrysafe._http.body import Spool
 from retrysafe._core.steps import Answered, Flow, Outcome, Raised, Streamed, TooLarge
 from retrysafe._core.verdicts import Answer
+from retrysafe._http import headers
+from retrysafe._http.body import Spool
+from retrysafe.policy import Rules
 
 _USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything else is replaced
 _USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from retrysafe._core.model import Header, Request, Response
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Observers
-from retrysafe._core.model import Header, Request, Response
 from retrysafe.policy import Options, Paths, Rules
 
 Matcher = Callable[[str], bool]

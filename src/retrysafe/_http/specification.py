@@ -11,8 +11,8 @@ from html import escape
 from typing import cast
 
 from retrysafe._core.model import Request, Response
-from retrysafe.policy import Rules
 from retrysafe._core.problems import CATALOGUE
+from retrysafe.policy import Rules
 
 _FAILED = {
     "replay": "The failure is kept: a retry with the same key gets the same answer.",

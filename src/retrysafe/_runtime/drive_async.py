@@ -17,13 +17,6 @@ from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._runtime.drive_sync import Hands as Hands
-from retrysafe._runtime.drive_sync import drive as drive
-from retrysafe._runtime.threads import to_own_thread
-from retrysafe._runtime.runtime import Engine
-from retrysafe.errors import NotDone, StoreUnavailable
-from retrysafe.events import log
-from retrysafe._runtime.transactions import Junction, awaits, blocks
 from retrysafe._core.model import Scope
 from retrysafe._core.steps import (
     CallBack,
@@ -51,6 +44,13 @@ from retrysafe._core.steps import (
     Wait,
 )
 from retrysafe._core.verdicts import Answer
+from retrysafe._runtime.drive_sync import Hands as Hands
+from retrysafe._runtime.drive_sync import drive as drive
+from retrysafe._runtime.runtime import Engine
+from retrysafe._runtime.threads import to_own_thread
+from retrysafe._runtime.transactions import Junction, awaits, blocks
+from retrysafe.errors import NotDone, StoreUnavailable
+from retrysafe.events import log
 
 T = TypeVar("T")
 

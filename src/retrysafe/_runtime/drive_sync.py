@@ -8,9 +8,6 @@ from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._runtime.runtime import Engine
-from retrysafe.events import log
-from retrysafe._runtime.transactions import Junction, Transaction, blocks
 from retrysafe._core.model import Scope
 from retrysafe._core.steps import (
     CallBack,
@@ -36,6 +33,9 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
+from retrysafe._runtime.runtime import Engine
+from retrysafe._runtime.transactions import Junction, Transaction, blocks
+from retrysafe.events import log
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 from typing import NamedTuple
 
-from retrysafe._runtime import fork
 from retrysafe._core.attempt import Attempt
-from retrysafe._runtime.log import Log
 from retrysafe._core.model import Claim
+from retrysafe._runtime import fork
+from retrysafe._runtime.log import Log
 from retrysafe.stores.contract import Renewer, Store
 
 log = Log("retrysafe._runtime.leases")

@@ -7,16 +7,16 @@ Nothing here decides; `protocol.py` asks and `drive.py` performs.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retrysafe._runtime import fork
 from retrysafe._core import protocol
-from retrysafe.events import Observers
-from retrysafe._http.exchange import Exchange
-from retrysafe._runtime.leases import Keeper
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Flow
-from retrysafe.stores.contract import Store
 from retrysafe._core.verdicts import Answer
+from retrysafe._http.exchange import Exchange
+from retrysafe._runtime import fork
+from retrysafe._runtime.leases import Keeper
 from retrysafe._runtime.waiting import WaitingRoom
+from retrysafe.events import Observers
+from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
     from asyncio import Task  # importing it takes longer than all of this library

@@ -12,8 +12,8 @@ from threading import Lock
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
 from retrysafe._core import attempt as attempts
-from retrysafe.errors import NotJoined
 from retrysafe._core.model import Claim, Final
+from retrysafe.errors import NotJoined
 
 _AT_ONCE = (
     "two sessions or connections of one guarded call were used for the first time at the same moment: they "

@@ -9,18 +9,18 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from functools import cached_property, partial
 
-from retrysafe._core import attempt as attempts
 from retrysafe import scopes
-from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
-from retrysafe._runtime.drive_async import drive_async, drive_to_run, uncancelled
-from retrysafe.events import log
-from retrysafe._http.exchange import Exchange
-from retrysafe.guard import Guard
 from retrysafe._core.model import Claim, Request, Response, Scope
-from retrysafe.policy import Rules
 from retrysafe._core.steps import Flow, Gone, Outcome, Run, TooLarge
 from retrysafe._core.verdicts import Answer
+from retrysafe._http.exchange import Exchange
+from retrysafe._runtime.drive_async import drive_async, drive_to_run, uncancelled
+from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe.events import log
+from retrysafe.guard import Guard
+from retrysafe.policy import Rules
 
 
 class GuardedRequest(Exchange):

@@ -8,7 +8,7 @@ import sys
 from retrysafe.cli import printing
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.text import clean
-from retrysafe.stores.administration import Note
+from retrysafe.stores.admin import Note
 
 LONGEST_REASON = 2000
 """Characters: a paragraph with a link, not a log file."""

@@ -5,7 +5,7 @@ import shlex
 
 from retrysafe.cli.describing import short_id
 from retrysafe.cli.options import ENVIRONMENT
-from retrysafe.stores.administration import Sighting
+from retrysafe.stores.admin import Sighting
 
 
 def possible_commands(sighting: Sighting, store: str | None) -> list[str]:

@@ -3,11 +3,11 @@
 from typing import TypedDict
 
 from retrysafe._core import keys
+from retrysafe._core.model import Parts, Record
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.text import clean
 from retrysafe.cli.times import iso
-from retrysafe._core.model import Parts, Record
-from retrysafe.stores.administration import Entry, Share, Sighting, Standing
+from retrysafe.stores.admin import Entry, Share, Sighting, Standing
 
 STANDINGS: tuple[Standing, ...] = ("abandoned", "in_progress", "completed", "failed")
 

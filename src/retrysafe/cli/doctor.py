@@ -8,7 +8,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import JsonOption, StoreOption
 from retrysafe.cli.text import clean, plural
 from retrysafe.errors import StoreError
-from retrysafe.stores.administration import Finding
+from retrysafe.stores.admin import Finding
 
 
 def doctor(store: StoreOption = None, json: JsonOption = False) -> None:

@@ -12,7 +12,7 @@ from retrysafe.cli.stats import duplicate_rate, duplicates
 from retrysafe.cli.tables import Column, table
 from retrysafe.cli.text import clean, sized
 from retrysafe.cli.times import relative, stamp
-from retrysafe.stores.administration import Share, Standing, Statistics
+from retrysafe.stores.admin import Share, Standing, Statistics
 
 _SHARE_COLUMNS = (
     Column("RECORDS", right=True),

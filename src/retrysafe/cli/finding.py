@@ -3,9 +3,9 @@
 import re
 
 from retrysafe._core import keys
-from retrysafe.cli.exits import Exit, Failure
 from retrysafe._core.model import Door, Parts
-from retrysafe.stores.administration import Admin, Query, Sighting
+from retrysafe.cli.exits import Exit, Failure
+from retrysafe.stores.admin import Admin, Query, Sighting
 
 FEWEST_DIGITS = 6
 """One in 16 million is another's; logs show eight."""

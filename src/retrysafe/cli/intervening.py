@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from retrysafe._core.model import Door, Parts, Record
 from retrysafe.cli import asking, printing
 from retrysafe.cli.describing import document, short_id, spoken_standing
 from retrysafe.cli.exits import Exit, Failure
@@ -10,8 +11,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.show import one_or_listing
 from retrysafe.cli.times import spoken
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe._core.model import Door, Parts, Record
-from retrysafe.stores.administration import Admin, Note, Query, Sighting
+from retrysafe.stores.admin import Admin, Note, Query, Sighting
 
 
 class Which(NamedTuple):

@@ -17,7 +17,7 @@ from retrysafe.cli.describing import (
 from retrysafe.cli.tables import Column, table
 from retrysafe.cli.text import clean, sized
 from retrysafe.cli.times import brief
-from retrysafe.stores.administration import Sighting
+from retrysafe.stores.admin import Sighting
 
 _COLUMNS = (
     Column("RECORD"),

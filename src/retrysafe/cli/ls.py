@@ -22,7 +22,7 @@ from retrysafe.cli.options import (
 )
 from retrysafe.cli.text import plural
 from retrysafe.cli.times import duration, iso, spoken
-from retrysafe.stores.administration import Query, Sighting
+from retrysafe.stores.admin import Query, Sighting
 
 
 def ls(

@@ -8,7 +8,7 @@ from retrysafe import stores
 from retrysafe.cli import printing
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.options import ENVIRONMENT
-from retrysafe.stores.administration import Admin
+from retrysafe.stores.admin import Admin
 
 _PATIENCE = 5.0
 """Seconds.  A person waits longer than a client, and a busy store deserves its chance."""

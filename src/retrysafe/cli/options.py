@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli.exits import Exit, Failure
 from retrysafe._core.model import Door as DoorName
 from retrysafe._core.model import Parts
-from retrysafe.stores.administration import Standing
+from retrysafe.cli.exits import Exit, Failure
+from retrysafe.stores.admin import Standing
 
 ENVIRONMENT = "RETRYSAFE_STORE"
 

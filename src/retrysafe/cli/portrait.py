@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from retrysafe._core.model import Record
 from retrysafe.cli import bodies
 from retrysafe.cli.commands import possible_commands
 from retrysafe.cli.describing import (
@@ -23,8 +24,7 @@ from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.text import clean, sized
 from retrysafe.cli.timeline import timeline
 from retrysafe.cli.times import relative, stamp
-from retrysafe._core.model import Record
-from retrysafe.stores.administration import Entry, Sighting
+from retrysafe.stores.admin import Entry, Sighting
 
 _EXPLAINED = {
     "abandoned": "Its owner died or lost the store; what it did is not known.",

@@ -6,13 +6,13 @@ is not in the store, so where the answer depends on it, each choice is told.
 
 from typing import NamedTuple, assert_never
 
-from retrysafe.cli.times import spoken
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Claim, Found, Record, Reserved
-from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe._core.problems import CATALOGUE, Problem
-from retrysafe.stores.administration import Sighting
 from retrysafe._core.verdicts import Busy, Judgement, Overtake, Replay
+from retrysafe.cli.times import spoken
+from retrysafe.policy import Abandoned, Failed, Policy
+from retrysafe.stores.admin import Sighting
 
 _ANOTHER = b"\0" * 16
 """The token of a bid that is nobody's."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from retrysafe._core.model import Record
 from retrysafe.cli import asking, printing
 from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
 from retrysafe.cli.exits import Exit, Failure
@@ -16,8 +17,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
 from retrysafe.cli.text import clean, plural
 from retrysafe.errors import StoreError
-from retrysafe._core.model import Record
-from retrysafe.stores.administration import Admin, Note
+from retrysafe.stores.admin import Admin, Note
 
 Advance = Callable[[int], None]
 

@@ -1,5 +1,6 @@
 """`retrysafe release KEY`: it is known that nothing happened, so let the next retry run."""
 
+from retrysafe._core.model import Record
 from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
 from retrysafe.cli.options import (
     ByOption,
@@ -14,8 +15,7 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
-from retrysafe._core.model import Record
-from retrysafe.stores.administration import Admin, Note
+from retrysafe.stores.admin import Admin, Note
 
 
 def release(

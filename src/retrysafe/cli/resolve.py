@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from retrysafe._core.model import Final, Record
 from retrysafe.cli.answers import Outcome, Said, final
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
@@ -21,8 +22,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.cli.text import sized
-from retrysafe._core.model import Final, Record
-from retrysafe.stores.administration import Admin, Note
+from retrysafe.stores.admin import Admin, Note
 
 _ANSWER = "How it ended, and what retries get"
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from retrysafe._core.model import Door, Parts
 from retrysafe.cli import bodies, printing
 from retrysafe.cli.commands import possible_commands
 from retrysafe.cli.describing import document, entry_document
@@ -28,8 +29,7 @@ from retrysafe.cli.prospects import prospects
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.timeline import timeline
 from retrysafe.cli.times import iso
-from retrysafe._core.model import Door, Parts
-from retrysafe.stores.administration import Admin, Entry, Sighting
+from retrysafe.stores.admin import Admin, Entry, Sighting
 
 _ENTRIES = 20
 _PREVIEW = 2000

@@ -11,7 +11,7 @@ from retrysafe.cli.opening import admin_of
 from retrysafe.cli.options import LARGEST, JsonOption, StoreOption
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.times import iso
-from retrysafe.stores.administration import Statistics
+from retrysafe.stores.admin import Statistics
 
 DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
 """Verdicts that say that the key had been seen before."""

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from retrysafe.stores.administration import Sighting
+from retrysafe.stores.admin import Sighting
 
 Name = Literal[
     "created",

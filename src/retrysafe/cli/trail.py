@@ -12,7 +12,7 @@ from retrysafe.cli.describing import short_id, spoken_key, spoken_route, spoken_
 from retrysafe.cli.tables import Column, table
 from retrysafe.cli.text import clean
 from retrysafe.cli.times import stamp
-from retrysafe.stores.administration import Entry
+from retrysafe.stores.admin import Entry
 
 _COLUMNS = tuple(
     Column(title) for title in ("AT", "BY", "ACT", "OUTCOME", "RECORD", "REQUEST", "SCOPE", "KEY", "REASON")

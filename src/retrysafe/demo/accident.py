@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from retrysafe import stores
+from retrysafe._core.model import Final, Record, Response
 from retrysafe.demo.api import as_json, receipt
 from retrysafe.demo.client import Payment
 from retrysafe.demo.crowd import Crowd
 from retrysafe.demo.ledger import Charge
 from retrysafe.demo.process import Server
-from retrysafe._core.model import Final, Record, Response
-from retrysafe.stores.administration import Admin, Note, Query
+from retrysafe.stores.admin import Admin, Note, Query
 
 OPERATOR = "demo operator"
 

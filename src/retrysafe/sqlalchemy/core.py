@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from retrysafe.guard import Guard
 from retrysafe._runtime.transactions import join
+from retrysafe.guard import Guard
 from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 

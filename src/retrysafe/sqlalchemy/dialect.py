@@ -20,7 +20,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from retrysafe.errors import NotJoined
 from retrysafe.events import log
-from retrysafe.sqlalchemy.turns import Turns
+from retrysafe.sqlalchemy.savepoints import Turns
 
 _BY_HAND = (
     "the transaction of a guarded call is committed by its guard, together with the answer: inside of one "

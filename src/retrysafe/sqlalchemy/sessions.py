@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast, overload
 from sqlalchemy import Connection, Engine, orm
 from sqlalchemy.ext import asyncio
 
+from retrysafe._runtime.transactions import join
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe._runtime.transactions import join
 from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 

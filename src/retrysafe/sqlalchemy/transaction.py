@@ -17,15 +17,15 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
+from retrysafe._core.model import Claim, Final
+from retrysafe._runtime.transactions import Opening
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
-from retrysafe._runtime.transactions import Opening
-from retrysafe._core.model import Claim, Final
 from retrysafe.sqlalchemy.dialect import JOINED, watching
+from retrysafe.sqlalchemy.savepoints import Turns
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
-from retrysafe.sqlalchemy.turns import Turns
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.joint import Joint, not_committed, sqlstate
+from retrysafe.stores.sql.join import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
 

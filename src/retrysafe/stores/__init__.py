@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from retrysafe.stores.sql.alchemy import StoreOfEngine
+    from retrysafe.stores.sql.sqlalchemy import StoreOfEngine
 
 __all__ = ["AsyncStore", "Renewer", "Store", "from_engine", "open"]
 
@@ -65,12 +65,12 @@ def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "St
     `deadline` seconds.
     """
     try:
-        from retrysafe.stores.sql import alchemy
+        from retrysafe.stores.sql import sqlalchemy
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
             f"a store of an engine needs SQLAlchemy ({missing}): pip install 'retrysafe[sqlalchemy]'"
         ) from None
-    return alchemy.from_engine(engine, deadline)
+    return sqlalchemy.from_engine(engine, deadline)
 
 
 def _memory(rest: str) -> Store:

@@ -38,7 +38,7 @@ from retrysafe._core.model import (
     Response,
     Unsettled,
 )
-from retrysafe.stores.administration import Admin
+from retrysafe.stores.admin import Admin
 
 
 class Store(Protocol):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
-from retrysafe._runtime import fork
 from retrysafe._core.model import (
     Claim,
     Final,
@@ -26,6 +25,7 @@ from retrysafe._core.model import (
     State,
     Unsettled,
 )
+from retrysafe._runtime import fork
 from retrysafe.stores.memory_admin import Books, MemoryAdmin
 
 _log = logging.getLogger("retrysafe.store")

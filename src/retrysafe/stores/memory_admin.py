@@ -9,7 +9,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from retrysafe._core import tokens
 from retrysafe._core.model import Claim, Final, Purged, Record, Response, State
-from retrysafe.stores.administration import (
+from retrysafe.stores.admin import (
     Entry,
     Finding,
     Note,

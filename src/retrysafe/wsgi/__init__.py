@@ -41,9 +41,9 @@ no bare comma: such a request is refused).
 from collections.abc import Iterable, Mapping
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+from retrysafe._core.model import Response
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe._core.model import Response
 from retrysafe.policy import Options, Paths, Rules
 from retrysafe.wsgi.environ import GUARDED, decoded, translate, variable
 from retrysafe.wsgi.request import GuardedRequest

@@ -10,10 +10,10 @@ from typing import BinaryIO, NamedTuple, cast
 from wsgiref.types import WSGIEnvironment
 from wsgiref.util import FileWrapper
 
-from retrysafe._http import headers
-from retrysafe._http.exchange import Exchange
 from retrysafe._core.model import Header, Request
+from retrysafe._http import headers
 from retrysafe._http.body import Spool
+from retrysafe._http.exchange import Exchange
 
 GUARDED = "retrysafe.guarded"
 """Marks a request that a guard outside of us has taken on already.  With a dot, as PEP 3333 asks of whatever

@@ -11,18 +11,18 @@ from contextvars import Context, copy_context
 from typing import NoReturn
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from retrysafe._core import attempt as attempts
 from retrysafe import scopes
+from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
+from retrysafe._core.model import Claim, Header, Response, Scope
+from retrysafe._core.steps import Gone, Outcome, TooLarge
+from retrysafe._core.verdicts import Answer
+from retrysafe._http.exchange import Exchange
 from retrysafe._runtime.drive_sync import drive
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import log
-from retrysafe._http.exchange import Exchange
 from retrysafe.guard import Guard
-from retrysafe._core.model import Claim, Header, Response, Scope
 from retrysafe.policy import Rules
-from retrysafe._core.steps import Gone, Outcome, TooLarge
-from retrysafe._core.verdicts import Answer
 from retrysafe.wsgi.environ import body_length, inner, translate
 from retrysafe.wsgi.sending import AndThenClose, Write, and_then_raise, checked, send, start
 

@@ -23,11 +23,11 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Literal, cast
 
-from retrysafe.errors import ConfigurationError
 from retrysafe._core.fingerprint.body import BodyView, InMemory
 from retrysafe._core.fingerprint.multipart import encode_parts
 from retrysafe._core.framing import framed
 from retrysafe._core.model import Request
+from retrysafe.errors import ConfigurationError
 
 __all__ = ["BodyView", "Fingerprint", "InMemory", "check", "fingerprint", "same"]
 

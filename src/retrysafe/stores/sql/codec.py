@@ -14,8 +14,6 @@ from json import JSONEncoder, loads
 from math import isfinite
 from typing import Any, cast, get_args
 
-from retrysafe.errors import UnreadableRecord
-from retrysafe._http.headers import are_fit
 from retrysafe._core.model import (
     Claim,
     Door,
@@ -27,6 +25,8 @@ from retrysafe._core.model import (
     Response,
     State,
 )
+from retrysafe._http.headers import are_fit
+from retrysafe.errors import UnreadableRecord
 
 VERSION = 1
 """Of the meaning of a row, and written in each: a release reads only what it knows."""

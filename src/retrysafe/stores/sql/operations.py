@@ -15,7 +15,6 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from typing import TypeVar, cast
 
-from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe._core.model import (
     Claim,
     Final,
@@ -27,6 +26,7 @@ from retrysafe._core.model import (
     Response,
     Unsettled,
 )
+from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import codec
 
 T = TypeVar("T")

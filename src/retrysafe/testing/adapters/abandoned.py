@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from retrysafe import stores
-from retrysafe.stores.administration import Query
+from retrysafe.stores.admin import Query
 from retrysafe.testing.adapters.client import Answer, settled, until
 from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
 from retrysafe.testing.adapters.server import Server, address

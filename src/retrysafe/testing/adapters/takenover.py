@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from retrysafe import stores
-from retrysafe.stores.administration import Query
+from retrysafe.stores.admin import Query
 from retrysafe.testing.adapters.client import Answer, eventually, settled, until
 from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
 from retrysafe.testing.adapters.server import Server, address

@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
             if said.search:
                 report = _search(said.search, settings if said.setting else None)
             elif said.planted:
-                from retrysafe.testing.simulate.planted.command import hunt_all  # many bugs, seldom asked for
+                from tools.planted.command import hunt_all  # many bugs, seldom asked for
 
                 report = hunt_all(_progress)
             else:

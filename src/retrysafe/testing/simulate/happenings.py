@@ -3,10 +3,10 @@
 from asyncio import CancelledError
 from collections.abc import Callable
 
-from retrysafe.errors import CommitRefused, StoreError
 from retrysafe._core.model import Final, Response
 from retrysafe._core.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
-from retrysafe.stores.administration import Note
+from retrysafe.errors import CommitRefused, StoreError
+from retrysafe.stores.admin import Note
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.accounts import Outcome

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from retrysafe._core.model import Record, Response
+from retrysafe._core.verdicts import Answer
 from retrysafe.testing.linearize import Heard, History, Mode, Operation, check
 from retrysafe.testing.simulate.promises import broken
 from retrysafe.testing.simulate.setting import RETENTION, Setting
 from retrysafe.testing.simulate.stage import ASKED
 from retrysafe.testing.simulate.visit import Visit
 from retrysafe.testing.simulate.world import START, World
-from retrysafe._core.verdicts import Answer
 
 _HEARD: dict[str, Heard] = {
     "replayed": "replay",

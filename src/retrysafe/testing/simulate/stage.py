@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from retrysafe._core import fingerprint, protocol
 from retrysafe._core.model import Claim, Parts, Request, Response, Scope
-from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
 

@@ -6,8 +6,8 @@ from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
 from retrysafe._core.model import Claim
 from retrysafe._core.steps import Flow, Step
-from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
 from retrysafe._core.verdicts import Answer
+from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
 
 if TYPE_CHECKING:
     from retrysafe._core.model import Response

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from retrysafe._core import protocol
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.call import Call
-from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe._core.model import Final, Found, Reservation, Reserved, Response
 from retrysafe._core.steps import (
     Answered,
@@ -35,6 +34,8 @@ from retrysafe._core.steps import (
     TakeOver,
     Wait,
 )
+from retrysafe._core.verdicts import Answer
+from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.contract import Renewer, Store
 from retrysafe.testing.simulate import answers, clocks
 from retrysafe.testing.simulate.accounts import Account, Execution
@@ -44,7 +45,6 @@ from retrysafe.testing.simulate.promises import Monitor, Violation, broken
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import Stage, describe
 from retrysafe.testing.simulate.visit import Visit, Worker
-from retrysafe._core.verdicts import Answer
 
 START = 1_800_000_000.0
 WORKERS = 3

@@ -17,7 +17,7 @@ from retrysafe._core.model import (
     Response,
     Unsettled,
 )
-from retrysafe.stores.administration import Admin
+from retrysafe.stores.admin import Admin
 from retrysafe.stores.contract import AsyncStore, Store
 
 Elapse = Callable[[float], None]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from retrysafe._core.model import Claim, Final, Found, Purged, Record, Reserved, Response
-from retrysafe.stores.administration import Admin, Note, Query
+from retrysafe.stores.admin import Admin, Note, Query
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import Elapse, Half, Harness, a_claim, an_outcome, the_record
 

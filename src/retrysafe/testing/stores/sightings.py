@@ -3,7 +3,7 @@
 import pytest
 
 from retrysafe._core.model import Claim, Response
-from retrysafe.stores.administration import Admin, Query, Share
+from retrysafe.stores.admin import Admin, Query, Share
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import (
     A_FAILURE,

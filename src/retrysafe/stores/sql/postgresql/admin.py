@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from retrysafe._core.model import Final, Purged, Record
-from retrysafe.stores.administration import Entry, Finding, Note, Query, Sighting, Statistics
-from retrysafe.stores.sql import administration
+from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.sql import admin_operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql import layout, migration
 from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, WALK, WRITE, Desk, Session
@@ -43,32 +43,32 @@ class PostgresAdmin:
         self._known = False
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(administration.sightings(query, limit, bodies=False))
+        return self._read(admin_operations.sightings(query, limit, bodies=False))
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(administration.sightings(query, limit, bodies=True))
+        return self._read(admin_operations.sightings(query, limit, bodies=True))
 
     def statistics(self, groups: int = 20) -> Statistics:
-        return self._read(administration.statistics(groups))
+        return self._read(admin_operations.statistics(groups))
 
     def expired(self) -> int:
-        return self._read(administration.expired())
+        return self._read(admin_operations.expired())
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
-        return self._read(administration.audit(limit, id))
+        return self._read(admin_operations.audit(limit, id))
 
     def release(self, seen: Record, note: Note) -> bool:
-        return self._write(administration.release(seen, note))
+        return self._write(admin_operations.release(seen, note))
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        return self._write(administration.resolve(seen, final, note))
+        return self._write(admin_operations.resolve(seen, final, note))
 
     def purge(self, limit: int, note: Note | None = None) -> Purged:
         removed, unresolved, entry = 0, tuple[Record, ...](), None
         while removed < limit:
             wanted = min(_STEP, limit - removed)
             began = time.monotonic()
-            step, entry = self._write(administration.purge(wanted, note, removed, entry))
+            step, entry = self._write(admin_operations.purge(wanted, note, removed, entry))
             took = time.monotonic() - began
             removed += step.records
             unresolved += step.unresolved
@@ -81,7 +81,7 @@ class PostgresAdmin:
 
     def diagnose(self) -> Sequence[Finding]:
         # Here and not above: services never ask, and need not load what it looks at.
-        from retrysafe.stores.sql.postgresql.diagnosis import examine
+        from retrysafe.stores.sql.postgresql.doctor import examine
 
         return examine(self._connect, self._deadline)
 

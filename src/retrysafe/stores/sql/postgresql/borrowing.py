@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
 from retrysafe.errors import ConfigurationError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.connecting import Address, Connection, Source, unreachable
+from retrysafe.stores.sql.postgresql.connect import Address, Connection, Source, unreachable
 from retrysafe.stores.sql.postgresql.session import Session
 
 AnyPool = ConnectionPool[Any] | AsyncConnectionPool[Any]

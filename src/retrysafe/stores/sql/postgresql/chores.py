@@ -12,8 +12,8 @@ from functools import partial
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from retrysafe.errors import StoreError
 from retrysafe._core.model import Purged
+from retrysafe.errors import StoreError
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Operation
 

@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 from retrysafe._runtime import fork
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql import looping, opening, pooling
-from retrysafe.stores.sql.postgresql.connecting import Source
+from retrysafe.stores.sql.postgresql.connect import Source
 from retrysafe.stores.sql.postgresql.executor import Executor, opened
-from retrysafe.stores.sql.postgresql.listening import Listener, Wake
+from retrysafe.stores.sql.postgresql.listen import Listener, Wake
 from retrysafe.stores.sql.postgresql.looping import LoopPool
 from retrysafe.stores.sql.postgresql.operator import OperatorSession
 from retrysafe.stores.sql.postgresql.pooling import Pool

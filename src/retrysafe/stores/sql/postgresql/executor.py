@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql import opening
-from retrysafe.stores.sql.postgresql.connecting import Source
+from retrysafe.stores.sql.postgresql.connect import Source
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql.connecting import Source
+from retrysafe.stores.sql.postgresql.connect import Source
 from retrysafe.stores.sql.postgresql.refusals import explained
 from retrysafe.stores.sql.postgresql.waiting import wait
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from retrysafe.errors import ConfigurationError
 from retrysafe._core.model import (
     Claim,
     Final,
@@ -14,13 +13,14 @@ from retrysafe._core.model import (
     Response,
     Unsettled,
 )
+from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.joint import Joint
+from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.postgresql import chores
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
-from retrysafe.stores.sql.postgresql.connecting import Address, Opened, Source
+from retrysafe.stores.sql.postgresql.connect import Address, Opened, Source
 from retrysafe.stores.sql.postgresql.database import Database, Lender
-from retrysafe.stores.sql.postgresql.listening import Wake
+from retrysafe.stores.sql.postgresql.listen import Wake
 from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
 
 if TYPE_CHECKING:

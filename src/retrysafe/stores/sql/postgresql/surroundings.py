@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, cast
 
-from retrysafe.stores.administration import Finding
+from retrysafe.stores.admin import Finding
 from retrysafe.stores.sql.postgresql.desk import Session, Transaction
 
 _APART = 5.0

@@ -10,10 +10,10 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Final, Purged, Record
-from retrysafe.stores.administration import Entry, Finding, Note, Query, Sighting, Statistics
-from retrysafe.stores.sql import administration
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.sql import admin_operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite import opening
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
@@ -45,25 +45,25 @@ class SQLiteAdmin:
         self._connection: Connection | None = None
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(administration.sightings(query, limit, bodies=False))
+        return self._read(admin_operations.sightings(query, limit, bodies=False))
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(administration.sightings(query, limit, bodies=True))
+        return self._read(admin_operations.sightings(query, limit, bodies=True))
 
     def statistics(self, groups: int = 20) -> Statistics:
-        return self._read(administration.statistics(groups))
+        return self._read(admin_operations.statistics(groups))
 
     def expired(self) -> int:
-        return self._read(administration.expired())
+        return self._read(admin_operations.expired())
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
-        return self._read(administration.audit(limit, id))
+        return self._read(admin_operations.audit(limit, id))
 
     def release(self, seen: Record, note: Note) -> bool:
-        return self._write(administration.release(seen, note))
+        return self._write(admin_operations.release(seen, note))
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        return self._write(administration.resolve(seen, final, note))
+        return self._write(admin_operations.resolve(seen, final, note))
 
     def purge(self, limit: int, note: Note | None = None) -> Purged:
         removed, unresolved, entry = 0, tuple[Record, ...](), None
@@ -73,7 +73,7 @@ class SQLiteAdmin:
             with self._use() as connection:
                 with connection.transaction():
                     began = time.monotonic()  # and not before: to wait for one's turn takes nobody's time
-                    step, entry = connection.perform(administration.purge(wanted, note, removed, entry))
+                    step, entry = connection.perform(admin_operations.purge(wanted, note, removed, entry))
                 took = time.monotonic() - began
             removed += step.records
             unresolved += step.unresolved
@@ -89,7 +89,7 @@ class SQLiteAdmin:
 
     def diagnose(self) -> Sequence[Finding]:
         # Here and not above: services never ask, and need not load what it looks at.
-        from retrysafe.stores.sql.sqlite.diagnosis import examine
+        from retrysafe.stores.sql.sqlite.doctor import examine
 
         return examine(self._path, self._clock, self._deadline)
 

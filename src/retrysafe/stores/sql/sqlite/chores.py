@@ -9,13 +9,13 @@ weeks stand first in the index, and must not be walked past all the time.
 import logging
 import time
 
-from retrysafe.errors import StoreError
 from retrysafe._core.model import Purged
+from retrysafe.errors import StoreError
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock
-from retrysafe.stores.sql.sqlite.hostclock import HostClock
 
 _log = logging.getLogger("retrysafe.store")
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 from retrysafe._runtime import fork
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob
-from retrysafe.stores.sql.joint import Joint
+from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
+from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock
-from retrysafe.stores.sql.sqlite.hostclock import HostClock
 from retrysafe.stores.sql.sqlite.readers import Readers
 from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.writer import Writer

@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
+from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
-from retrysafe.stores.sql.sqlite.hostclock import HostClock
 from retrysafe.stores.sql.statements import load
 
 SCHEMA = 1

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from retrysafe.errors import StoreUnavailable
 from retrysafe._core.model import Claim
-from retrysafe.stores.sql import administration, operations
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql import admin_operations, operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.sqlite.opening import open_database
@@ -29,7 +29,7 @@ class SQLiteRenewer:
         self._perform([operations.release(claim) for claim in claims])
 
     def count(self, verdicts: Mapping[str, int]) -> None:
-        self._perform([administration.count(verdict, number) for verdict, number in verdicts.items()])
+        self._perform([admin_operations.count(verdict, number) for verdict, number in verdicts.items()])
 
     def close(self) -> None:
         if self._connection is not None:

@@ -7,7 +7,6 @@ the writer; one that finds nothing is decided by the writer alone, in its transa
 import os
 import sqlite3
 
-from retrysafe.errors import ConfigurationError
 from retrysafe._core.model import (
     Claim,
     Final,
@@ -18,6 +17,7 @@ from retrysafe._core.model import (
     Response,
     Unsettled,
 )
+from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock

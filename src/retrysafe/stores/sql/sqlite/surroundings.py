@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from retrysafe.stores.administration import Finding
+from retrysafe.stores.admin import Finding
 
 _MENDED = (3, 51, 3)
 """The first SQLite without the WAL-reset bug: see filelock.py."""

@@ -1,0 +1,185 @@
+"""What operators ask of a store and do to it: the other half of the contract.
+
+Requests never come here.  Everything is blocking, made for a process of its own such as the command line, and
+may take its time; but what it changes is as atomic and as fenced as anything else.  A record is changed only
+while it is *abandoned*, under the token that the operator saw, and the audit entry is written in the same
+step: there is no intervention without an entry, and no entry without one.
+
+Whoever looks makes nothing: where there is no store yet, or no tables in it, all but `migrate`, `schema` and
+`diagnose` raise `StoreUnavailable` or `SchemaMismatch`.  A record that cannot be read is left out of lists,
+because there is nothing to show, and named in a warning of the logger `retrysafe.store`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
+from retrysafe._http.headers import kept
+
+Standing = Literal["abandoned", "in_progress", "completed", "failed"]
+"""How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""
+
+
+class Query(NamedTuple):
+    """Which records are meant; what is left out excludes nothing."""
+
+    standings: frozenset[Standing] = frozenset()
+    door: Door | None = None
+    scope: Parts = ()
+    """Parts that a record's scope has among its own."""
+    target: str | None = None
+    """A path as it was asked for, or a prefix that ends with `*`."""
+    older: float | None = None
+    """Created at least so many seconds ago."""
+    younger: float | None = None
+    """Created at most so many seconds ago."""
+    key: str | None = None
+    """The key as the client sent it."""
+    id: str | None = None
+    """The first digits of an identity, as logs have it."""
+
+
+class Sighting(NamedTuple):
+    """A record as an operator sees it.  In a list its answer has no body; `size` says how large it is."""
+
+    record: Record
+    standing: Standing
+    size: int
+    """Bytes of the kept body."""
+    now: float
+    """The store's clock at the moment of looking."""
+
+
+class Share(NamedTuple):
+    """What belongs to one route, or one scope, or all."""
+
+    records: Mapping[Standing, int]
+    size: int
+    """Bytes of the kept bodies."""
+
+
+class Statistics(NamedTuple):
+    now: float
+    total: Share
+    expired: int
+    """Records that a purge would remove."""
+    oldest_running: float | None
+    """When the oldest record in progress, abandoned ones aside, was created."""
+    oldest_abandoned: float | None
+    by_route: Mapping[tuple[str, str], Share]
+    """By action and target, those with the most records first."""
+    by_scope: Mapping[Parts, Share]
+    """Those with the most records first."""
+    verdicts: Mapping[str, int]
+    """How requests ended, by verdict, as the services counted them.  A count reaches the store some seconds
+    after the fact, and a process that is killed takes those seconds with it."""
+    counted_since: float | None
+    """When the first of these was counted."""
+
+
+class Note(NamedTuple):
+    """Who intervenes, and why."""
+
+    by: str
+    reason: str
+
+
+class Entry(NamedTuple):
+    """One line of the audit trail."""
+
+    at: float
+    by: str
+    reason: str
+    act: Literal["release", "resolve", "purge"]
+    outcome: str
+    """What became of it: "released", "completed 201", "failed 500", "1200 records removed"."""
+    id: bytes | None
+    """The record's identity; `None` where the act was not about one."""
+    key: str | None
+    scope: Parts
+    action: str
+    target: str
+    request_id: str
+
+
+def keepable(final: Final) -> Final:
+    """An answer by hand as a handler's would be kept: without what belongs to one message or one client."""
+    status, headers, body = final.response
+    if not 200 <= status <= 599:
+        raise ValueError(f"status {status} is no final answer: expected 200 to 599. Nothing was changed")
+    headers = kept([(name.lower(), value) for name, value in headers])
+    return final._replace(response=Response(status, headers, body))
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at, and what to do about it."""
+
+    check: str
+    level: Literal["ok", "warning", "problem"]
+    found: str
+    advice: str = ""
+
+
+class Admin(Protocol):
+    """The operator's end of a store."""
+
+    def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
+        """Records that have not expired: abandoned ones first, the oldest of them first, then the youngest
+        first.  Their answers come without bodies."""
+        ...
+
+    def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
+        """As `list`, with bodies."""
+        ...
+
+    def statistics(self, groups: int = 20) -> Statistics:
+        """What there is, in one consistent view; of routes and scopes the largest `groups`."""
+        ...
+
+    def expired(self) -> int:
+        """How many records a purge would remove now."""
+        ...
+
+    def purge(self, limit: int, note: Note | None = None) -> Purged:
+        """Remove up to `limit` expired records in steps that leave requests their turn.
+
+        With a note there is one entry for the whole call, which is true after each step; none if nothing was
+        removed.
+        """
+        ...
+
+    def release(self, seen: Record, note: Note) -> bool:
+        """Forget an abandoned record, so that the next retry runs. False: it is not as it was seen.
+
+        A checkpointed record too, which no retry may take over: an operator knows what the client has seen.
+        """
+        ...
+
+    def resolve(self, seen: Record, final: Final, note: Note) -> bool:
+        """Settle an abandoned record as the operator found out, under a new token: should its owner come
+        back, it is fenced.  False: it is not as it was seen.  The answer is kept as `keepable` makes it.
+
+        It lasts for its retention from now on.  Its client was told not to try again and comes back when
+        somebody tells it to, and a held record may be past its expiry already.
+        """
+        ...
+
+    def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
+        """What operators did, the latest first; to one record, if first digits of its identity are given."""
+        ...
+
+    def diagnose(self) -> Sequence[Finding]:
+        """Everything about this store that could be wrong.  Trouble is a finding, never an exception."""
+        ...
+
+    def migrate(self) -> str:
+        """Bring the tables to this release's version, and say what was done.  Again: nothing to do."""
+        ...
+
+    def schema(self) -> str:
+        """What `migrate` would run on an empty database, for people who apply it themselves."""
+        ...
+
+    def close(self) -> None:
+        """Give back the connection."""
+        ...

@@ -1,0 +1,206 @@
+"""What operators do, as the statements it is made of; in the form of `operations.py`.
+
+With one difference.  An intervention is two statements, the change and its line in the audit trail, so
+whoever runs one gives it a transaction of its own, and undoes all of it if any of it fails.
+
+A row that makes no sense must hide neither itself nor the others: it is left out, because there is no record
+that could be shown, and a warning names it.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast, get_args
+
+from retrysafe._core import tokens
+from retrysafe._core.model import Final, Parts, Purged, Record
+from retrysafe.errors import UnreadableRecord
+from retrysafe.stores.admin import (
+    Entry,
+    Note,
+    Query,
+    Share,
+    Sighting,
+    Standing,
+    Statistics,
+    keepable,
+)
+from retrysafe.stores.sql import codec, operations
+from retrysafe.stores.sql.operations import Arguments, Operation, Row
+
+_log = logging.getLogger("retrysafe.store")
+
+_STANDINGS: tuple[Standing, ...] = get_args(Standing)
+
+_LONGEST = 64
+"""Hexadecimal digits of an identity."""
+
+
+def sightings(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
+    arguments: Arguments = {**_filters(query), "bodies": int(bodies), "limit": limit}
+    if query.id is None:
+        rows = yield "sightings", arguments
+    else:
+        rows = yield "sightings_by_id", {**arguments, **_range(query.id)}
+    return list(_readable(rows))
+
+
+def statistics(groups: int) -> Operation[Statistics]:
+    """Several statements: whoever runs it sees to it that they look at the same moment."""
+    [totals] = yield "totals", {}
+    routes = yield "by_route", {"groups": groups}
+    scopes = yield "by_scope", {"groups": groups}
+    counts = yield "verdicts", {}
+    *total, expired, odd, oldest_running, oldest_abandoned, now = totals
+    if odd:
+        _log.warning("%d records are in a state that this release does not know, and are not counted", odd)
+    return Statistics(
+        now=cast(float, now),
+        total=_share(total),
+        expired=cast(int, expired),
+        oldest_running=cast(float | None, oldest_running),
+        oldest_abandoned=cast(float | None, oldest_abandoned),
+        by_route={(str(action), str(target)): _share(share) for action, target, *share in routes},
+        by_scope=dict(_scopes(scopes)),
+        verdicts={str(verdict): cast(int, count) for verdict, count, _ in counts},
+        counted_since=min((cast(float, since) for *_, since in counts), default=None),
+    )
+
+
+def expired() -> Operation[int]:
+    [(records,)] = yield "backlog", {}
+    return cast(int, records)
+
+
+def release(seen: Record, note: Note) -> Operation[bool]:
+    rows = yield "intervene_release", {"id": seen.id, "token": seen.token}
+    return (yield from _entered(rows, note, "release", "released", seen.id))
+
+
+def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
+    final = keepable(final)
+    arguments: Arguments = {
+        "id": seen.id,
+        "token": seen.token,
+        "fence": tokens.draw(),
+        **codec.outcome(final),
+    }
+    rows = yield "intervene_resolve", arguments
+    outcome = f"{final.state} {final.response.status}"
+    return (yield from _entered(rows, note, "resolve", outcome, seen.id))
+
+
+def purge(
+    limit: int, note: Note | None, so_far: int, entry: int | None
+) -> Operation[tuple[Purged, int | None]]:
+    """One step of a purge that has removed so many records; with the number of its line in the audit
+    trail."""
+    purged = yield from operations.purge(limit)
+    if note is None or not purged.records:
+        return purged, entry
+    removed = so_far + purged.records
+    outcome = f"{removed} record{'' if removed == 1 else 's'} removed"
+    if entry is None:
+        [(number,)] = yield "enter", {**_about(None), **_said(note, "purge", outcome)}
+        return purged, cast(int, number)
+    yield "amend", {"entry": entry, "outcome": outcome}
+    return purged, entry
+
+
+def count(verdict: str, number: int) -> Operation[None]:
+    yield "count", {"verdict": verdict, "count": number}
+
+
+def audit(limit: int, id: str | None) -> Operation[list[Entry]]:
+    rows = yield "audit", {**_range(id), "limit": limit}
+    return list(_entries(rows))
+
+
+def _entered(rows: Sequence[Row], note: Note, act: str, outcome: str, id: bytes) -> Operation[bool]:
+    """Write down what was done to the record of this row, if there was one."""
+    if not rows:
+        return False
+    key, scope, action, target, request_id = rows[0]
+    about = {"key": key, "scope": scope, "action": action, "target": target, "request_id": request_id}
+    yield "enter", {**about, "id": id, **_said(note, act, outcome)}
+    return True
+
+
+def _about(id: bytes | None) -> Arguments:
+    return {"id": id, "key": None, "scope": "[]", "action": "", "target": "", "request_id": ""}
+
+
+def _said(note: Note, act: str, outcome: str) -> Arguments:
+    return {
+        "by": codec.storable(note.by),
+        "reason": codec.storable(note.reason),
+        "act": act,
+        "outcome": outcome,
+    }
+
+
+def _filters(query: Query) -> Arguments:
+    target = None if query.target is None else codec.storable(query.target)
+    is_prefix = target is not None and target.endswith("*")
+    return {
+        "standings": codec.json(sorted(query.standings)) if query.standings else None,
+        "door": query.door,
+        "scope": codec.scope_text(query.scope) if query.scope else None,
+        "part": codec.scope_text(query.scope[:1])[1:-1] if query.scope else None,
+        "target": None if is_prefix else target,
+        "prefix": target[:-1] if target is not None and is_prefix else None,
+        "older": query.older,
+        "younger": query.younger,
+        "key": None if query.key is None else codec.storable(query.key),
+    }
+
+
+def _range(digits: str | None) -> Arguments:
+    """The lowest and the highest identity that begin with these digits."""
+    if digits is None:
+        return {"low": None, "high": None}
+    begin = digits.lower()
+    if len(begin) > _LONGEST or not set(begin) <= set("0123456789abcdef"):
+        return {"low": b"", "high": b""}  # no identity begins like that
+    return {name: bytes.fromhex(begin.ljust(_LONGEST, fill)) for name, fill in (("low", "0"), ("high", "f"))}
+
+
+def _readable(rows: Iterable[Row]) -> Iterable[Sighting]:
+    for *columns, standing, size, now in rows:
+        try:
+            record = codec.decode(columns)
+        except UnreadableRecord as damage:
+            _log.warning("a record cannot be shown: %s", damage)
+        else:
+            yield Sighting(record, cast(Standing, standing), cast(int, size), cast(float, now))
+
+
+def _share(numbers: Sequence[object]) -> Share:
+    *records, size = cast(Sequence[int], numbers)
+    return Share({s: n for s, n in zip(_STANDINGS, records, strict=True) if n}, size)
+
+
+def _scopes(rows: Iterable[Row]) -> Iterable[tuple[Parts, Share]]:
+    for text, *share in rows:
+        try:
+            parts = codec.scope(text)
+        except ValueError as damage:
+            _log.warning(
+                "%d records are left out of the scopes: %s", sum(cast(list[int], share[:-1])), damage
+            )
+        else:
+            yield parts, _share(share)
+
+
+def _entries(rows: Iterable[Row]) -> Iterable[Entry]:
+    for row in rows:
+        columns = dict(zip(Entry._fields, row, strict=True))
+        try:
+            columns["scope"] = codec.scope(columns["scope"])
+        except ValueError as damage:
+            _log.warning("an entry of the audit trail is shown without its scope: %s", damage)
+            columns["scope"] = ()
+        yield _entry(columns)
+
+
+def _entry(columns: Mapping[str, object]) -> Entry:
+    return Entry(**columns)  # type: ignore[arg-type]  # as `enter` wrote them

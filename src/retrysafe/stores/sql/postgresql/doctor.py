@@ -1,0 +1,274 @@
+"""Everything about a PostgreSQL store that could be wrong, looked at in turn.
+
+Nothing is made and nothing is changed.  Each check has a transaction of its own that reads one snapshot and
+is bounded in time; one that fails is a finding, whatever it failed with, and the others go on.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from retrysafe.errors import SchemaMismatch, StoreError
+from retrysafe.stores.admin import Finding
+from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.sql.postgresql import layout, surroundings
+from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk, Session, TookTooLong, Transaction
+
+Check = Callable[[Transaction], Iterator[Finding]]
+
+_PATIENCE = 10.0
+"""Seconds for one walk through the table; for more, an operator decides when."""
+
+_BACKLOG = 100_000
+_OVERDUE = 7 * 86400.0
+"""Expired records, and seconds since the first of them expired, that are worth a warning: services keep up
+with what they make, so somebody has stopped."""
+
+_LITTER = 10_000
+"""Dead rows, above as many as there are living ones, that are worth a warning: the server cleans up at a
+fifth."""
+
+_LONG = 10.0
+"""Seconds.  Statements on records take milliseconds, and a caller's transaction touches its record at its
+very end."""
+
+
+def examine(connect: Callable[[], Session], deadline: float) -> list[Finding]:
+    """Look at everything."""
+    with contextlib.closing(Desk(connect, deadline)) as desk:
+        return _Examination(desk, connect).findings()
+
+
+class _Examination:
+    def __init__(self, desk: Desk, connect: Callable[[], Session]) -> None:
+        self._desk = desk
+        self._connect = connect
+
+    def findings(self) -> list[Finding]:
+        try:
+            with self._desk.transaction(SNAPSHOT, self._desk.deadline) as transaction:
+                server = surroundings.ask(transaction)
+        except StoreError as error:
+            return [
+                Finding(
+                    "server", "problem", str(error), "check the address, and that it can be reached from here"
+                )
+            ]
+        found = [
+            *surroundings.kind(server),
+            *surroundings.durability(server),
+            *surroundings.isolation(server),
+            *surroundings.clock(server),
+            *_caught("pooler", lambda: surroundings.pooler(self._connect, self._desk.deadline)),
+            *self._run("connections", surroundings.connections),
+        ]
+        schema = self._run("schema", self._schema)
+        found += schema
+        if any(finding.level == "problem" for finding in schema):
+            return found  # the rest would fail for the same reason
+        checks: list[tuple[str, Check]] = [
+            ("rights", self._rights),
+            ("records", self._records),
+            ("expired", self._expired),
+            ("abandoned", self._abandoned),
+            ("vacuum", self._vacuum),
+            ("locks", self._locks),
+        ]
+        return found + [finding for name, check in checks for finding in self._run(name, check)]
+
+    def _run(self, name: str, check: Check) -> list[Finding]:
+        def within() -> Iterator[Finding]:
+            with self._desk.transaction(SNAPSHOT, _PATIENCE) as transaction:
+                yield from check(transaction)
+
+        try:
+            return _caught(name, within)
+        except TookTooLong:
+            return [
+                Finding(
+                    name,
+                    "ok",
+                    f"not looked at: it would take more than {_PATIENCE:.0f} s",
+                    "`retrysafe stats` takes its time, and counts",
+                )
+            ]
+
+    def _schema(self, transaction: Transaction) -> Iterator[Finding]:
+        try:
+            missing = layout.missing(transaction.query)
+        except SchemaMismatch as mismatch:
+            yield Finding("schema", "problem", str(mismatch))
+            return
+        if set(layout.TABLES) <= set(missing):
+            yield Finding(
+                "schema",
+                "problem",
+                "the database has no tables of retrysafe, where this role looks for tables",
+                "`retrysafe migrate` makes them; if there should be some, look at the address and the role's "
+                "search_path",
+            )
+            return
+        slow = [name for name in layout.INDEXES if name in missing]
+        broken = [str(name) for (name,) in transaction.query("indexes")]
+        absent = [name for name in missing if name not in slow] + layout.absent_columns(transaction.query)
+        if absent:
+            yield Finding(
+                "schema",
+                "problem",
+                f"{' and '.join(absent)} is missing",
+                "`retrysafe migrate` makes tables that are missing; `retrysafe sql --dialect postgresql` "
+                "shows how they are to be",
+            )
+        elif slow or broken:
+            yield Finding(
+                "schema",
+                "warning",
+                f"the index {' and '.join(slow or broken)} is {'missing' if slow else 'not valid'}: "
+                "removing expired records walks through the table",
+                "`retrysafe migrate` makes it" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
+            )
+        else:
+            yield Finding("schema", "ok", f"version {layout.SCHEMA}, all tables are there")
+        yield from _kept(transaction)
+
+    def _rights(self, transaction: Transaction) -> Iterator[Finding]:
+        lacking: dict[str, list[str]] = {}
+        for name, right in transaction.query("rights"):
+            lacking.setdefault(str(name), []).append(str(right))
+        if lacking:
+            said = "; ".join(f"{', '.join(rights)} on {name}" for name, rights in lacking.items())
+            yield Finding(
+                "rights",
+                "problem",
+                f"this role lacks {said}",
+                "GRANT them, as the owner of the tables; a service needs all of them",
+            )
+        else:
+            yield Finding("rights", "ok", "this role may do all that services and operators do")
+
+    def _records(self, transaction: Transaction) -> Iterator[Finding]:
+        [(number, id)] = transaction.query("unreadable")
+        if number:
+            name = id.hex()[:8] if isinstance(id, bytes) else "one without an id"
+            yield Finding(
+                "records",
+                "problem",
+                f"{number} records cannot be read by this release, among them {name}",
+                "their keys answer 503 for ever: use the release that wrote them, or delete these rows by "
+                "hand",
+            )
+        else:
+            yield Finding("records", "ok", "version and state of every record are known")
+
+    def _expired(self, transaction: Transaction) -> Iterator[Finding]:
+        [(number, age)] = transaction.query("overdue")
+        found = f"{number} expired records wait to be removed"
+        if cast(int, number) > _BACKLOG or cast(float, age or 0.0) > _OVERDUE:
+            days = cast(float, age) / 86400
+            yield Finding(
+                "expired",
+                "warning",
+                f"{found}, the first of them for {days:.1f} days: nobody removes them",
+                "services remove some in passing; run `retrysafe purge` once a day besides",
+            )
+        else:
+            yield Finding("expired", "ok", found)
+
+    def _abandoned(self, transaction: Transaction) -> Iterator[Finding]:
+        [(number, age)] = transaction.query("waiting")
+        if number:
+            yield Finding(
+                "abandoned",
+                "warning",
+                f"the outcome of {number} requests is not known, the oldest of "
+                f"{cast(float, age) / 3600:.1f} hours ago",
+                "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
+                "resolve` or `retrysafe release`",
+            )
+        else:
+            yield Finding("abandoned", "ok", "no outcome is unknown")
+
+    def _vacuum(self, transaction: Transaction) -> Iterator[Finding]:
+        for row in transaction.query("vacuum"):
+            yield _litter(row)
+
+    def _locks(self, transaction: Transaction) -> Iterator[Finding]:
+        rows = transaction.query("holders", {"age": _LONG})
+        seen = [row for row in rows if row[1] is not None]
+        if seen:
+            process, age, state, application = seen[0]
+            who = f"process {process}" + (f" ({application})" if application else "")
+            yield Finding(
+                "locks",
+                "warning",
+                f"{len(seen)} transactions that changed or locked records have been open for more than "
+                f"{_LONG:.0f} s: {who}, {state}, for {cast(float, age):.0f} s",
+                "requests with the keys of these records are answered 503 until they end: find out what they "
+                f"wait for, or end one with SELECT pg_terminate_backend({process})",
+            )
+        elif len(rows) > len(seen):
+            yield Finding(
+                "locks",
+                "ok",
+                "transactions of other roles have changed records; for how long cannot be seen by this role",
+                "GRANT pg_read_all_stats to it",
+            )
+        else:
+            yield Finding("locks", "ok", f"no transaction has had records for more than {_LONG:.0f} s")
+
+
+def _kept(transaction: Transaction) -> Iterator[Finding]:
+    """What makes tables forget, or hide, what they were told."""
+    for name, passing, hiding in transaction.query("tables_kept"):
+        if passing:
+            yield Finding(
+                "schema",
+                "problem",
+                f"{name} is unlogged or temporary: a crash of the server empties it",
+                f"ALTER TABLE {name} SET LOGGED",
+            )
+        if hiding:
+            yield Finding(
+                "schema",
+                "problem",
+                f"row security hides rows of {name} from this role",
+                f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY, or give the role BYPASSRLS: a record that "
+                "is hidden is a request that runs twice, or one that is refused",
+            )
+
+
+def _litter(row: Row) -> Finding:
+    living, dead, cleans, cleans_here, age = cast("tuple[int, int, bool, bool, float | None]", tuple(row))
+    when = "never" if age is None else f"{age / 3600:.1f} hours ago"
+    found = f"{dead} dead rows beside {living} living ones, last cleaned up {when}"
+    if not (cleans and cleans_here):
+        return Finding(
+            "vacuum",
+            "warning",
+            f"{found}, and autovacuum is off {'for this table' if cleans else 'on this server'}",
+            "every request leaves a dead row behind: turn autovacuum on, or the table grows without end",
+        )
+    if dead > living + _LITTER:
+        return Finding(
+            "vacuum",
+            "warning",
+            found,
+            "autovacuum does not keep up: look for transactions, replication slots or replicas that keep "
+            "old rows alive, and lower autovacuum_vacuum_scale_factor for retrysafe_records",
+        )
+    return Finding("vacuum", "ok", found)
+
+
+def _caught(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        findings.extend(check())
+    except TookTooLong:
+        raise
+    except StoreError as error:
+        findings.append(Finding(name, "problem", str(error)))
+    except Exception as error:  # noqa: BLE001 - an operator is told of it, whatever it is
+        findings.append(
+            Finding(name, "problem", f"this could not be looked at: {type(error).__name__}: {error}")
+        )
+    return findings

@@ -1,0 +1,61 @@
+"""Stores from the SQLAlchemy engine that people have.
+
+    SQLite, with sqlite3 or aiosqlite       the SQLite store, on the engine's file
+    PostgreSQL, with psycopg                the PostgreSQL store, its connections opened as the engine's are
+    PostgreSQL, with any other driver       a store that runs the same statements on SQLAlchemy's connections
+
+None of them ever takes a connection from the application's pool.  They have `engine`, so that sessions can be
+made from a guard, and `joint`, so that a completion can join a session's transaction.
+"""
+
+from typing import Protocol
+
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from retrysafe.errors import ConfigurationError
+from retrysafe.stores.contract import Store
+from retrysafe.stores.sql.join import Joint
+from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, blocking_part
+
+__all__ = ["StoreOfEngine", "from_engine"]
+
+
+class StoreOfEngine(Store, Protocol):
+    """A store that has the engine which it was made from."""
+
+    engine: AnyEngine
+    joint: Joint
+
+
+def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
+    if not isinstance(engine, Engine | AsyncEngine):
+        raise ConfigurationError(
+            f"expected an Engine or an AsyncEngine of SQLAlchemy, and found {type(engine).__name__}: "
+            "give what create_engine() or create_async_engine() has made; an address is for stores.open()"
+        )
+    if not deadline > 0:
+        raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+    dialect = blocking_part(engine).dialect
+    if dialect.is_async and isinstance(engine, Engine):
+        raise ConfigurationError(
+            "this is the inner part of an AsyncEngine, which works inside of SQLAlchemy's own calls only: "
+            "give the AsyncEngine itself"
+        )
+    match dialect.name, dialect.driver:
+        case "sqlite", _:
+            from retrysafe.stores.sql.sqlalchemy.files import EngineSQLiteStore
+
+            return EngineSQLiteStore(engine, deadline)
+        case "postgresql", "psycopg" | "psycopg_async":
+            from retrysafe.stores.sql.sqlalchemy.libpq import EnginePostgresStore
+
+            return EnginePostgresStore(engine, deadline)
+        case "postgresql", _:
+            from retrysafe.stores.sql.sqlalchemy.drivers import from_driver
+
+            return from_driver(engine, deadline)
+        case name, _:
+            raise ConfigurationError(
+                f"there is no store in a database of the kind {name}: engines may be of sqlite or postgresql"
+            )

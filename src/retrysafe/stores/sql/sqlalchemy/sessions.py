@@ -1,0 +1,138 @@
+"""An operator's session on a connection of SQLAlchemy's: see `Session` in `postgresql/desk.py`.
+
+It has a thread of its own, so that an operator can stop waiting for a server that says nothing.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.sql.postgresql.refusals import explained
+from retrysafe.stores.sql.sqlalchemy.line import AsyncLine, Line
+from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
+from retrysafe.stores.sql.sqlalchemy.terms import LATE, NOT_LET_IN, each
+from retrysafe.stores.sql.statements import load
+
+T = TypeVar("T")
+
+
+class _Session(ABC):
+    def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        with explained():
+            return self._execute(load("postgresql")[name], arguments, within)
+
+    def command(self, sql: str, within: float) -> None:
+        with explained():
+            for statement in each(sql):
+                self._execute(statement, {}, within)
+
+    @abstractmethod
+    def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]: ...
+
+
+class LoopSession(_Session):
+    """By a driver that knows coroutines only."""
+
+    def __init__(self, engine: AsyncEngine, deadline: float) -> None:
+        self._deadline = deadline
+        self._thread = LoopThread()
+        try:
+            with explained():
+                self._line = self._thread.run(AsyncLine.open(engine), deadline, NOT_LET_IN)
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    @property
+    def process(self) -> int | None:
+        return self._line.process
+
+    def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        return self._thread.run(self._line.execute(sql, arguments), within, LATE)
+
+    def close(self) -> None:
+        self._thread.run(self._say_goodbye(), 2 * self._deadline, LATE)
+        if (thread := self._thread.stop()) is not None:
+            thread.join(self._deadline)
+
+    async def _say_goodbye(self) -> None:
+        if self._line.usable:
+            await self._line.close(self._deadline)
+        else:
+            self._line.cut()
+
+
+class ThreadSession(_Session):
+    """By a driver that blocks."""
+
+    def __init__(self, engine: Engine, deadline: float) -> None:
+        self._deadline = deadline
+        self._aide = Aide()
+        opening = self._aide.begin(lambda: Line.open(engine))
+        try:
+            with explained():
+                self._line = opening.result(deadline)
+        except TimeoutError:
+            opening.add_done_callback(_unwanted)
+            raise StoreUnavailable(NOT_LET_IN) from None
+        finally:
+            if not hasattr(self, "_line"):
+                self._aide.end()
+
+    @property
+    def process(self) -> int | None:
+        return self._line.process
+
+    def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        try:
+            return self._aide.begin(lambda: self._line.execute(sql, arguments)).result(within)
+        except TimeoutError:
+            self._line.cut()
+            raise StoreUnavailable(LATE) from None
+
+    def close(self) -> None:
+        self._aide.begin(self._line.close)
+        self._aide.end().join(self._deadline)
+
+
+class Aide:
+    """A thread that does one thing after the other, and nobody has to wait for its end."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="retrysafe-operator", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+
+        def do() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - whoever waits is told
+                future.set_exception(error)
+
+        self._queue.put(do)
+        return future
+
+    def end(self) -> threading.Thread:
+        """Let it end when everything is done.  Gives the thread that is about to end."""
+        self._queue.put(None)
+        return self._thread
+
+    def _work(self) -> None:
+        while (do := self._queue.get()) is not None:
+            do()
+
+
+def _unwanted(opening: Future[Line]) -> None:
+    if opening.exception() is None:
+        opening.result().close()

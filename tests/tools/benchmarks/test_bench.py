@@ -1,0 +1,142 @@
+"""The benchmark runs, tells figures for what it measured, and does not believe wrong answers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.load import content
+from benchmarks.rounds import Spread
+from benchmarks.variants import VARIANTS, Variant, choose
+
+ROOT = Path(__file__).parents[3]
+
+# Ports, cores and the disk are shared by all tests, and these fill a core on purpose.
+pytestmark = [
+    pytest.mark.xdist_group("benchmarks"),
+    pytest.mark.skipif(sys.platform != "linux", reason="it needs epoll, and the clocks of other processes"),
+]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=100,
+    )
+
+
+def test_measures_side_by_side(tmp_path: Path) -> None:
+    """Every variant that was asked for has a figure, in the table and for programs, and none has errors."""
+    told = tmp_path / "figures.json"
+    asked = ("bare", "memory-fresh", "memory-replay", "sqlite-fresh", "sqlite-replay")
+    ended = run(
+        "--quick", "--rounds", "2", "--seconds", "0.15", "--json", str(told),
+        "--svg", str(tmp_path / "bars.svg"), "--only", *asked,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    document: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    assert tuple(document["variants"]) == asked
+    for name, figures in document["variants"].items():
+        assert figures["errors"] == 0, name
+        assert figures["requests_at_128_connections"] > 0, name
+        assert len(figures["samples"]) == 2, name
+        assert all(sample["per_second"] > 0 and sample["cpu"] > 0 for sample in figures["samples"]), name
+    assert document["variants"]["bare"]["throughput_ratio"]["median"] == 1
+    assert document["figures"]["memory-fresh: share of the bare application"] > 0
+    assert "retrysafe, SQLite, replay" in ended.stdout
+
+
+def test_measures_with_a_database(tmp_path: Path) -> None:
+    """PostgreSQL is started and ended with the run, and its processor time is told."""
+    told = tmp_path / "figures.json"
+    ended = run(
+        "--quick", "--rounds", "1", "--seconds", "0.15", "--json", str(told),
+        "--svg", str(tmp_path / "bars.svg"), "--only", "tx-psycopg-fresh",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    document: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    assert tuple(document["variants"]) == ("tx-psycopg-bare", "tx-psycopg-fresh")
+    for name, figures in document["variants"].items():
+        assert figures["errors"] == 0, name
+        assert all(sample["database_cpu"] > 0 for sample in figures["samples"]), name
+    assert document["figures"]["tx-psycopg-fresh: share of the bare application"] > 0
+
+
+def test_notices_wrong_answers(tmp_path: Path) -> None:
+    """A server that answers fast and wrongly is a failure, not a fast server."""
+    ended = run(
+        "--quick", "--rounds", "1", "--seconds", "0.1", "--json", str(tmp_path / "figures.json"),
+        "--svg", str(tmp_path / "bars.svg"), "--only", "wrong",
+    )  # fmt: skip
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "status 200" in ended.stdout
+
+
+def test_in_process_and_strict(tmp_path: Path) -> None:
+    """A part can be asked for alone; what was not measured is not a goal missed."""
+    told = tmp_path / "figures.json"
+    ended = run("in-process", "--quick", "--strict", "--json", str(told))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    took = json.loads(told.read_text(encoding="utf-8"))["in_process_seconds"]
+    assert 0 < took["bare"] < took["memory, fresh"]
+
+
+def test_names_what_there_is() -> None:
+    """A name that no variant has is refused, and the answer says which there are."""
+    ended = run("--only", "postgresql")
+    assert ended.returncode != 0
+    assert "no variant is called 'postgresql'; there are bare, no-key" in ended.stderr
+
+
+def test_chooses_with_baseline() -> None:
+    """Whatever is compared brings along what it is compared with."""
+    assert [variant.name for variant in choose(["wsgi-memory*"])] == [
+        "wsgi-bare",
+        "wsgi-memory-fresh",
+        "wsgi-memory-replay",
+    ]
+
+
+def test_baselines_exist() -> None:
+    """Each variant's baseline is a variant, needs nothing that could be missing, and is its own baseline."""
+    known = {variant.name: variant for variant in VARIANTS}
+    assert len(known) == len(VARIANTS)
+    for variant in VARIANTS:
+        baseline = known[variant.baseline]
+        assert baseline.baseline == baseline.name
+        assert baseline.group == variant.group
+        assert not baseline.missing()
+
+
+def test_missing_packages_are_told() -> None:
+    """A variant whose package is not there says so."""
+    server = VARIANTS[0].server.__class__("bare", needs=("json", "no_such_package", "no_such.module"))
+    variant = Variant("x", "x", "x", server, "fresh")
+    assert variant.missing() == ["no_such_package", "no_such.module"]
+
+
+@pytest.mark.parametrize(
+    ("head", "rest", "body"),
+    [
+        (b"http/1.1 201 created\r\ncontent-length: 3", b"ab", None),
+        (b"http/1.1 201 created\r\ncontent-length: 3", b"abc", b"abc"),
+        (b"http/1.1 201 created\r\ntransfer-encoding: chunked", b"3\r\nabc\r\n", None),
+        (b"http/1.1 201 created\r\ntransfer-encoding: chunked", b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n", b"abcd"),
+        (b"http/1.1 201 cre", b"", None),
+    ],
+)
+def test_reads_bodies(head: bytes, rest: bytes, body: bytes | None) -> None:
+    """The load generator knows when an answer is complete."""
+    assert content(head, rest) == body
+
+
+def test_spread() -> None:
+    """The median, and the quarters around it; one value is all of them."""
+    assert Spread.of([3, 1, 2, 4, 5]) == Spread(3, 2, 4)
+    assert Spread.of([7]) == Spread(7, 7, 7)

@@ -1,0 +1,258 @@
+"""The crash harness itself: it finds what is broken, it cannot pass by failing everything, it says what was
+wrong with a command, and it leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retrysafe.testing import report
+from retrysafe.testing.adapters.client import until
+from tools.crash import targets
+from tools.crash.__main__ import main
+from tools.crash.assault import Tally, Wish, carry_out
+from tools.crash.journal import JOURNAL
+from tools.crash.modes import Mode
+from tools.crash.sabotage import SABOTAGE
+from tools.crash.sqlite import SQLite
+
+COMMAND = [sys.executable, "-m", "tools.crash"]
+
+
+def _sabotaged(sabotage: str, wish: Wish, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tally:
+    monkeypatch.setenv(SABOTAGE, sabotage)
+    return carry_out(wish, SQLite(folder), folder)
+
+
+def _finds(
+    expected: str, sabotage: str, wish: Wish, folder: Path, monkeypatch: pytest.MonkeyPatch, tries: int = 3
+) -> None:
+    """Within a few short runs: nobody decides where in its work a process is when it is struck."""
+    for number in range(tries):
+        room = folder / str(number)
+        room.mkdir()
+        tally = _sabotaged(sabotage, wish._replace(seed=number), room, monkeypatch)
+        if any(expected in violation for violation in tally.violations):
+            return
+    pytest.fail(f"{sabotage} was not found in {tries} runs")
+
+
+@pytest.mark.parametrize("mode", ["tx", "retry"])
+def test_freezes_find_a_fence_that_is_ignored(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was overtaken and believes that it has finished is found: by its second effect in the tables,
+    or by the answer that nobody else was given."""
+    wish = Wish("sqlite", (mode,), ("sqlite3",), freezes=6)
+    expected = "crash_orders has" if mode == "tx" else "was answered 2 times as the first"
+    _finds(expected, "fence ignored", wish, tmp_path, monkeypatch)
+
+
+def test_kills_find_what_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing may be executed twice, a second execution is found after a kill."""
+    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=6)
+    _finds("executed 2 times: ", "runs again", wish, tmp_path, monkeypatch)
+
+
+def test_an_answer_that_is_not_stored_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client was told and the store does not have is found by the next audit."""
+    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=3)
+    _finds("and stored is None", "answers early", wish, tmp_path, monkeypatch)
+
+
+def test_it_cannot_pass_by_failing_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shop that refuses everybody does nothing wrong, and the run has failed."""
+    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
+    tally = _sabotaged("answers nothing", wish, tmp_path, monkeypatch)
+    assert tally.counts["answered"] == 0
+    [few] = [wrong for wrong in tally.violations if "keys were answered" in wrong]
+    assert few == "hold, sqlite3: only 0 keys were answered, and 2 were expected: it proves little"
+
+
+def test_an_unknown_outcome_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shop that keeps no outcome tells everybody that it does not know, and nobody is served by that."""
+    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
+    tally = _sabotaged("finishes nothing", wish, tmp_path, monkeypatch)
+    assert tally.counts["answered"] == 0
+    assert any(wrong.startswith("hold, sqlite3: only 0 keys") for wrong in tally.violations)
+    assert any("nobody was served for 3.0 s" in wrong for wrong in tally.violations)
+
+
+def test_a_sabotage_that_nobody_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt one would pass for a shop that is not broken."""
+    with pytest.raises(RuntimeError, match="expected one of"):
+        _sabotaged("fence ignord", Wish("sqlite", ("hold",), ("sqlite3",), kills=1), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["sqlite", "--server-kills", "1"], "sqlite has no server that could be killed"),
+        (["sqlite", "--cuts", "1"], "sqlite has no connections that could be cut"),
+        (["sqlite", "--kills", "1", "--way", "psycopg"], "expected one of sqlite3, sqlalchemy"),
+        (["sqlite"], "nothing was asked for"),
+        (["sqlite", "--kills", "-1"], "it is -1: expected 0 or more"),
+        (["sqlite", "--kills", "many"], "'many' is no number"),
+        (["sqlite", "--kills", "1", "--lease", "0.01"], "expected 0.2 or more"),
+        (["sqlite", "--kills", "1", "--workers", "1"], "expected 2 or more"),
+        (["sqlite", "--kills", "1", "--mode", "all"], "invalid choice: 'all'"),
+        (["redis", "--kills", "1"], "invalid choice: 'redis'"),
+        ([], "required: store"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says what was found and what was expected, and does nothing."""
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+PLUGIN = """
+from tools.crash.sqlite import SQLite
+
+class Mine(SQLite):
+    modes = ("hold", "retry")
+    ways = {"sqlite3": ()}
+"""
+
+
+BARE = """
+from tools.crash.targets import Target
+
+class Mine(Target):
+    pass
+"""
+
+
+def _bring(folder: Path, module: str, points: str) -> dict[str, str]:
+    """Install a package of somebody else's; the environment in which it is there."""
+    (folder / "mine.py").write_text(module)
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[retrysafe.crash]\n{points}\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("module", "points", "expected"),
+    [
+        (
+            PLUGIN,
+            "mine = elsewhere:Mine",
+            "cannot be loaded: ModuleNotFoundError: No module named 'elsewhere'",
+        ),
+        (PLUGIN, "mine = mine:Yours", "cannot be loaded: AttributeError"),
+        ("1 / 0", "mine = mine:Mine", "cannot be loaded: ZeroDivisionError"),
+        ("Mine = 17", "mine = mine:Mine", "leads to 17: expected a subclass of Target"),
+        (BARE, "mine = mine:Mine", "expected it to have look, open, prepare"),
+        (PLUGIN + "    ways = None", "mine = mine:Mine", "has None as its ways: expected a name for each"),
+        (
+            PLUGIN + "    modes = ('all',)",
+            "mine = mine:Mine",
+            "has ('all',) as its modes: expected some of tx,",
+        ),
+        (PLUGIN, "mine = mine:Mine\nsqlite = mine:Mine", "is the name of a store that comes with us"),
+    ],
+)
+def test_a_store_that_others_bring_and_that_is_not_fit(
+    module: str, points: str, expected: str, tmp_path: Path
+) -> None:
+    """It says which entry point is meant, and what is wrong with it."""
+    store = "sqlite" if "sqlite =" in points else "mine"
+    done = subprocess.run(
+        [*COMMAND, store, "--kills", "1"],
+        env=_bring(tmp_path, module, points),
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"of {targets.GROUP}" in done.stderr
+
+
+def test_a_store_that_others_bring(tmp_path: Path) -> None:
+    """An entry point of another package is attacked by the same command, in the modes that it has; the report
+    says what was done."""
+    environment = _bring(tmp_path, PLUGIN, "mine = mine:Mine")
+    done = subprocess.run(
+        [*COMMAND, "mine", "--kills", "4", "--seed", "7", "--json", str(tmp_path / "report.json")],
+        env=environment,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "nothing is wrong" in done.stdout
+    assert done.stderr == ""  # no bar, where there is no terminal
+    left = report.read(tmp_path / "report.json")
+    assert left.passed
+    assert left.tool == "crash"
+    assert (left.asked["seed"], left.asked["kills"]) == (7, 4)
+    assert left.counts["kills"] >= 4
+    assert left.counts["answered"] >= 2
+    assert left.counts["histories"] >= left.counts["answered"]
+    assert left.counts["campaigns"] == {"hold, sqlite3": 1, "retry, sqlite3": 1}
+    assert sum(times for name, times in left.counts["places"].items() if name.startswith("kill")) >= 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C, and SIGTERM too: all processes are ended, frozen ones included, and all files are gone."""
+    harness = subprocess.Popen(
+        [*COMMAND, "sqlite", "--freezes", "1000", "--mode", "retry"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: len(_belonging_to(tmp_path)) >= 6)  # the parent, its workers, and who waits for our end
+    until(lambda: any("fell" in journal.read_text() for journal in tmp_path.glob("*/*/journal")))
+    harness.send_signal(number)
+    _, said = harness.communicate(timeout=60)
+    assert harness.returncode == 130, said
+    assert "interrupted" in said
+    until(lambda: not _belonging_to(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_killed(tmp_path: Path) -> None:
+    """SIGKILL to the harness itself: its fleet ends by itself, frozen workers included."""
+    harness = subprocess.Popen(
+        [*COMMAND, "sqlite", "--freezes", "1000", "--mode", "retry", "--lease", "60"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        until(lambda: len(_belonging_to(tmp_path)) >= 6)
+        # So long a lease, and they sleep for longer than anybody here waits.
+        until(lambda: any(map(_is_frozen, _belonging_to(tmp_path))))
+    finally:
+        harness.kill()
+        harness.wait()
+    until(lambda: not _belonging_to(tmp_path))
+
+
+def _is_frozen(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False  # it is gone
+
+
+def _belonging_to(folder: Path) -> list[int]:
+    """The processes of a fleet, by the journal that they write."""
+    mark = f"{JOURNAL}={folder}".encode()
+    found: list[int] = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if mark in (process / "environ").read_bytes():
+                    found.append(int(process.name))
+            except OSError:
+                continue  # it is gone, or not ours
+    return found

@@ -1,0 +1,83 @@
+"""The tools as they are: they take what jobs ask for, and leave what the page reads."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.tools.evidence.reports import crashed, everything
+from tests.tools.evidence.test_page import section
+from tools.crash import __main__ as crash
+from tools.crash import assault
+from tools.evidence import page
+from tools.evidence.__main__ import main
+from tools.evidence.jobs import Job, Part, choose
+from tools.evidence.parts import PARTS
+from tools.planted.bug import Planted
+from tools.planted.command import hunt_all
+
+FEW: dict[str, list[tuple[str, ...]]] = {
+    "simulate": [
+        ("retrysafe.testing.simulate", "--store", "memory", "--schedules", "120", "--seed", "0"),
+        ("retrysafe.testing.simulate", "--store", "sqlite", "--schedules", "24", "--seed", "120"),
+    ],
+    "search": [("retrysafe.testing.simulate", "--search", "small", "--setting", "hold")],
+    "linearize": [("retrysafe.testing.linearize", "--histories", "60", "--seed", "0")],
+    "fuzz": [("tools.fuzz", "duration", "--executions", "100", "--seed", "1")],
+    "fuzz-planted": [("tools.fuzz", "scope", "--planted", "--executions", "60000", "--seed", "1")],
+}
+"""As the plan has them, and as little of each as there can be."""
+
+
+def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """From commands to the page, with the tools that take a second."""
+
+    def part(name: str) -> Part:
+        [planned] = choose(PARTS, [name])
+        sources = planned.plan(1)[0].sources
+        jobs = [Job(f"{name}-{turn}", command, 1, sources) for turn, command in enumerate(FEW[name])]
+        return Part(name, lambda _: jobs)
+
+    code = main(
+        [], parts=[part(name) for name in FEW], build=tmp_path / "build", standard=tmp_path / "page.md"
+    )
+    assert code == 0, capfd.readouterr().out
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    simulated = section(text, "Simulation")
+    assert "144 schedules, 120 on the store in memory and 24 on the real SQLite store" in simulated
+    assert "seeds 0 to 143." in simulated
+    assert "| hold | 6 |" in simulated
+    assert "| arrive | a request comes in |" in simulated
+    assert "| hold | 3 | " in section(text, "Exhaustive search")
+    histories = section(text, "Histories")
+    assert "60 generated histories" in histories
+    assert "| simulate | " in histories
+    fuzzing = section(text, "Fuzzing")
+    assert "| `duration` | 100 | 20 | " in fuzzing
+    assert "1 planted bug, one for each target, and each was found" in fuzzing
+    assert "| `scope` | white space is not seen to be nobody | " in fuzzing
+
+
+def test_planted() -> None:
+    """What a hunt reports is what the page shows."""
+
+    def three(bugs: Iterable[Planted], _: str) -> Iterable[Planted]:
+        return list(bugs)[:3]
+
+    parts = everything()
+    kept = parts["planted"].kept[0]._replace(report=hunt_all(three))
+    text = page.write({**parts, "planted": parts["planted"]._replace(found=[kept])}, 1.0)
+    assert "3 planted bugs, and each was caught" in section(text, "Planted bugs")
+
+
+@pytest.mark.parametrize("size", [0.000_001, 0.01, 1.0])
+@pytest.mark.parametrize("part", ["crash-sqlite", "crash-postgresql"])
+def test_crash(part: str, size: float) -> None:
+    """The harness takes what is asked of it, and counts what the page shows."""
+    [chosen] = choose(PARTS, [part])
+    planned = chosen.plan(size)
+    for job in planned:
+        wish = crash._wish(crash._parser().parse_args(job.command[1:]))
+        assert wish.strokes > 0
+        assault.check(wish)
+    assert crashed(planned[0]).keys() == {*assault._counts([]), "named places"}

@@ -1,0 +1,127 @@
+"""A simulator that never shouts proves nothing: it catches every bug that is planted, and nothing else."""
+
+from collections.abc import Iterable
+from itertools import islice
+from types import ModuleType
+
+import pytest
+
+from retrysafe._core import decisions, fingerprint, keys, protocol
+from retrysafe._http import exchange, headers
+from retrysafe.stores.sql import codec, statements
+from retrysafe.testing.simulate import stage as stages
+from retrysafe.testing.simulate import world as worlds
+from retrysafe.testing.simulate.model import ModelStore
+from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate.setting import Setting
+from retrysafe.testing.simulate.sqlite import emptied
+from retrysafe.testing.simulate.stage import Stage
+from retrysafe.testing.simulate.walk import Walk
+from tests.tools.planted.hunted import hunted
+from tools.planted import command
+from tools.planted.bug import HOLD, REASONED, Planted
+from tools.planted.catalogue import CATALOGUE
+from tools.planted.hunt import hunt
+
+PATCHED: tuple[ModuleType, ...] = (
+    codec, decisions, exchange, fingerprint, headers, keys, protocol, stages, worlds,
+)  # fmt: skip
+IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
+
+
+def healthy(setting: Setting) -> Setting:
+    """The same world with a store that has no bug."""
+    return setting if setting.store is emptied else setting._replace(store=ModelStore)
+
+
+SETTINGS = list(dict.fromkeys(healthy(planted.setting) for planted in CATALOGUE))
+
+
+def _called(setting: Setting) -> str:
+    store = "SQLite" if setting.store is emptied else "memory"
+    return f"{setting.name}, {setting.handler}, {setting.in_flight}, {store}"
+
+
+def walk(setting: Setting, seeds: Iterable[int]) -> None:
+    stage = Stage(setting)
+    with quiet():
+        for seed in seeds:
+            Walk(stage).go(seed)
+
+
+@pytest.mark.xdist_group("planted bugs")
+@pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
+def test_every_planted_bug_is_caught(planted: Planted) -> None:
+    """Some schedule gives it away; and in that schedule, nothing is broken where the bug is not."""
+    caught = hunted(planted).caught
+    assert caught is not None, f"nobody noticed: {planted.name}"
+    walk(healthy(planted.setting), [caught.seed])
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=_called)
+def test_nothing_is_caught_where_no_bug_is(setting: Setting) -> None:
+    """A monitor that always shouts would catch everything."""
+    walk(setting, range(50 if setting.store is emptied else 400))
+
+
+@pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
+def test_a_bug_is_planted_and_taken_out_again(planted: Planted) -> None:
+    """The code is another one while it is planted, and the same one before and after."""
+    before = _code()
+    with planted.plant():
+        changed = _code() != before
+    assert _code() == before
+    assert changed or planted.setting.store not in (ModelStore, emptied)
+
+
+def _code() -> list[object]:
+    """Everything that a bug may be planted in."""
+    known = [dict(vars(module)) for module in PATCHED]
+    return [*known, dict(statements.load("sqlite"))]
+
+
+def test_a_statement_that_was_rewritten_is_missed() -> None:
+    """A bug that has nowhere to be planted any more says so, instead of surviving as nothing."""
+    from tools.planted.sql import rewriting
+
+    with pytest.raises(LookupError, match="is not in finish"), rewriting("no such text", "", "finish")():
+        pytest.fail("it was planted")
+
+
+def test_a_hunt_is_the_same_every_time() -> None:
+    """The same bug is found by the same seed, after as many schedules, in the same words."""
+    planted = next(one for one in CATALOGUE if one.name == "a renewal is not fenced")
+    first = hunt(planted)
+    assert first is not None
+    assert first == hunt(planted)
+    assert hunt(planted, limit=first.schedules - 1) is None
+    assert hunt(planted, limit=1, first=first.seed) == first._replace(schedules=1)
+
+
+def test_there_are_many_and_most_were_really_seen() -> None:
+    """Each has a name of its own, and somebody else's name to it."""
+    names = [planted.name for planted in CATALOGUE]
+    assert len(set(names)) == len(names) >= 45
+    assert sum(planted.seen != REASONED for planted in CATALOGUE) >= 40
+    assert all(planted.seen for planted in CATALOGUE)
+    assert len(IN_SQL) >= 10
+
+
+def test_the_report_says_what_gave_each_bug_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that survives is a violation."""
+    harmless = Planted("nothing is wrong", REASONED, HOLD)
+    found = next(one for one in CATALOGUE if one.name == "a mismatch is ignored")
+    monkeypatch.setattr(command, "CATALOGUE", (found, harmless))
+    report = command.hunt_all(lambda items, _: islice(items, None), limit=20)
+    assert report.tool == "planted"
+    assert report.counts == {
+        "bugs": {found.name: {"seen": found.seen, "caught by": "I7", "how": "walk", "schedules": 2}}
+    }
+    assert report.violations == ["nobody noticed in 20 schedules: nothing is wrong"]
+    assert not report.passed
+    said = capsys.readouterr().out
+    assert f"I7         2  {found.name}\n" in said
+    assert "SURVIVED      nothing is wrong\n" in said
+    assert "1 of 2 bugs were caught.\n" in said

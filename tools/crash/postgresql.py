@@ -1,0 +1,207 @@
+"""PostgreSQL under attack: a server of its own, which can be killed, and whose connections can be cut."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from starlette.requests import Request
+from starlette.responses import Response
+
+from retrysafe import Guard, stores
+from retrysafe import psycopg as joined
+from retrysafe.stores.contract import Store
+from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.proxy import Proxy
+from tools.crash import audit, commits, sockets
+from tools.crash.desks import (
+    AwaitedSessions,
+    Blocking,
+    Desk,
+    Sessions,
+    answer,
+    insert,
+    key_of,
+)
+from tools.crash.modes import Mode
+from tools.crash.targets import Cable, Cut, Felt, Target
+from tools.crash.traps import reach
+
+PATIENCE = 2.0
+"""Seconds that a handler waits for a connection."""
+
+COMMIT, RESERVE, CONCLUDE = (
+    ("COMMIT", "^COMMIT"),
+    ("reserve", "INSERT INTO retrysafe_records"),
+    ("conclude", "UPDATE retrysafe_records AS record SET state"),
+)
+STATEMENTS: dict[Mode, tuple[tuple[str, str], ...]] = {
+    "tx": (COMMIT, CONCLUDE),
+    "hold": (RESERVE, CONCLUDE),
+    "retry": (RESERVE, CONCLUDE),
+}
+
+
+class PostgreSQL(Target):
+    ways: ClassVar[Mapping[str, Sequence[str]]] = {
+        "psycopg": (),
+        "psycopg async": (),
+        "sqlalchemy": (),
+        "sqlalchemy async": ("asyncpg", "greenlet"),
+    }
+    has_server: ClassVar[bool] = True
+    has_cable: ClassVar[bool] = True
+
+    def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
+        """With a server of its own, unless it is given one, which then is not for it to end."""
+        super().__init__(folder)
+        self._lent = server is not None
+        self._server = server or PostgresServer()
+
+    def prepare(self) -> str:
+        url = self._server.new_database()
+        with psycopg.connect(url) as shop:
+            for statement in audit.CREATE:
+                shop.execute(statement.encode())
+        return url
+
+    def look(self, url: str) -> audit.Sight:
+        with psycopg.connect(url) as shop:
+            shop.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+            def ask(questions: Sequence[str]) -> list[list[Any]]:
+                return [shop.execute(question.encode()).fetchall() for question in questions]
+
+            return audit.look(ask)
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def start(self) -> None:
+        self._server.start()
+
+    @contextmanager
+    def cable(self, url: str) -> Generator[Cable]:
+        with Proxy(self._server.port) as proxy:
+            yield _Cable(proxy, url)
+
+    def close(self) -> None:
+        if not self._lent:
+            self._server.close()
+
+    @classmethod
+    def install_traps(cls) -> None:
+        commits.of_psycopg()
+        commits.of_sqlalchemy()
+
+    @classmethod
+    def open(cls, url: str, way: str) -> str | Store:
+        match way:
+            case "sqlalchemy":
+                return stores.from_engine(create_engine(url.replace("postgresql:", "postgresql+psycopg:")))
+            case "sqlalchemy async":
+                engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+                return stores.from_engine(engine)
+            case _:
+                return url
+
+    @classmethod
+    def desk(cls, guard: Guard, url: str, way: str) -> Desk:
+        match way:
+            case "sqlalchemy":
+                return Sessions(guard)
+            case "sqlalchemy async":
+                return AwaitedSessions(guard)
+            case "psycopg":
+                return _Pooled(guard, url)
+            case _:
+                return _Awaiting(guard, url)
+
+
+class _Cut:
+    def __init__(self, workers: Callable[[], Sequence[int]]) -> None:
+        self._workers = workers
+        self.felt: Felt | None = None
+
+    def happens(self, port: int) -> None:
+        at = monotonic()
+        self.felt = Felt(at, sockets.owner(port, self._workers()))
+
+
+class _Cable:
+    def __init__(self, proxy: Proxy, url: str) -> None:
+        self._proxy = proxy
+        self.url = proxy.through(url)
+
+    def cut(self, mode: Mode, random: Random, workers: Callable[[], Sequence[int]]) -> tuple[str, Cut]:
+        """Before, during and after the statements that decide."""
+        proxy = self._proxy
+        name, pattern = random.choice(STATEMENTS[mode])
+        cut = _Cut(workers)
+        trap = random.choice([proxy.cut_before, proxy.cut_during, proxy.lose_answer])(
+            pattern, before=cut.happens
+        )
+        return f"{trap.action} {name}", cut
+
+    def cut_all(self) -> None:
+        self._proxy.cut()
+
+    def restore(self) -> None:
+        self._proxy.restore()
+
+
+class _Pooled(Blocking):
+    """Joined connections out of a pool, in threads."""
+
+    def __init__(self, guard: Guard, url: str) -> None:
+        self._pool = ConnectionPool(
+            url, min_size=1, max_size=8, timeout=PATIENCE, check=ConnectionPool.check_connection, open=False
+        )
+        super().__init__(lambda: joined.connection(guard, self._pool), "%s")
+
+    def living(self) -> AbstractAsyncContextManager[object]:
+        return self._opened()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[None]:
+        self._pool.open()
+        yield
+
+
+class _Awaiting:
+    """The same in the event loop."""
+
+    def __init__(self, guard: Guard, url: str) -> None:
+        self._guard = guard
+        self._url = url
+
+    @asynccontextmanager
+    async def living(self) -> AsyncGenerator[None]:
+        self._pool = AsyncConnectionPool(
+            self._url,
+            min_size=1,
+            max_size=8,
+            timeout=PATIENCE,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+        )
+        await self._pool.open()
+        yield
+
+    def endpoint(self) -> Callable[[Request], Awaitable[Response]]:
+        async def place(request: Request) -> Response:
+            id, key = uuid4().hex, key_of(request)
+            for table in audit.TABLES:
+                async with joined.connection_async(self._guard, self._pool) as connection:
+                    await connection.execute(insert(table, "%s").encode(), (key, id))
+                reach("after", f"Write {table}")
+            return answer(request, id)
+
+        return place

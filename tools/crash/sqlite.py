@@ -1,0 +1,59 @@
+"""SQLite under attack: a file, and no server that could be killed.  Whoever is frozen as the only writer
+stops everybody else, until it is woken."""
+
+import itertools
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqlalchemy import create_engine
+
+from retrysafe import Guard, stores
+from retrysafe import sqlite3 as joined
+from retrysafe.stores.contract import Store
+from tools.crash import audit, commits
+from tools.crash.desks import Blocking, Desk, Sessions
+from tools.crash.targets import Target
+
+PATIENCE = 30.0
+"""Seconds for which the auditor waits for a file that is locked."""
+
+
+class SQLite(Target):
+    ways: ClassVar[Mapping[str, Sequence[str]]] = {"sqlite3": (), "sqlalchemy": ("sqlalchemy",)}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._numbers = itertools.count(1)
+
+    def prepare(self) -> str:
+        file = self.folder / f"shop-{next(self._numbers)}.db"
+        with closing(sqlite3.connect(file)) as shop, shop:
+            for statement in audit.CREATE:
+                shop.execute(statement)
+        return f"sqlite:///{file}"
+
+    def look(self, url: str) -> audit.Sight:
+        file = url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(file, isolation_level=None, timeout=PATIENCE)) as shop:
+            shop.execute("BEGIN")
+
+            def ask(questions: Sequence[str]) -> list[list[Any]]:
+                return [shop.execute(question).fetchall() for question in questions]
+
+            return audit.look(ask)
+
+    @classmethod
+    def install_traps(cls) -> None:
+        commits.of_sqlite3()
+        commits.of_sqlalchemy()
+
+    @classmethod
+    def open(cls, url: str, way: str) -> str | Store:
+        return stores.from_engine(create_engine(url)) if way == "sqlalchemy" else url
+
+    @classmethod
+    def desk(cls, guard: Guard, url: str, way: str) -> Desk:
+        return Sessions(guard) if way == "sqlalchemy" else Blocking(lambda: joined.connection(guard), "?")

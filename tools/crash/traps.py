@@ -1,0 +1,145 @@
+"""Where a worker can be made to die or to freeze: around every step of the protocol, around the statements
+that end a transaction, and in the middle of a handler.
+
+A request asks for it by a header, `Trap: kill before Commit`; its retry leaves the header out.
+
+    kill | stop                SIGKILL; or SIGSTOP, until somebody sends SIGCONT
+    before | inside | after    `inside` lets the thing begin, and strikes within two milliseconds
+    place                      a step of the driver (`Reserve`, `Run`, `Commit`, …); `conclude` or `COMMIT`,
+                               the statements; or what a handler calls a place
+
+Whoever falls says so in the journal first.  No product code knows about this.
+"""
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from retrysafe._core.steps import Finish, Forget, Release
+from retrysafe._runtime import drive_async
+from retrysafe.asgi.types import App, Connection, Receive, Send
+from retrysafe.stores.sql.join import Joint
+from tools.crash.journal import Journal
+
+STEPS = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # that is what a trapdoor is
+"""What the driver does at each step of a flow."""
+
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+TELLING = frozenset({Finish, Release, Forget})
+"""Steps by which an owner tells the store what became of its attempt: whether the store did as it was told,
+it may not live to see; but without them it has not."""
+
+
+class _Trap(NamedTuple):
+    how: str
+    where: str
+    mood: str
+    journal: Journal
+
+    def spring(self) -> None:
+        self.journal.write("fell", self.how, self.where, self.mood)
+        os.kill(os.getpid(), SIGNALS[self.how])
+        time.sleep(0.1)  # another thread may be the one that is told, and this one must not go on meanwhile
+
+    def spring_soon(self) -> None:
+        time.sleep(random.uniform(0, 0.002))
+        self.spring()
+
+
+_trap: ContextVar[_Trap | None] = ContextVar("trap", default=None)
+"""Of the request that is served here; the tasks and threads that serve it inherit it."""
+
+_serial: ContextVar[str] = ContextVar("serial")
+"""Which request of its worker it is."""
+
+
+def serial() -> str:
+    """Of the request that is served here, in this worker."""
+    return _serial.get()
+
+
+def reach(moment: str, place: str) -> None:
+    """Fall, if there is a trap here."""
+    trap = _trap.get()
+    if trap is None or trap.where != f"{moment} {place}":
+        return
+    _trap.set(None)
+    if moment == "inside":
+        threading.Thread(target=trap.spring_soon, daemon=True).start()
+    else:
+        trap.spring()
+
+
+@contextmanager
+def place(name: str) -> Generator[None]:
+    """A place with its three moments."""
+    reach("before", name)
+    reach("inside", name)
+    yield
+    reach("after", name)
+
+
+def _around_step(kind: type, perform: Callable[[Any, Any, Any], Awaitable[object]], journal: Journal) -> Any:
+    async def performed(step: Any, engine: Any, hands: Any) -> object:
+        with place(kind.__name__):
+            if kind in TELLING:
+                journal.write("telling", serial())
+            return await perform(step, engine, hands)
+
+    return performed
+
+
+def install(journal: Journal) -> None:
+    """Once, in the process that forks the workers.  Where a COMMIT is, each store knows itself."""
+    for step, perform in list(STEPS.items()):
+        STEPS[step] = _around_step(step, perform, journal)
+    perform_joint, perform_joint_async = Joint.perform, Joint.perform_async
+
+    def performed(self: Joint, *rest: Any) -> Any:
+        with place("conclude"):
+            return perform_joint(self, *rest)
+
+    async def performed_async(self: Joint, *rest: Any) -> Any:
+        with place("conclude"):
+            return await perform_joint_async(self, *rest)
+
+    replace(Joint, "perform", performed)
+    replace(Joint, "perform_async", performed_async)
+
+
+def replace(owner: type, name: str, method: Callable[..., object]) -> None:
+    setattr(owner, name, method)
+
+
+class Trapped:
+    """Around everything: says who comes and goes, and sees which trap a request asks for."""
+
+    def __init__(self, app: App, journal: Journal) -> None:
+        self._app = app
+        self._journal = journal
+        self._serials = itertools.count()
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        fields: dict[bytes, bytes] = dict(scope["headers"])
+        how, _, where = fields.get(b"trap", b"").decode().partition(" ")
+        mood = fields.get(b"mood", b"").decode()
+        _trap.set(_Trap(how, where, mood, self._journal) if how else None)
+        serial = str(next(self._serials))
+        _serial.set(serial)
+        self._journal.write("arrived", serial, fields[b"idempotency-key"].decode().strip('"'))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._journal.write("left", serial)

@@ -1,0 +1,292 @@
+"""What the page says of each part: from reports to Markdown, and no number is written by hand."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from retrysafe.testing.simulate.actions import MEANING
+from tools.evidence.shelf import Kept
+from tools.evidence.totals import total
+from tools.evidence.writing import counted, number, one_in, paragraphs, plural, table
+from tools.planted.bug import REASONED
+
+Section = Callable[[Sequence[Kept]], str]
+
+
+def simulate(kept: Sequence[Kept]) -> str:
+    counts = _total(kept)
+    stores = {store: _total(of) for store, of in _by_option(kept, "--store").items()}
+    rows = [
+        [name, row["schedules"], row["actions"], counted(row["verdicts"])]
+        for name, row in counts["settings"].items()
+    ]
+    happened = total(row["faults"] for row in counts["settings"].values())
+    each = " and ".join(f"{number(of['schedules'])} on the {NAMES[store]}" for store, of in stores.items())
+    return paragraphs(
+        f"{plural(counts['schedules'], 'schedule')}, {each}, with {plural(counts['actions'], 'step')} "
+        f"altogether; {_seeds(kept, '--schedules')}.",
+        _rule_of_three(counts["schedules"], "schedule", kept),
+        table(["setting", "schedules", "steps", "what clients were told"], rows),
+        "What happened in them, all settings together:",
+        table(
+            ["", "", "times"],
+            [[name, meaning, happened[name]] for name, meaning in MEANING.items() if name in happened],
+        ),
+    )
+
+
+NAMES = {"memory": "store in memory", "sqlite": "real SQLite store"}
+
+
+def search(kept: Sequence[Kept]) -> str:
+    """A table for each bound."""
+    blocks = [_all_or_nothing(kept, "Within these bounds there is no schedule that breaks a promise.")]
+    for bound, found in _total(kept)["bounds"].items():
+        settings: Mapping[str, Any] = found["settings"]
+        schedules, states = (sum(row[name] for row in settings.values()) for name in ("schedules", "states"))
+        blocks += [
+            f"At most {bound}: {plural(schedules, 'schedule')}, {plural(states, 'different state')}.",
+            table(
+                ["setting", "attempts", "states", "schedules"],
+                [[name, row["attempts"], row["states"], row["schedules"]] for name, row in settings.items()],
+            ),
+        ]
+    return paragraphs(*blocks)
+
+
+def planted(kept: Sequence[Kept]) -> str:
+    bugs: Mapping[str, Any] = _total(kept)["bugs"]
+    took = sorted(row["schedules"] for row in bugs.values())
+    rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in bugs.items()]
+    thought_of = sum(row["seen"] == REASONED for row in bugs.values())
+    return paragraphs(
+        _all_or_nothing(
+            kept,
+            f"{plural(len(bugs), 'planted bug')}, and each was caught: half of them within "
+            f"{plural(took[(len(took) - 1) // 2], 'schedule')}, the last within {number(took[-1])}.",
+        ),
+        f"Mistakes that somebody really made: {number(len(bugs) - thought_of)} of them, and the table says "
+        f"where they were seen. Mistakes that suggest themselves: {number(thought_of)}.",
+        table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
+    )
+
+
+def crash(kept: Sequence[Kept]) -> str:
+    counts = _total(kept)
+    blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
+    return paragraphs(
+        f"{', '.join(plural(times, kind[:-1]) for kind, times in blows.items())}, in "
+        f"{plural(sum(counts['campaigns'].values()), 'campaign')}; "
+        f"{_seeds(kept)}.",
+        _rule_of_three(sum(blows.values()), "blow", kept),
+        table(
+            ["", ""],
+            [
+                *([kind, number(times)] for kind, times in blows.items()),
+                ["campaigns, by mode and by how handlers reach the database", counted(counts["campaigns"])],
+                ["requests", number(counts["requests"])],
+                ["what they were told", counted(counts["verdicts"])],
+                ["keys answered", number(counts["answered"])],
+                ["outcomes that stayed unknown, and were said to be", number(counts["unknown"])],
+                ["executions without a transaction", number(counts["executions outside"])],
+                [
+                    "those of them that nothing excuses, so that one more would have been found",
+                    number(counts["executions without excuse"]),
+                ],
+                ["audits of all books, while it went on", number(counts["audits"])],
+                ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
+            ],
+        ),
+        *_places(counts),
+    )
+
+
+def _places(counts: Mapping[str, Any]) -> list[str]:
+    """A line for each place that is aimed at, and two columns for each mode that has it."""
+    strokes = {"kill": "killed", "stop": "frozen"}
+    named: dict[str, dict[tuple[str, str], int]] = {}
+    for name, times in counts["named places"].items():
+        if not (found := _NAMED.fullmatch(name)):
+            raise ValueError(f"{name!r} is no named place")
+        mode, stroke, place = found.groups()
+        named.setdefault(place, {})[mode, strokes[stroke]] = times
+    columns = [
+        (mode, done)
+        for mode in dict.fromkeys(mode for row in named.values() for mode, _ in row)
+        for done in strokes.values()
+    ]
+    missed = [
+        f"{done} {place} ({mode})"
+        for mode, done in columns
+        for place in sorted(named)
+        if named[place].get((mode, done)) == 0
+    ]
+    tally: Mapping[str, int] = counts["places"]
+    anywhere = [f"{done} {number(tally.get(f'{stroke} anywhere', 0))}" for stroke, done in strokes.items()]
+    connections = {name: times for name, times in tally.items() if not name.startswith(tuple(strokes))}
+    return [
+        f"Wherever they were just then, workers were {' and '.join(anywhere)} times. The others were hit at "
+        f"{plural(len(named), 'place')} that are aimed at, by mode; after the name of a step may stand what "
+        "the handler does for it to be reached.",
+        table(
+            ["place", *(f"{mode}, {done}" for mode, done in columns)],
+            [
+                [place, *(_times(row.get(column)) for column in columns)]
+                for place, row in sorted(named.items())
+            ],
+        ),
+        _never_hit(missed),
+        _tally("what was done to a connection, and at which statement", connections) if connections else "",
+    ]
+
+
+def _never_hit(missed: Sequence[str]) -> str:
+    if not missed:
+        return "No named place was missed: at each, workers were killed and others frozen."
+    if len(missed) > MOST_NAMED:
+        return f"**{number(len(missed))} were never hit**: those with a 0 in this table."
+    return f"**Never hit: {', '.join(missed)}.**"
+
+
+MOST_NAMED = 20
+"""Places in a sentence: after a short run there would be more."""
+
+_NAMED = re.compile(r"(\w+): (kill|stop) (.+)")
+
+
+def _times(times: int | None) -> str:
+    """There is nothing to count where a mode does not come."""
+    return "" if times is None else number(times)
+
+
+BLOWS = ("kills", "freezes", "server kills", "cuts")
+
+
+def linearize(kept: Sequence[Kept]) -> str:
+    """What was generated to try the checker."""
+    counts = _total(kept)
+    return paragraphs(
+        f"{plural(counts['histories'], 'generated history', 'generated histories')} of "
+        f"{plural(counts['operations'], 'request')}, up to {counts['longest']} in one; "
+        f"{_seeds(kept, '--histories')}. Some are good because they were made that way, the others were then "
+        "broken by one change.",
+        _all_or_nothing(
+            kept,
+            f"The checker accepted {number(counts['accepted'])} and rejected {number(counts['rejected'])} of "
+            "them, and was right each time.",
+        ),
+        _tally(
+            "what was changed", {name.replace("_", " "): times for name, times in counts["mutations"].items()}
+        ),
+    )
+
+
+def histories(parts: Mapping[str, Sequence[Kept]]) -> str:
+    """What came from runs, and was checked there."""
+    found = {part: _total(kept)["histories"] for part, kept in parts.items() if kept}
+    if not found:
+        return "*None: there is no report of a run.*"
+    total_number = sum(found.values())
+    return paragraphs(
+        f"{plural(total_number, 'history', 'histories')}.",
+        table(["from", "histories"], found.items()),
+    )
+
+
+def fuzz(kept: Sequence[Kept]) -> str:
+    """Jobs of one target begin anew, so of what they bred the most counts, and not the sum."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in kept:
+        for target, row in one.report.counts["targets"].items():
+            found.setdefault(target, []).append(row)
+    rows = [
+        [
+            f"`{target}`",
+            sum(row["executions"] for row in runs),
+            *(max(row[name] or 0 for row in runs) for name in ("longest", "features", "corpus")),
+            sum(row["crash"] is not None for row in runs),
+        ]
+        for target, runs in found.items()
+    ]
+    executions = plural(sum(row["executions"] for runs in found.values() for row in runs), "execution")
+    if all(one.report.counts["guided"] for one in kept):
+        how = (
+            f"{executions} by atheris. Inputs are not drawn at random but bred for coverage, so there is no "
+            "rule of three here."
+        )
+    else:
+        how = f"{executions}, *some or all without guidance by coverage*, because atheris was not installed."
+    return paragraphs(
+        how, table(["target", "executions", "longest input (bytes)", "features", "corpus", "crashes"], rows)
+    )
+
+
+def fuzz_planted(kept: Sequence[Kept]) -> str:
+    bugs: Mapping[str, Any] = _total(kept)["targets"]
+    return paragraphs(
+        _all_or_nothing(
+            kept,
+            f"{plural(len(bugs), 'planted bug')}, one for each target, and each was found. Seeds that show "
+            "one by themselves are left out.",
+        ),
+        table(
+            ["target", "bug", "executions until it was found"],
+            [
+                [f"`{target}`", row["bug"], row["executions"] if row["crash"] is not None else "not found"]
+                for target, row in bugs.items()
+            ],
+        ),
+    )
+
+
+# --- what they have in common
+
+
+def _total(kept: Sequence[Kept]) -> dict[str, Any]:
+    return total(one.report.counts for one in kept)
+
+
+def _tally(what: str, tally: Mapping[str, int]) -> str:
+    ordered = sorted(tally, key=lambda name: (-tally[name], name))
+    return table([what, "times"], [[name, tally[name]] for name in ordered])
+
+
+def _by_option(kept: Sequence[Kept], option: str) -> dict[str, list[Kept]]:
+    found: dict[str, list[Kept]] = {}
+    for one in kept:
+        found.setdefault(_said(one, option), []).append(one)
+    return found
+
+
+def _said(kept: Kept, option: str) -> str:
+    return kept.command[kept.command.index(option) + 1]
+
+
+def _seeds(kept: Sequence[Kept], option: str = "") -> str:
+    """Which seeds were run, those that follow each other as one range; `option` says how many one job had."""
+    ranges = sorted({(int(_said(one, "--seed")), int(_said(one, option)) if option else 1) for one in kept})
+    joined: list[tuple[int, int]] = []
+    for first, times in ranges:
+        if joined and joined[-1][1] >= first:
+            joined[-1] = joined[-1][0], max(joined[-1][1], first + times)
+        else:
+            joined.append((first, first + times))
+    if len(ranges) == 1 and ranges[0][1] == 1:
+        return f"seed {ranges[0][0]:,}"
+    return "seeds " + ", ".join(f"{first:,} to {end - 1:,}" for first, end in joined)
+
+
+def _rule_of_three(cases: int, noun: str, kept: Sequence[Kept]) -> str:
+    """Only where nothing was found: it is a rule about zero."""
+    if any(one.report.violations for one in kept):
+        return "**Violations were found**: they are at the top of this page."
+    return (
+        f"No violation in {number(cases)}: with 95% confidence, fewer than {one_in(cases)} {noun}s *of this "
+        "kind* has one (the rule of three)."
+    )
+
+
+def _all_or_nothing(kept: Sequence[Kept], claim: str) -> str:
+    if any(one.report.violations for one in kept):
+        return "**This did not come out as it must**: see the top of this page."
+    return claim
