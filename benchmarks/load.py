@@ -54,7 +54,7 @@ class Tally:
     """What came of it."""
 
     requests: int = 0
-    """Answered before the time was up."""
+    """Responded before the time was up."""
     seconds: float = 0.0
     all_requests: int = 0
     """Those too that were answered afterwards: what the server's CPU time was spent on."""

@@ -14,24 +14,25 @@ import pytest
 SRC = Path(__file__).parent.parent / "src"
 ROOT = "retrysafe"
 
+# Who may import whom: a room, and the rooms or modules of the package that it may know.  Modules at the root
+# that hold values only are listed by name; `guard` puts everything together and may know all of it.
+VALUES = frozenset({"errors", "policy", "scopes"})
+MAY_IMPORT = {
+    "errors": frozenset[str](),
+    "scopes": frozenset({"_core", "errors"}),
+    "policy": frozenset({"_core", "errors", "scopes"}),
+    "_core": frozenset({"_core"}) | VALUES,
+    "_http": frozenset({"_core", "_http", "events"}) | VALUES,
+    "events": frozenset({"_core", "_http", "_runtime.log"}) | VALUES,
+    "stores": frozenset({"_core", "stores", "errors", "_runtime.fork", "_runtime.log"}),
+    "_runtime": frozenset({"_core", "_http", "_runtime", "events", "stores.contract"}) | VALUES,
+    "asgi": frozenset({"_core", "_http", "_runtime", "asgi", "events", "guard"}) | VALUES,
+    "wsgi": frozenset({"_core", "_http", "_runtime", "wsgi", "events", "guard"}) | VALUES,
+    "cli": frozenset({"_core", "cli", "demo", "errors", "policy", "stores", ""}),
+}
+
 # Pure: they compute, and touch no clock, socket, file or thread of control.
-CORE = frozenset(
-    "attempt call decisions errors exchange fingerprint framing headers keys model policy problems protocol "
-    "scopes steps verdicts".split()
-)
-
-# The one file that decides does not know how HTTP carries its decisions out.
-PROTOCOL_MAY_IMPORT = CORE - {"exchange"}
-
-# The exchange holds a body that may be on disk and draws the token of its claim: all it has of the world.
-CORE_HELPERS = frozenset({"entropy", "spool"})
-
-# What stands above the stores.
-STORES_MAY_NOT_IMPORT = frozenset(
-    "asgi door drive drive_blocking engine exchange guard keeper protocol wsgi".split()
-)
-
-ADAPTERS = frozenset({"asgi", "wsgi"})
+PURE = ("_core", "_http", *sorted(VALUES))
 
 # No driver and no framework.  Whatever else is not in the standard library is refused.
 CORE_THIRD_PARTY = frozenset({"http_sf"})
@@ -92,23 +93,14 @@ def members(*names: str) -> list[str]:
 
 
 def own(name: str) -> str | None:
-    """`keys` for `retrysafe._core.keys.parse`, empty for the package, `None` for what is not ours."""
+    """`_core.keys` for `retrysafe._core.keys.parse`, empty for the package, `None` for what is not ours."""
     if name == ROOT:
         return ""
     if not name.startswith(ROOT + "."):
         return None
-    first = name.split(".")[1]
-    return first if members(first) else ""
-
-
-def crossings(modules: list[str], wrong: frozenset[str]) -> list[str]:
-    """Imports by these modules of the parts of the package that are named."""
-    return [
-        f"{module}:{line} imports {name}"
-        for module in modules
-        for line, name in imports_of(module)
-        if own(name) in wrong
-    ]
+    while name != ROOT and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name.removeprefix(ROOT).removeprefix(".")
 
 
 def is_driver(name: str) -> bool:
@@ -145,49 +137,47 @@ def dangers(source: str, module: str = "retrysafe.sample") -> list[str]:
 
 def test_the_layers_name_modules_that_exist() -> None:
     """A renamed module does not slip out of its contract: every name in the rules is a real one."""
-    named = CORE | CORE_HELPERS | STORES_MAY_NOT_IMPORT | ADAPTERS | {"stores"}
+    named = frozenset(MAY_IMPORT).union(*MAY_IMPORT.values()) - {""}
     assert [name for name in sorted(named) if not members(name)] == []
 
 
-def test_the_core_imports_no_driver_and_no_framework() -> None:
-    """The core runs without an event loop, a database, a server or any package but the parser."""
+def test_every_folder_and_module_has_a_rule() -> None:
+    """A new room says what it may know; what joins transactions or is run may know the whole package."""
+    free = {"", "__main__", "demo", "guard", "psycopg", "sqlalchemy", "sqlite3", "testing"}
+    rooms = {module.removeprefix(ROOT).removeprefix(".").split(".")[0] for module in MODULES}
+    assert rooms - free - MAY_IMPORT.keys() == set()
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    """The walls between rooms, wherever an import stands."""
+    allowed = MAY_IMPORT[room]
     assert [
         f"{module}:{line} imports {name}"
-        for module in members(*CORE)
+        for module in members(room)
+        for line, name in imports_of(module)
+        if (part := own(name)) is not None and not (part in allowed or below(part, *(allowed - {""})))
+    ] == []
+
+
+def test_pure_rooms_import_no_driver_and_no_framework() -> None:
+    """They run without an event loop, a database, a server or any package but the parser."""
+    assert [
+        f"{module}:{line} imports {name}"
+        for module in members(*PURE)
         for line, name in imports_of(module)
         if is_driver(name)
     ] == []
 
 
-def test_the_core_imports_only_the_core() -> None:
-    """No driver comes in by a detour: what the core imports of the package is core as well."""
+def test_the_package_does_not_know_the_tools() -> None:
+    """What only maintainers run is not in the wheel, so nothing in the wheel may need it."""
     assert [
         f"{module}:{line} imports {name}"
-        for module in members(*CORE)
+        for module in MODULES
         for line, name in imports_of(module)
-        if (part := own(name)) is not None
-        and part not in (CORE | CORE_HELPERS if module == f"{ROOT}.exchange" else CORE)
+        if below(name, "tools", "tests", "benchmarks")
     ] == []
-
-
-def test_the_protocol_knows_values_and_rules_only() -> None:
-    """The file that decides depends on nothing that carries its decisions out."""
-    assert [
-        f"{module}:{line} imports {name}"
-        for module in members("protocol")
-        for line, name in imports_of(module)
-        if (part := own(name)) is not None and part not in PROTOCOL_MAY_IMPORT
-    ] == []
-
-
-def test_stores_do_not_know_who_uses_them() -> None:
-    """A store keeps records; it cannot depend on the flow, the guard or an adapter above it."""
-    assert crossings(members("stores"), STORES_MAY_NOT_IMPORT | {""}) == []
-
-
-def test_adapters_do_not_reach_into_stores() -> None:
-    """An adapter translates and holds: records are the guard's business."""
-    assert crossings(members(*ADAPTERS), frozenset({"stores"})) == []
 
 
 def test_nothing_runs_data_as_code() -> None:

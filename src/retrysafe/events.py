@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from retrysafe._core.model import Claim, Door, Parts, Record, Request
 from retrysafe._core.problems import CATALOGUE, Problem
-from retrysafe._core.verdicts import Answer, Verdict
+from retrysafe._core.steps import Result, Verdict
 from retrysafe._runtime.log import Log
 
 log = Log("retrysafe")
@@ -47,7 +47,7 @@ class Observers:
         except Exception:
             log.exception("on_event raised for %s", event.verdict)
 
-    def ended(self, request: Request, claim: Claim | None, answer: Answer) -> None:
+    def ended(self, request: Request, claim: Claim | None, answer: Result) -> None:
         """A request that concerned us has come to its end."""
         if self._on_event is None and (
             answer.verdict == "completed" or (answer.verdict == "replayed" and not _is_failure(answer))
@@ -70,17 +70,17 @@ class Observers:
                 )
             )
 
-    def _remark(self, request: Request, record: str, answer: Answer) -> None:
+    def _remark(self, request: Request, record: str, answer: Result) -> None:
         """Say in the log what an operator has to know, and the first time what they could change."""
         match answer:
-            case Answer("replayed", Record(state="failed")):
+            case Result("replayed", Record(state="failed")):
                 self.once(
                     request.method,
                     request.path,
                     'a failure is replayed (failed="replay"); where running it again does no harm, '
                     'effects="repeatable" or failed="retry" lets the retry run',
                 )
-            case Answer("outcome-unknown"):
+            case Result("outcome-unknown"):
                 self.once(
                     request.method,
                     request.path,
@@ -88,11 +88,11 @@ class Observers:
                     'where running it again does no harm, effects="repeatable" or abandoned="retry" '
                     "lets the retry run",
                 )
-            case Answer("unstored", trouble=trouble):
+            case Result("unstored", trouble=trouble):
                 log.error("record %s: not stored before its lease ended: %s", record, trouble)
-            case Answer("unprotected", trouble=trouble):
+            case Result("unprotected", trouble=trouble):
                 log.error("record %s: ran unprotected: %s", record, trouble)
-            case Answer("store-unavailable", trouble=trouble):
+            case Result("store-unavailable", trouble=trouble):
                 log.error("record %s: refused with 503: %s", record, trouble)
             case _:
                 pass
@@ -111,11 +111,11 @@ class Observers:
             log.warning("%s %r: " + remark, method, path, *details)
 
 
-def _is_failure(answer: Answer) -> bool:
+def _is_failure(answer: Result) -> bool:
     return isinstance(answer.reply, Record) and answer.reply.state == "failed"
 
 
-def _status(answer: Answer) -> int | None:
+def _status(answer: Result) -> int | None:
     match answer.reply:
         case None:
             return None

@@ -14,8 +14,8 @@ from typing import Unpack
 
 from retrysafe import stores
 from retrysafe._core.attempt import DEFAULT_SECRET
-from retrysafe._http.routes import Door
-from retrysafe._runtime.runtime import Engine
+from retrysafe._http.routes import Routes
+from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import ConfigurationError, StoreError
 from retrysafe.events import Observer, Observers, log
 from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules, layered
@@ -48,7 +48,7 @@ class Guard:
         _check(store, grace, on_event)
         self._options = options
         self.wire = wire or Wire()
-        self.engine = Engine(
+        self.runtime = Runtime(
             stores.open(store) if isinstance(store, str) else store,
             Observers(on_event),
             _as_bytes(secret),
@@ -58,7 +58,7 @@ class Guard:
 
     @property
     def store(self) -> Store:
-        return self.engine.store
+        return self.runtime.store
 
     def compile(self, options: Options) -> Rules:
         """The rules of a route that says `options`, and for the rest what the guard says."""
@@ -70,21 +70,21 @@ class Guard:
             )
         return rules
 
-    def door(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Door:
+    def routes(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Routes:
         """Which requests concern this guard, for an adapter."""
-        return Door(self.compile, self.engine.observers, paths, routes)
+        return Routes(self.compile, self.runtime.observers, paths, routes)
 
     def check(self) -> None:
         """Say in the log of an application that starts if its store cannot be used."""
         try:
-            self.engine.store.look(bytes(32))
+            self.runtime.store.look(bytes(32))
         except StoreError as trouble:
             log.error(_UNUSABLE, trouble)
 
     async def check_async(self) -> None:
         """The same without blocking the event loop."""
         try:
-            await self.engine.aio.look(bytes(32))
+            await self.runtime.aio.look(bytes(32))
         except StoreError as trouble:
             log.error(_UNUSABLE, trouble)
 
@@ -95,7 +95,7 @@ class Guard:
         released.  Handlers that outlive the grace time keep their lease until the process ends.
         """
         deadline = self._begin_draining(grace)
-        while self.engine.unfinished() and time.monotonic() < deadline:
+        while self.runtime.unfinished() and time.monotonic() < deadline:
             time.sleep(_POLL)
         return self._end_draining()
 
@@ -104,7 +104,7 @@ class Guard:
         from asyncio import sleep
 
         deadline = self._begin_draining(grace)
-        while self.engine.unfinished() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads run calls too
+        while self.runtime.unfinished() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads run calls too
             await sleep(_POLL)
         return self._end_draining()
 
@@ -123,7 +123,7 @@ class Guard:
                 )
 
             def handle(received: int, frame: FrameType | None, previous: object = previous) -> None:
-                self.engine.draining = True
+                self.runtime.draining = True
                 if callable(previous):
                     previous(received, frame)
                 elif previous == signal.SIG_DFL:
@@ -134,14 +134,14 @@ class Guard:
 
     def resume(self) -> None:
         """Claim again after a drain, as an application does that is started a second time."""
-        self.engine.draining = False
+        self.runtime.draining = False
 
     def close(self) -> None:
         """Give back the threads and connections of the store and the lease keeper."""
-        self.engine.close()
+        self.runtime.close()
 
     def _end_draining(self) -> int:
-        unfinished = self.engine.unfinished()
+        unfinished = self.runtime.unfinished()
         if unfinished:
             log.warning(
                 "%d calls outlived the grace time; what is cut off now has an unknown outcome", unfinished
@@ -149,7 +149,7 @@ class Guard:
         return unfinished
 
     def _begin_draining(self, grace: float | None) -> float:
-        self.engine.draining = True
+        self.runtime.draining = True
         return time.monotonic() + (self.grace if grace is None else grace)
 
 

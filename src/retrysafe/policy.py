@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from retrysafe._core.fingerprint import Fingerprint
 from retrysafe._core.fingerprint import check as check_fingerprint
+from retrysafe._core.headers import is_name
 from retrysafe._core.model import Request
-from retrysafe._http.headers import is_name
 from retrysafe.errors import ConfigurationError
 from retrysafe.scopes import ScopeRule
 

@@ -42,7 +42,7 @@ A = TypeVar("A", bound=psycopg.AsyncConnection[Any])
 def connection(guard: Guard, pool: ConnectionPool[C]) -> Generator[C]:
     """A connection of the application's pool to the guard's database, for as long as the block lasts."""
     joint = _joint(guard)
-    guard.engine.at_most(pool.max_size or pool.min_size)
+    guard.runtime.at_most(pool.max_size or pool.min_size)
     joined = join(guard.store, PsycopgTransaction, lambda: PsycopgTransaction(joint, pool))
     with pool.connection() if joined is None else joined.block() as db:
         yield db

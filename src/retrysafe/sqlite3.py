@@ -55,7 +55,7 @@ def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3
         raise ConfigurationError(
             f"retrysafe.sqlite3 is for guards whose store is an SQLite file, and this one's is {store!r}"
         )
-    guard.engine.at_most(WRITERS)
+    guard.runtime.at_most(WRITERS)
     joined = join(store, SQLiteTransaction, lambda: SQLiteTransaction(store, setup))
     if joined is None:
         with closing(_open(store, sqlite3.Connection, setup)) as ordinary, ordinary:

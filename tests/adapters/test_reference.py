@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, settled, until
+from retrysafe.testing.adapters.client import Reply, settled, until
 from retrysafe.testing.adapters.server import Option, Server
 from retrysafe.testing.adapters.suite import fresh
 from retrysafe.testing.reference.ledger import Ledger
@@ -101,7 +101,7 @@ def test_it_gives_up_after_its_grace(servers: Starter) -> None:
     server = servers(grace=1, lease=1)
     key, label = fresh("key"), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return server.lasting(key=key, seconds=30, label=label)
 
     running = server.running(send, label)
@@ -138,7 +138,7 @@ def test_effects_are_counted_across_processes_and_restarts(servers: Starter) -> 
     with ThreadPoolExecutor(8) as pool:
         futures = [pool.submit(server.post, "/charges", label="one") for _ in range(20)]
         futures += [pool.submit(server.post, "/charges", json_body={"label": "two"}) for _ in range(5)]
-        answers: list[Answer] = [future.result() for future in futures]
+        answers: list[Reply] = [future.result() for future in futures]
     assert {answer.status for answer in answers} == {201}
     server.restart()
     assert [server.effects(label) for label in ("one", "two", "on")] == [20, 5, 0]

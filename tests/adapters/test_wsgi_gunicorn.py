@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import retrysafe.wsgi
-from retrysafe.testing.adapters.client import PATIENCE, Answer, Client, Connection, common, settled, until
+from retrysafe.testing.adapters.client import PATIENCE, Client, Connection, Reply, common, settled, until
 from retrysafe.testing.adapters.crash import BROKEN_OFF
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 
@@ -71,7 +71,7 @@ class Gunicorn(Client):
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def send(self, key: str, label: str, seconds: float = 0) -> Answer:
+    def send(self, key: str, label: str, seconds: float = 0) -> Reply:
         return self.post("/", key=key, user=None, fields=[("X-Tenant", "acme")], label=label, seconds=seconds)
 
     def workers(self, label: str) -> list[int]:
@@ -181,7 +181,7 @@ def test_nothing_new_while_it_drains(gunicorn: Callable[..., Gunicorn]) -> None:
         assert old.is_silent(0.3)
         server.process.send_signal(signal.SIGTERM)
         until(lambda: "Handling signal: term" in server.log)
-        answers: list[Answer] = []
+        answers: list[Reply] = []
         # The worker hears of it when the machine gets round to it: whoever is earlier is served.
         while not answers or answers[-1].status == 200:
             others[len(answers)].send(b"\r\n")
@@ -230,7 +230,7 @@ def test_a_frozen_worker(gunicorn: Callable[..., Gunicorn]) -> None:
     assert server.effects(label) == 1
 
 
-def _by_another(server: Gunicorn, key: str, label: str) -> Answer:
+def _by_another(server: Gunicorn, key: str, label: str) -> Reply:
     """Ask until a worker answers that is not frozen: the kernel may hand the connection to either."""
     while True:
         with server.connect() as connection:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, settled
+from retrysafe.testing.adapters.client import Reply, settled
 from retrysafe.testing.adapters.server import Server
 from tests.cli.terminal import run
 
@@ -24,7 +24,7 @@ def test_an_unknown_outcome_is_settled(api: Server) -> None:
     """Done is replayed as it was said, a tombstone says that it is one, and what was released runs again."""
     keys = {key: f"label-{key}" for key in ("killed-and-done-1", "killed-and-tomb-1", "killed-and-free-1")}
 
-    def send(key: str) -> Answer:
+    def send(key: str) -> Reply:
         return api.post("/crash", key=key, label=keys[key])
 
     for key in keys:

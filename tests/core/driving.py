@@ -1,18 +1,16 @@
-"""A store that fails on demand, and hands for both drivers."""
+"""A store that fails on demand, and performer for both drivers."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.model import Claim, Final, Reservation, Response, Scope
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe._core.protocol import once
-from retrysafe._core.steps import Answered, Flow, Gone, Outcome, TooLarge
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Call, Flow, Gone, Outcome, Responded, Result, TooLarge
 from retrysafe._runtime.drive_async import drive_async
-from retrysafe._runtime.runtime import Engine
+from retrysafe._runtime.runtime import Runtime
 from retrysafe.policy import Policy
 from retrysafe.stores.memory import MemoryStore
 from tests.core.values import a_claim, the_rules
@@ -42,7 +40,7 @@ class Flaky(MemoryStore):
         return work()
 
 
-class Hands:
+class Performer:
     """An adapter's part, for both drivers."""
 
     def __init__(self, run: Callable[[Attempt], Outcome]) -> None:
@@ -63,11 +61,11 @@ class Hands:
         return self._run(attempt)
 
 
-class AsyncHands:
+class AsyncPerformer:
     """The same, awaiting."""
 
-    def __init__(self, hands: Hands) -> None:
-        self._hands = hands
+    def __init__(self, performer: Performer) -> None:
+        self._hands = performer
 
     async def identify(self) -> Scope | None:
         return self._hands.identify()
@@ -83,21 +81,21 @@ class AsyncHands:
         return self._hands.run(attempt)
 
 
-Drive = Callable[[Flow[Any], Engine, Hands], Any]
+Drive = Callable[[Flow[Any], Runtime, Performer], Any]
 
 
-def awaiting(flow: Flow[Any], engine: Engine, hands: Hands) -> Any:
+def awaiting(flow: Flow[Any], runtime: Runtime, performer: Performer) -> Any:
     """The awaiting driver, called as if it were blocking."""
-    return asyncio.run(drive_async(flow, engine, AsyncHands(hands)))
+    return asyncio.run(drive_async(flow, runtime, AsyncPerformer(performer)))
 
 
 def describe(problem: Problem) -> Response:
     return Response(CATALOGUE[problem.code].status, (), problem.code.encode())
 
 
-def a_flow(claim: Claim | None = None, policy: Policy | None = None) -> Flow[Answer]:
+def a_flow(claim: Claim | None = None, policy: Policy | None = None) -> Flow[Result]:
     return once(Call(claim or a_claim(), policy or Policy(), the_rules().request, describe))
 
 
 def created(_: Attempt) -> Outcome:
-    return Answered(CREATED)
+    return Responded(CREATED)

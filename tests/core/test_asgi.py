@@ -288,8 +288,8 @@ def test_what_would_be_ignored_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_no_secret_in_a_repr() -> None:
     """A traceback with its variables shows no key, no credentials, no body and no secret (S24)."""
-    from retrysafe._core.call import Call
     from retrysafe._core.model import Request, Response
+    from retrysafe._core.steps import Call
     from tests.core.values import a_claim
 
     claim = a_claim()._replace(key="canary")

@@ -66,8 +66,8 @@ def test_a_handler_that_never_began_leaves_its_key_free() -> None:
             await Client(guarded)()
         except asyncio.CancelledError:
             cut = True
-        assert not guarded.guard.engine.running
-        guarded.guard.engine.aio = AsyncMemoryStore(store)
+        assert not guarded.guard.runtime.running
+        guarded.guard.runtime.aio = AsyncMemoryStore(store)
         retry = await Client(guarded)()
         while cut and retry.status == 409:  # until the keeper has let go of it
             await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ def test_what_fails_after_the_answer_does_not_change_it(pause: float | None, err
     async def run() -> list[tuple[int, bytes, bool]]:
         guarded = Middleware(app, a_guard(background="after"))
         answers = [await Client(guarded)() for _ in range(2)]
-        assert not guarded.guard.engine.unfinished()
+        assert not guarded.guard.runtime.unfinished()
         return [(answer.status, answer.body, answer.replayed) for answer in answers]
 
     assert asyncio.run(run()) == [(201, b"made", False), (201, b"made", True)]

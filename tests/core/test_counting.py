@@ -11,7 +11,7 @@ import pytest
 
 from retrysafe import Guard, scopes
 from retrysafe._runtime import leases as keeper_module
-from retrysafe._runtime.leases import Keeper
+from retrysafe._runtime.leases import LeaseKeeper
 from retrysafe.asgi import Middleware
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
@@ -56,15 +56,15 @@ def store() -> Moody:
 
 
 @pytest.fixture
-def keeper(store: Moody, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+def keeper(store: Moody, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseKeeper]:
     monkeypatch.setattr(keeper_module, "_ROUND", 0.05)
     with no_leaked_threads():
-        keeper = Keeper(store)
+        keeper = LeaseKeeper(store)
         yield keeper
         keeper.close()
 
 
-def test_counts_are_told_on_the_round(keeper: Keeper, store: Moody) -> None:
+def test_counts_are_told_on_the_round(keeper: LeaseKeeper, store: Moody) -> None:
     """Without any lease to keep, and the thread ends when all is told."""
     with no_leaked_threads():
         for verdict in ("replayed", "completed", "replayed"):
@@ -76,13 +76,13 @@ def test_counts_are_told_on_the_round(keeper: Keeper, store: Moody) -> None:
 
 def test_counts_are_told_at_the_end(store: Moody) -> None:
     """Whoever closes the keeper does not wait for a round."""
-    keeper = Keeper(store)
+    keeper = LeaseKeeper(store)
     keeper.note("completed")
     keeper.close()
     assert store.told() == {"completed": 1}
 
 
-def test_nothing_is_lost_between_threads(keeper: Keeper, store: Moody) -> None:
+def test_nothing_is_lost_between_threads(keeper: LeaseKeeper, store: Moody) -> None:
     """Many requests that end at once are all counted, while the keeper takes the numbers away."""
     together = threading.Barrier(8)
 
@@ -101,7 +101,7 @@ def test_nothing_is_lost_between_threads(keeper: Keeper, store: Moody) -> None:
 
 
 def test_what_was_refused_is_told_later(
-    keeper: Keeper, store: Moody, caplog: pytest.LogCaptureFixture
+    keeper: LeaseKeeper, store: Moody, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store in trouble keeps no thread alive for it, and costs no count."""
     store.bad_mood = True
@@ -117,7 +117,7 @@ def test_what_was_refused_is_told_later(
 @forks
 def test_a_child_tells_its_own(store: Moody) -> None:
     """What the parent has counted the parent tells, once."""
-    keeper = Keeper(store)
+    keeper = LeaseKeeper(store)
     keeper.note("completed")
 
     def child() -> object:

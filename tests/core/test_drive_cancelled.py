@@ -8,15 +8,14 @@ import pytest
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim, Final, Reservation
-from retrysafe._core.steps import Answered, Outcome, Raised
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Outcome, Raised, Responded, Result
 from retrysafe._runtime.drive_async import drive_async, uncancelled
-from retrysafe._runtime.runtime import Engine
+from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import NotDone
 from retrysafe.events import Observers
 from retrysafe.stores.contract import AsyncStore
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
-from tests.core.driving import CREATED, AsyncHands, Flaky, Hands, a_flow, created
+from tests.core.driving import CREATED, AsyncPerformer, Flaky, Performer, a_flow, created
 from tests.core.values import a_claim, eventually, no_leaked_threads
 
 
@@ -26,11 +25,11 @@ def store() -> Flaky:
 
 
 @pytest.fixture
-def engine(store: Flaky) -> Iterator[Engine]:
-    engine = Engine(store, Observers(None), b"secret")
+def runtime(store: Flaky) -> Iterator[Runtime]:
+    runtime = Runtime(store, Observers(None), b"secret")
     with no_leaked_threads():
-        yield engine
-        engine.close()
+        yield runtime
+        runtime.close()
 
 
 # --- Cancellation
@@ -66,17 +65,19 @@ class Gated(AsyncMemoryStore):
         await super().release(claim)
 
 
-def cancelled_at(at: str, engine: Engine, claim: Claim, outcome: Outcome, *, times: int) -> None:
+def cancelled_at(at: str, runtime: Runtime, claim: Claim, outcome: Outcome, *, times: int) -> None:
     """Cancel a driver at one of the store's methods, so many times; then let the store go on.
 
     However that ends, the driver must end as cancelled.
     """
 
     async def scene() -> None:
-        gated = Gated(engine.store, at)  # type: ignore[arg-type]  # a memory store
+        gated = Gated(runtime.store, at)  # type: ignore[arg-type]  # a memory store
         aio: AsyncStore = gated
-        engine.aio = aio
-        task = asyncio.ensure_future(drive_async(a_flow(claim), engine, AsyncHands(Hands(lambda _: outcome))))
+        runtime.aio = aio
+        task = asyncio.ensure_future(
+            drive_async(a_flow(claim), runtime, AsyncPerformer(Performer(lambda _: outcome)))
+        )
         await gated.reached.wait()
         for _ in range(times):
             gated.reached.clear()
@@ -91,51 +92,51 @@ def cancelled_at(at: str, engine: Engine, claim: Claim, outcome: Outcome, *, tim
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_cancelled_finish_is_made_to_its_end(engine: Engine, times: int) -> None:
+def test_a_cancelled_finish_is_made_to_its_end(runtime: Runtime, times: int) -> None:
     """However often it is cancelled: the outcome is stored, and then the cancellation goes on (F28, F29)."""
     claim = a_claim()
-    cancelled_at("finish", engine, claim, Answered(CREATED), times=times)
-    found = engine.store.look(claim.id)
+    cancelled_at("finish", runtime, claim, Responded(CREATED), times=times)
+    found = runtime.store.look(claim.id)
     assert found is not None
     assert found.record.state == "completed"
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_cancelled_release_is_made_to_its_end(engine: Engine, times: int) -> None:
+def test_a_cancelled_release_is_made_to_its_end(runtime: Runtime, times: int) -> None:
     """Nothing happened, and the key is free."""
     claim = a_claim()
-    cancelled_at("release", engine, claim, Raised(NotDone()), times=times)
-    assert engine.store.look(claim.id) is None
+    cancelled_at("release", runtime, claim, Raised(NotDone()), times=times)
+    assert runtime.store.look(claim.id) is None
 
 
-def test_a_cancelled_bid_is_forgotten(engine: Engine) -> None:
+def test_a_cancelled_bid_is_forgotten(runtime: Runtime) -> None:
     """It had been applied; the handler has not run; the keeper releases it."""
     claim = a_claim()
-    cancelled_at("reserve", engine, claim, Answered(CREATED), times=1)
-    eventually(lambda: engine.store.look(claim.id) is None)
+    cancelled_at("reserve", runtime, claim, Responded(CREATED), times=1)
+    eventually(lambda: runtime.store.look(claim.id) is None)
 
 
-def test_a_cancelled_handler_is_left_to_lapse(engine: Engine) -> None:
+def test_a_cancelled_handler_is_left_to_lapse(runtime: Runtime) -> None:
     """Nobody knows how far it came."""
     claim = a_claim()
 
     async def scene() -> None:
         began = asyncio.Event()
 
-        class Endless(AsyncHands):
+        class Endless(AsyncPerformer):
             async def run(self, attempt: Attempt) -> Outcome:
                 began.set()
                 await asyncio.Event().wait()
                 raise AssertionError
 
-        task = asyncio.ensure_future(drive_async(a_flow(claim), engine, Endless(Hands(created))))
+        task = asyncio.ensure_future(drive_async(a_flow(claim), runtime, Endless(Performer(created))))
         await began.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(scene())
-    found = engine.store.look(claim.id)
+    found = runtime.store.look(claim.id)
     assert found is not None
     assert found.record.state == "in_progress"
 
@@ -143,8 +144,8 @@ def test_a_cancelled_handler_is_left_to_lapse(engine: Engine) -> None:
 # --- Work that nobody waits for any more
 
 
-def test_uncancelled_work_goes_on(engine: Engine) -> None:
-    """Cancelling the caller ends the waiting, and not the work; the engine holds on to its task."""
+def test_uncancelled_work_goes_on(runtime: Runtime) -> None:
+    """Cancelling the caller ends the waiting, and not the work; the runtime holds on to its task."""
 
     async def scene() -> str:
         gate, done = asyncio.Event(), list[str]()
@@ -153,21 +154,21 @@ def test_uncancelled_work_goes_on(engine: Engine) -> None:
             await gate.wait()
             done.append("done")
 
-        caller = asyncio.ensure_future(uncancelled(work(), engine))
+        caller = asyncio.ensure_future(uncancelled(work(), runtime))
         await asyncio.sleep(0)
-        assert len(engine._tasks) == 1
+        assert len(runtime._tasks) == 1
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
         assert done == []
         gate.set()
-        await asyncio.gather(*engine._tasks)
+        await asyncio.gather(*runtime._tasks)
         return done[0]
 
     assert asyncio.run(scene()) == "done"
 
 
-def test_uncancelled_work_answers(engine: Engine) -> None:
+def test_uncancelled_work_answers(runtime: Runtime) -> None:
     """With its result or its exception, at once or later."""
 
     async def work(error: Exception | None, sleeps: int) -> str:
@@ -178,32 +179,32 @@ def test_uncancelled_work_answers(engine: Engine) -> None:
         return "result"
 
     for sleeps in (0, 3):
-        assert asyncio.run(uncancelled(work(None, sleeps), engine)) == "result"
+        assert asyncio.run(uncancelled(work(None, sleeps), runtime)) == "result"
         with pytest.raises(RuntimeError, match="broken"):
-            asyncio.run(uncancelled(work(RuntimeError("broken"), sleeps), engine))
+            asyncio.run(uncancelled(work(RuntimeError("broken"), sleeps), runtime))
 
 
 @pytest.mark.parametrize("how", ["raises", "answers with an error"])
 def test_errors_that_nobody_hears_are_logged(
-    engine: Engine, how: str, caplog: pytest.LogCaptureFixture
+    runtime: Runtime, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The application's log is all that is left of them."""
 
     async def scene() -> None:
         gate = asyncio.Event()
 
-        async def work() -> Answer:
+        async def work() -> Result:
             await gate.wait()
             if how == "raises":
                 raise RuntimeError("unheard")
-            return Answer("failed", CREATED, error=RuntimeError("unheard"))
+            return Result("failed", CREATED, error=RuntimeError("unheard"))
 
-        caller = asyncio.ensure_future(uncancelled(work(), engine))
+        caller = asyncio.ensure_future(uncancelled(work(), runtime))
         await asyncio.sleep(0)
         caller.cancel()
         await asyncio.wait([caller])
         gate.set()
-        await asyncio.wait(engine._tasks)
+        await asyncio.wait(runtime._tasks)
         await asyncio.sleep(0)
 
     asyncio.run(scene())

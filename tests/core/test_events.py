@@ -7,9 +7,9 @@ import pytest
 
 from retrysafe._core.model import Record, Response
 from retrysafe._core.problems import CATALOGUE, Code, Problem
-from retrysafe._core.verdicts import Answer, Verdict
+from retrysafe._core.steps import Result, Verdict
 from retrysafe._http.exchange import Exchange
-from retrysafe._runtime.runtime import Engine
+from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import StoreUnavailable
 from retrysafe.events import Event, Observers
 from retrysafe.stores.memory import MemoryStore, _Row
@@ -39,7 +39,7 @@ def every_verdict() -> list[str]:
 def test_one_event_per_verdict(verdict: Verdict) -> None:
     """Each end of a request is told once, with the status that the client got."""
     told: list[Event] = []
-    Observers(told.append).ended(REQUEST, CLAIM, Answer(verdict, reply_to(verdict), attempt=3))
+    Observers(told.append).ended(REQUEST, CLAIM, Result(verdict, reply_to(verdict), attempt=3))
     status = {"replayed": 201, "gone": None}.get(verdict, 202)
     if verdict in CATALOGUE:
         status = CATALOGUE[verdict].status
@@ -54,14 +54,14 @@ def test_every_verdict_is_known() -> None:
 def test_before_a_claim_there_is_no_record() -> None:
     """A refusal at the door has neither scope nor id."""
     told: list[Event] = []
-    Observers(told.append).ended(REQUEST, None, Answer("key-invalid", Problem("key-invalid", "bad")))
+    Observers(told.append).ended(REQUEST, None, Result("key-invalid", Problem("key-invalid", "bad")))
     assert told == [Event("key-invalid", "request", "POST", "/orders", 400)]
 
 
 def test_a_replay_without_a_response() -> None:
     """Nothing that is stored brings an observer down."""
     told: list[Event] = []
-    Observers(told.append).ended(REQUEST, CLAIM, Answer("replayed", a_record()._replace(response=None)))
+    Observers(told.append).ended(REQUEST, CLAIM, Result("replayed", a_record()._replace(response=None)))
     assert told[0].status is None
 
 
@@ -71,7 +71,7 @@ def test_an_observer_that_raises_is_logged_and_ignored(caplog: pytest.LogCapture
     def broken(_: Event) -> None:
         raise RuntimeError("the metrics server is down")
 
-    Observers(broken).ended(REQUEST, CLAIM, Answer("completed", Response(200)))
+    Observers(broken).ended(REQUEST, CLAIM, Result("completed", Response(200)))
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert "on_event raised for completed" in caplog.text
     assert "the metrics server is down" in caplog.text
@@ -79,16 +79,16 @@ def test_an_observer_that_raises_is_logged_and_ignored(caplog: pytest.LogCapture
 
 def test_nobody_need_listen() -> None:
     """Without an observer nothing is told, and nothing breaks."""
-    Observers(None).ended(REQUEST, CLAIM, Answer("completed", Response(200)))
+    Observers(None).ended(REQUEST, CLAIM, Result("completed", Response(200)))
 
 
-FAILURE_REPLAYED = Answer("replayed", a_record("failed"))
-UNKNOWN = Answer("outcome-unknown", Problem("outcome-unknown", "who knows"))
+FAILURE_REPLAYED = Result("replayed", a_record("failed"))
+UNKNOWN = Result("outcome-unknown", Problem("outcome-unknown", "who knows"))
 
 
 @pytest.mark.parametrize(("answer", "option"), [(FAILURE_REPLAYED, "failed="), (UNKNOWN, "abandoned=")])
 def test_a_remark_names_the_option_once_per_route(
-    answer: Answer, option: str, caplog: pytest.LogCaptureFixture
+    answer: Result, option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first time that a route holds or replays a failure, the log says what would change it."""
     observers = Observers(None)
@@ -103,15 +103,15 @@ def test_a_remark_names_the_option_once_per_route(
 @pytest.mark.parametrize("verdict", ["completed", "failed", "released", "in-flight", "key-reused", "gone"])
 def test_everyday_verdicts_are_not_logged(verdict: Verdict, caplog: pytest.LogCaptureFixture) -> None:
     """They are counted by observers; a log line each would be noise. A replay of a success is one, too."""
-    Observers(None).ended(REQUEST, CLAIM, Answer(verdict, reply_to(verdict)))
-    Observers(None).ended(REQUEST, CLAIM, Answer("replayed", a_record()))
+    Observers(None).ended(REQUEST, CLAIM, Result(verdict, reply_to(verdict)))
+    Observers(None).ended(REQUEST, CLAIM, Result("replayed", a_record()))
     assert caplog.records == []
 
 
 @pytest.mark.parametrize("verdict", ["unstored", "unprotected", "store-unavailable"])
 def test_trouble_is_logged_every_time(verdict: Verdict, caplog: pytest.LogCaptureFixture) -> None:
     """With the record's first digits and the store's own words, and never the key (I19)."""
-    answer = Answer(verdict, reply_to(verdict), stored=False, trouble=StoreUnavailable("disk full"))
+    answer = Result(verdict, reply_to(verdict), stored=False, trouble=StoreUnavailable("disk full"))
     observers = Observers(None)
     observers.ended(REQUEST, CLAIM, answer)
     observers.ended(REQUEST, CLAIM, answer)
@@ -156,18 +156,18 @@ def test_slow_work_after_the_answer_is_remarked_on(
     background: str, seconds: float, logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client waits for it, and the log names the option; where it does not, there is nothing to say."""
-    engine = Engine(MemoryStore(), Observers(None), b"secret")
+    runtime = Runtime(MemoryStore(), Observers(None), b"secret")
     exchange = Exchange(REQUEST, the_rules(background=background))
     exchange.background = seconds
-    engine.end(exchange, CLAIM, Answer("completed", Response(200)))
+    runtime.end(exchange, CLAIM, Result("completed", Response(200)))
     assert ("background=" in caplog.text) is logged
 
 
 def test_slow_work_is_remarked_on_once_per_route(caplog: pytest.LogCaptureFixture) -> None:
     """However long it took each time: one line, which leaves room for other remarks."""
-    engine = Engine(MemoryStore(), Observers(None), b"secret")
+    runtime = Runtime(MemoryStore(), Observers(None), b"secret")
     for tenths in range(6, 20):
         exchange = Exchange(REQUEST, the_rules())
         exchange.background = tenths / 10
-        engine.end(exchange, CLAIM, Answer("completed", Response(200)))
+        runtime.end(exchange, CLAIM, Result("completed", Response(200)))
     assert len(caplog.records) == 1

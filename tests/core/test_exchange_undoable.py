@@ -3,8 +3,7 @@
 import pytest
 
 from retrysafe._core.model import Response
-from retrysafe._core.steps import Answered, Raised
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Raised, Responded, Result
 from retrysafe._http.body import IN_MEMORY
 from retrysafe._http.exchange import Exchange
 from tests.core.values import a_request, the_rules
@@ -21,7 +20,7 @@ def answering(*pieces: bytes) -> Exchange:
     return exchange
 
 
-def sent(exchange: Exchange, answer: Answer) -> bytes:
+def sent(exchange: Exchange, answer: Result) -> bytes:
     pieces = exchange.waiting(answer)
     response = exchange.render(answer)
     assert response is not None
@@ -31,7 +30,7 @@ def sent(exchange: Exchange, answer: Answer) -> bytes:
 def test_a_small_one_is_held_as_ever() -> None:
     exchange = answering(b"small")
     outcome = exchange.outcome()
-    assert outcome == Answered(Response(200, ((b"content-type", b"text/plain"),), b"small"))
+    assert outcome == Responded(Response(200, ((b"content-type", b"text/plain"),), b"small"))
 
 
 @pytest.mark.parametrize("size", [9, IN_MEMORY + 1, 3 * IN_MEMORY])
@@ -40,17 +39,17 @@ def test_a_large_one_waits_as_a_whole(size: int) -> None:
     whole = bytes(number % 251 for number in range(size))
     exchange = answering(whole[: size // 2], whole[size // 2 :])
     outcome = exchange.outcome()
-    assert isinstance(outcome, Answered)
+    assert isinstance(outcome, Responded)
     assert (outcome.omitted, outcome.response.body, exchange.stage) == (True, b"", "held")
-    assert sent(exchange, Answer("completed", outcome.response)) == whole
+    assert sent(exchange, Result("completed", outcome.response)) == whole
 
 
 def test_what_waits_is_not_sent_with_another_answer() -> None:
     """Overtaken, refused, or failed after its last byte: what is told has a body of its own."""
     exchange = answering(b"much too large")
     exchange.outcome()
-    assert sent(exchange, Answer("replayed", Response(200, (), b"theirs"))) == b"theirs"
-    assert exchange.waiting(Answer("completed", None)) is None
+    assert sent(exchange, Result("replayed", Response(200, (), b"theirs"))) == b"theirs"
+    assert exchange.waiting(Result("completed", None)) is None
 
 
 def test_an_error_page_may_be_large_too() -> None:
@@ -61,7 +60,7 @@ def test_an_error_page_may_be_large_too() -> None:
     outcome = exchange.outcome(RuntimeError("broke"))
     assert isinstance(outcome, Raised)
     assert outcome.said is not None
-    assert sent(exchange, Answer("released", outcome.said)) == b"a large page"
+    assert sent(exchange, Result("released", outcome.said)) == b"a large page"
 
 
 def test_an_event_stream_is_refused() -> None:

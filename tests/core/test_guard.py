@@ -47,12 +47,12 @@ def test_a_short_secret_is_refused(secret: str | bytes) -> None:
 @pytest.mark.parametrize("secret", ["x" * 16, b"x" * 16])
 def test_a_secret_is_taken(secret: str | bytes) -> None:
     """As text or as bytes, it is the same."""
-    assert Guard("memory:", scope=scopes.public(), secret=secret).engine.secret == b"x" * 16
+    assert Guard("memory:", scope=scopes.public(), secret=secret).runtime.secret == b"x" * 16
 
 
 def test_without_a_secret_there_is_a_constant() -> None:
     """Derived keys are still stable across processes."""
-    assert a_guard().engine.secret == DEFAULT_SECRET
+    assert a_guard().runtime.secret == DEFAULT_SECRET
 
 
 def test_the_wire_is_shared() -> None:
@@ -69,24 +69,24 @@ def test_the_wire_is_shared() -> None:
 def test_an_idle_guard_is_drained_at_once() -> None:
     """And stays so, until it is resumed."""
     guard = a_guard()
-    assert not guard.engine.is_draining()
+    assert not guard.runtime.is_draining()
     assert guard.drain() == 0
-    assert guard.engine.is_draining()
+    assert guard.runtime.is_draining()
     guard.resume()
-    assert not guard.engine.is_draining()
+    assert not guard.runtime.is_draining()
 
 
 def test_draining_waits_for_what_runs() -> None:
     """From the first moment on nothing new is claimed; it returns when the last one is done."""
     guard, drained = a_guard(), list[int]()
-    guard.engine.running.add(b"one")
-    guard.engine.running.add(b"two")
+    guard.runtime.running.add(b"one")
+    guard.runtime.running.add(b"two")
     thread = threading.Thread(target=lambda: drained.append(guard.drain()))
     thread.start()
-    eventually(guard.engine.is_draining)
-    guard.engine.running.discard(b"one")
+    eventually(guard.runtime.is_draining)
+    guard.runtime.running.discard(b"one")
     assert thread.is_alive()
-    guard.engine.running.discard(b"two")
+    guard.runtime.running.discard(b"two")
     thread.join(20)
     assert drained == [0]
 
@@ -94,12 +94,12 @@ def test_draining_waits_for_what_runs() -> None:
 def test_draining_ends_with_the_grace_time() -> None:
     """Handlers that outlive it are counted, and not interrupted."""
     guard = a_guard(grace=0.05)
-    guard.engine.running.add(b"one")
+    guard.runtime.running.add(b"one")
     began = time.monotonic()
     assert guard.drain() == 1
     assert time.monotonic() - began >= 0.05
     assert guard.drain(grace=0.0) == 1
-    assert guard.engine.running == {b"one"}
+    assert guard.runtime.running == {b"one"}
 
 
 def test_draining_without_blocking() -> None:
@@ -107,16 +107,16 @@ def test_draining_without_blocking() -> None:
     guard = a_guard()
 
     async def scene() -> int:
-        guard.engine.running.add(b"one")
+        guard.runtime.running.add(b"one")
         draining = asyncio.ensure_future(guard.drain_async())
         await asyncio.sleep(0)
-        assert guard.engine.is_draining()
+        assert guard.runtime.is_draining()
         assert not draining.done()
-        guard.engine.running.discard(b"one")
+        guard.runtime.running.discard(b"one")
         return await draining
 
     assert asyncio.run(scene()) == 0
-    guard.engine.running.add(b"two")
+    guard.runtime.running.add(b"two")
     assert asyncio.run(guard.drain_async(grace=0.01)) == 1
 
 
@@ -150,11 +150,11 @@ def run(script: str) -> tuple[int, list[str]]:
 def test_a_signal_drains_and_then_does_what_it_did() -> None:
     """The handler that was there before is called afterwards, when nothing is claimed any more."""
     code, said = run("""
-signal.signal(signal.SIGTERM, lambda number, frame: say("previous", guard.engine.draining))
+signal.signal(signal.SIGTERM, lambda number, frame: say("previous", guard.runtime.draining))
 guard.drain_on(signal.SIGTERM)
-say(guard.engine.draining)
+say(guard.runtime.draining)
 signal.raise_signal(signal.SIGTERM)
-say("on", guard.engine.draining)
+say("on", guard.runtime.draining)
 """)
     assert code == 0
     assert said == ["False", "previous", "True", "on", "True"]
@@ -178,7 +178,7 @@ def test_a_signal_that_is_ignored_still_is() -> None:
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 guard.drain_on(signal.SIGTERM)
 signal.raise_signal(signal.SIGTERM)
-say(guard.engine.draining)
+say(guard.runtime.draining)
 """)
     assert (code, said) == (0, ["True"])
 
@@ -190,7 +190,7 @@ for number in (signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, lambda received, frame: say(signal.Signals(received).name))
 guard.drain_on(signal.SIGTERM, signal.SIGUSR1)
 signal.raise_signal(signal.SIGUSR1)
-say(guard.engine.draining)
+say(guard.runtime.draining)
 signal.raise_signal(signal.SIGTERM)
 """)
     assert (code, said) == (0, ["SIGUSR1", "True", "SIGTERM"])
@@ -204,6 +204,6 @@ guard.drain_on(signal.SIGINT)
 try:
     signal.raise_signal(signal.SIGINT)
 except KeyboardInterrupt:
-    say("interrupted", guard.engine.draining)
+    say("interrupted", guard.runtime.draining)
 """)
     assert (code, said) == (0, ["interrupted", "True"])

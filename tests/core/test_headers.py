@@ -2,8 +2,8 @@
 
 import pytest
 
+from retrysafe._core.headers import ORIGINAL_ID, are_fit, find, is_event_stream, kept
 from retrysafe._core.model import Headers
-from retrysafe._http.headers import ORIGINAL_ID, are_fit, find, is_event_stream, kept
 
 KEPT = (
     "cache-control content-disposition content-encoding content-language content-location content-range "

@@ -8,8 +8,7 @@ from retrysafe._core.attempt import Attempt
 from retrysafe._core.decisions import settle
 from retrysafe._core.model import Header, Headers, Record, Response
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import Answered
-from retrysafe._core.verdicts import Answer, Keep
+from retrysafe._core.steps import Responded, Result, ToStore
 from retrysafe._http.exchange import Exchange
 from retrysafe.policy import Rules, Wire
 from retrysafe.stores.memory import _Row
@@ -29,7 +28,7 @@ def a_record(response: Response | None, *, omitted: bool = False, failed: bool =
 
 
 def replayed(record: Record, *headers: Header, rules: Rules = RULES) -> Response:
-    response = exchange(*headers, rules=rules).render(Answer("replayed", record))
+    response = exchange(*headers, rules=rules).render(Result("replayed", record))
     assert response is not None
     return response
 
@@ -127,10 +126,10 @@ def test_a_renamed_request_id_is_refreshed_too() -> None:
     first.start(200, [(b"X-Trace", b"t-1")])
     first.hold(b"x", last=True)
     outcome = first.outcome()
-    assert isinstance(outcome, Answered)
+    assert isinstance(outcome, Responded)
     call = first.call(a_claim(), lambda: False, b"secret")
     settled = settle(outcome, Attempt(call.claim, 1), call)
-    assert isinstance(settled, Keep)
+    assert isinstance(settled, ToStore)
     response = replayed(a_record(settled.final.response), (b"x-trace", b"t-2"), rules=rules)
     assert values(response, b"x-trace") == [b"t-2"]
 
@@ -141,36 +140,36 @@ def test_a_renamed_request_id_is_refreshed_too() -> None:
 def test_our_own_answer_is_sent_as_it_is() -> None:
     """With an id, if it has none."""
     own = Response(201, ((b"set-cookie", b"s=1"),), b"x")
-    response = exchange((b"x-request-id", b"r")).render(Answer("completed", own))
+    response = exchange((b"x-request-id", b"r")).render(Result("completed", own))
     assert response == Response(201, ((b"set-cookie", b"s=1"), (b"x-request-id", b"r")), b"x")
 
 
 def test_the_handlers_request_id_is_respected() -> None:
     """There is one, and it is the handler's."""
     own = Response(200, ((b"x-request-id", b"own"),))
-    response = exchange((b"x-request-id", b"r")).render(Answer("completed", own))
+    response = exchange((b"x-request-id", b"r")).render(Result("completed", own))
     assert response == own
 
 
 def test_an_unstored_answer_is_marked() -> None:
     """`Idempotency-Stored: false`, and only there."""
-    unstored = exchange().render(Answer("unstored", Response(200), stored=False))
+    unstored = exchange().render(Result("unstored", Response(200), stored=False))
     assert unstored is not None
     assert values(unstored, b"idempotency-stored") == [b"false"]
-    stored = exchange().render(Answer("completed", Response(200)))
+    stored = exchange().render(Result("completed", Response(200)))
     assert stored is not None
     assert values(stored, b"idempotency-stored") == []
 
 
 def test_nothing_to_tell() -> None:
     """It has gone out already, or nobody listens."""
-    assert exchange().render(Answer("gone", None)) is None
+    assert exchange().render(Result("gone", None)) is None
 
 
 def test_a_problem_is_described() -> None:
     """With the address of this service's own specification, and the request's id."""
     response = exchange((b"host", b"api.test"), (b"x-request-id", b"r"), scheme="https").render(
-        Answer("in-flight", Problem("in-flight", "It runs."))
+        Result("in-flight", Problem("in-flight", "It runs."))
     )
     assert response is not None
     assert response.status == 409

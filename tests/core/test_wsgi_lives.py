@@ -108,7 +108,7 @@ def test_a_worker_that_is_ended_leaves_the_outcome_unknown(
     site = Site(respond, guard, validated=False)
     assert isinstance(site().error, end)
     assert log == (["closed"] if within else [])
-    assert guard.engine.unfinished() == 0
+    assert guard.runtime.unfinished() == 0
     codes: list[bytes] = []
     while b"outcome-unknown" not in (found := site().body):  # the lease is not renewed any more
         codes.append(found)
@@ -173,7 +173,7 @@ def test_background_after(a_guard: MakeGuard) -> None:
 
     class Working(Closing):
         def close(self) -> None:
-            log.append(f"{current().request_id}, {guard.engine.unfinished()} running")
+            log.append(f"{current().request_id}, {guard.runtime.unfinished()} running")
             super().close()
 
     def respond(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -189,7 +189,7 @@ def test_background_after(a_guard: MakeGuard) -> None:
     first = Watching(site.app, an_environ(HTTP_X_REQUEST_ID="r-1"))
     assert log == ["read", "sent", "r-1, 1 running", "closed"]
     assert (first.status, str(first.error)) == (201, "the client does not mind")
-    assert guard.engine.unfinished() == 0
+    assert guard.runtime.unfinished() == 0
     assert (site().status, site().replayed, site.runs) == (201, True, 1)
 
 

@@ -12,9 +12,8 @@ import retrysafe.psycopg
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
 from retrysafe import asgi, scopes, stores, testing
-from retrysafe._core import attempt, verdicts
+from retrysafe._core import attempt, headers, steps
 from retrysafe._core.problems import CATALOGUE, Code
-from retrysafe._http import headers
 from retrysafe.policy import _CHOICES, Options, Policy, RequestRules, Wire
 from retrysafe.stores import admin, contract
 from retrysafe.testing import adapters
@@ -151,7 +150,7 @@ def test_headers_that_are_not_kept(name: str) -> None:
 # --- events and logs
 
 
-@pytest.mark.parametrize("verdict", [*get_args(get_args(verdicts.Verdict)[-1]), "keyless"])
+@pytest.mark.parametrize("verdict", [*get_args(get_args(steps.Verdict)[-1]), "keyless"])
 def test_verdicts(verdict: str) -> None:
     """Every verdict that an observer may count has a row."""
     assert row(EVENTS, verdict)
@@ -261,7 +260,7 @@ def test_members_of_guards(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in vars(attempt.Attempt) if not name.startswith("_")])
 def test_what_a_handler_sees(name: str) -> None:
     """Every public part of the running attempt, but for what only the engine looks at."""
-    inner = set("callbacks checkpointed claim derived junction lease_ends leased said_not_started".split())
+    inner = set("callbacks checkpointed claim derived transaction lease_ends leased said_not_started".split())
     assert name in inner or f"current().{name}" in OPTIONS or f"`.{name}`" in OPTIONS
     assert name in inner or row(API, f"attempt.{name}") or f"`attempt.{name}(" in API
 

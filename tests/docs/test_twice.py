@@ -116,7 +116,7 @@ class Stage:
 
     async def die(self) -> None:
         """The first process is gone, and its lease ends."""
-        self.guards[0].engine.keeper.close()
+        self.guards[0].runtime.leases.close()
         assert (await self.send(1)).code == "in-flight"
         self.clock.elapse(LEASE + 1)
 
@@ -143,7 +143,7 @@ async def hung_up(stage: Stage) -> Told:
     task.cancel()
     await asyncio.wait({task})
     stage.resumed.set()
-    while stage.guards[0].engine.unfinished():  # noqa: ASYNC110 - nobody is told when it is over
+    while stage.guards[0].runtime.unfinished():  # noqa: ASYNC110 - nobody is told when it is over
         await asyncio.sleep(0)
     return await stage.retry()
 
@@ -183,7 +183,7 @@ def killed(where: Stop) -> Play:
 
 async def killed_when_kept(stage: Stage) -> Told:
     await stage.send()
-    stage.guards[0].engine.keeper.close()
+    stage.guards[0].runtime.leases.close()
     stage.clock.elapse(LEASE + 1)
     return await stage.retry()
 

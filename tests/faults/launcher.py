@@ -70,7 +70,7 @@ def _freeze() -> None:
 
 
 def _freeze_between_writes() -> None:
-    """With the write lock in any thread's hands, everybody else would be kept from writing, which is what
+    """With the write lock in any thread's performer, everybody else would be kept from writing, which is what
     `Commit` is for.  The keeper takes it whenever a lease is due, and knows of no traps."""
     while True:
         with _writers_change:
@@ -103,11 +103,11 @@ def _around_write_locks() -> None:
 
 
 def _around_step(place: str, perform: Callable[[Any, Any, Any], Awaitable[object]]) -> Any:
-    async def performed(step: Any, engine: Any, hands: Any) -> object:
+    async def performed(step: Any, runtime: Any, performer: Any) -> object:
         reach("before", place)
         if place == "Finish" and _trap.get().endswith(" Commit"):
             _armed.append(_trap.get())
-        answer = await perform(step, engine, hands)
+        answer = await perform(step, runtime, performer)
         reach("after", place)
         return answer
 

@@ -144,13 +144,13 @@ class Stage:
 
     async def quiet(self, spared: set[asyncio.Task[Any]]) -> None:
         """Wait until nothing runs any more."""
-        await until(lambda: not (asyncio.all_tasks() - spared or self.guard.engine.running))
+        await until(lambda: not (asyncio.all_tasks() - spared or self.guard.runtime.running))
 
     def assert_nothing_is_held(self) -> None:
-        engine = self.guard.engine
-        assert not engine.running
-        assert not engine.keeper._held, "the keeper would renew for ever"
-        assert not engine.waiting._waiting, "somebody waits who is not there"
+        runtime = self.guard.runtime
+        assert not runtime.running
+        assert not runtime.leases._held, "the keeper would renew for ever"
+        assert not runtime.wait_limit._waiting, "somebody waits who is not there"
 
     async def assert_recovers(self, key: str, *, interrupted: bool) -> Heard:
         """A retry gets the stored answer or runs; at the latest when the lease of a dead handler ends."""

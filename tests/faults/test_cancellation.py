@@ -143,7 +143,7 @@ class Show:
                 yield first
                 await asyncio.wait({first})
             case "draining":
-                stage.guard.engine.draining = True
+                stage.guard.runtime.draining = True
                 yield None
                 stage.guard.resume()
             case "drain after the claim":
@@ -153,14 +153,14 @@ class Show:
 
 
 def _drain_after_claim(guard: Guard, patch: pytest.MonkeyPatch) -> None:
-    reserve = guard.engine.aio.reserve
+    reserve = guard.runtime.aio.reserve
 
     async def and_drain(claim: Claim) -> Reservation:
         reservation = await reserve(claim)
-        guard.engine.draining = True
+        guard.runtime.draining = True
         return reservation
 
-    patch.setattr(guard.engine.aio, "reserve", and_drain)
+    patch.setattr(guard.runtime.aio, "reserve", and_drain)
 
 
 JUST_DONE: tuple[Knife, ...] = KNIVES if LONG else ("request", "everything")

@@ -100,8 +100,8 @@ class Play:
             self._task = loop.create_task(self._books.post(self.key))
             await asyncio.wait({self._task})
             loop.set_task_factory(None)
-            engine = self._books.guard.engine
-            await until(lambda: not (asyncio.all_tasks() - self._spared or engine.running))
+            runtime = self._books.guard.runtime
+            await until(lambda: not (asyncio.all_tasks() - self._spared or runtime.running))
         return self.scalpel.used
 
 

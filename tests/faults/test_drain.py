@@ -19,7 +19,7 @@ from retrysafe.policy import Options
 from retrysafe.stores.contract import Store
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
-from retrysafe.testing.adapters.client import PATIENCE, Answer, common
+from retrysafe.testing.adapters.client import PATIENCE, Reply, common
 from retrysafe.testing.adapters.client import Connection as Socket
 from retrysafe.testing.adapters.client import until as wait_until
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
@@ -142,16 +142,16 @@ def test_a_claim_whose_handler_has_not_begun(store: Store, monkeypatch: pytest.M
 
     async def deploy() -> None:
         shop = Workshop(store)
-        reserve = shop.guard.engine.aio.reserve
+        reserve = shop.guard.runtime.aio.reserve
 
         async def and_drain(claim: Claim) -> Reservation:
             reservation = await reserve(claim)
-            shop.guard.engine.draining = True
+            shop.guard.runtime.draining = True
             return reservation
 
         key = fresh()
         with monkeypatch.context() as patch:
-            patch.setattr(shop.guard.engine.aio, "reserve", and_drain)
+            patch.setattr(shop.guard.runtime.aio, "reserve", and_drain)
             assert (await shop.ask("/charges", key)).code == "draining"
         assert shop.runs == []
         shop.guard.resume()
@@ -202,7 +202,7 @@ def test_blocking(store: Store) -> None:
         async with shop.running(fresh()):
             thread = threading.Thread(target=lambda: left.append(shop.guard.drain(PATIENCE)))
             thread.start()
-            await until(lambda: shop.guard.engine.draining)
+            await until(lambda: shop.guard.runtime.draining)
             assert (await shop.ask("/charges", fresh())).code == "draining"
         await asyncio.to_thread(thread.join, PATIENCE)
         assert left == [0]
@@ -218,9 +218,9 @@ def test_a_signal_stops_the_claims() -> None:
     try:
         guard = Guard(MemoryStore(), scope=scopes.header("X-Tenant"))
         guard.drain_on(signal.SIGUSR1)
-        assert not guard.engine.draining
+        assert not guard.runtime.draining
         signal.raise_signal(signal.SIGUSR1)
-        assert guard.engine.draining
+        assert guard.runtime.draining
         assert told == [signal.SIGUSR1]
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -234,7 +234,7 @@ def _half(api: Trapped, path: str, key: str, label: str) -> Socket:
     return half
 
 
-def _whole(api: Trapped, path: str, key: str, label: str) -> Answer:
+def _whole(api: Trapped, path: str, key: str, label: str) -> Reply:
     return api.post(path, key=key, body=b"{}", label=label)
 
 
@@ -254,7 +254,7 @@ def _deploy(old: Trapped, next_one: Trapped) -> None:
     known_label, slow_label, new_label = fresh("label"), fresh("label"), fresh("label")
     first = _whole(old, "/charges", known, known_label)
 
-    def lasting(api: Trapped) -> Answer:
+    def lasting(api: Trapped) -> Reply:
         return api.lasting(key=slow, label=slow_label, seconds=1.5)
 
     running = old.running(lambda: lasting(old), slow_label)

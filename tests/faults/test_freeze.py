@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from retrysafe.testing.adapters.client import PATIENCE, Answer, eventually, settled
+from retrysafe.testing.adapters.client import PATIENCE, Reply, eventually, settled
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 from tests.faults.conftest import StartTrapped
 from tests.faults.trapped import Lease, Trapped
@@ -45,7 +45,7 @@ def test_overtaken(retrying: Trapped, trap: str) -> None:
     """
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return retrying.post("/charges", key=key, label=label)
 
     since = Lease(LEASE)
@@ -64,7 +64,7 @@ def test_overtaken_by_one_that_is_not_done(retrying: Trapped) -> None:
     """F7: where its successor has not finished, the zombie's client gets a 409, and not its own result."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return retrying.post("/charges", key=key, label=label)
 
     trap = "stop before Finish"
@@ -87,7 +87,7 @@ def test_held(holding: Trapped, trap: str) -> None:
     and finished, its answer is everybody's answer.  The handler ran once."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return holding.post("/charges", key=key, label=label)
 
     since = Lease(LEASE)
@@ -105,7 +105,7 @@ def test_after_the_end(retrying: Trapped, trap: str) -> None:
     """F7: a worker that sleeps on a stored answer keeps nobody waiting, and wakes up to the same answer."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return retrying.post("/charges", key=key, label=label)
 
     with retrying.frozen("/charges", trap, key=key, label=label) as zombie:
@@ -121,7 +121,7 @@ def test_around_a_checkpoint(retrying: Trapped, trap: str) -> None:
     """F7 for an answer that flows: fenced before its first byte, or never overtaken after it."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return retrying.post("/stream", key=key, label=label, chunks=60)
 
     since = Lease(LEASE)
@@ -146,7 +146,7 @@ def test_a_release_comes_too_late(retrying: Trapped) -> None:
     """F7: a zombie that wants to free its key cannot free its successor's."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return retrying.post("/notdone", key=key, label=label, times=1)
 
     with retrying.frozen("/notdone", "stop before Release", key=key, label=label, times=1) as zombie:
@@ -163,7 +163,7 @@ def test_frozen_for_less_than_a_lease(start_trapped: StartTrapped) -> None:
     api = start_trapped(workers=2, lease=lease, abandoned="retry")
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return api.post("/charges", key=key, label=label)
 
     since = Lease(lease)
@@ -181,7 +181,7 @@ def test_a_slow_handler_keeps_its_lease(retrying: Trapped) -> None:
     """F23: the keeper renews, so a handler may run for several leases and nobody takes over."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return retrying.lasting(key=key, label=label, seconds=2.5 * LEASE)
 
     running = retrying.running(send, label)
@@ -200,7 +200,7 @@ def test_frozen_inside_a_commit(start_trapped: StartTrapped) -> None:
     known, key, label = fresh(), fresh(), fresh("label")
     first = api.post("/charges", key=known, label=label)
 
-    def send() -> Answer:
+    def send() -> Reply:
         return api.post("/charges", key=key, label=label)
 
     with api.frozen("/charges", "stop before Commit", key=key, label=label) as sleeper:

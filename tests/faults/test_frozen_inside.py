@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.testing.adapters.client import PATIENCE, Answer, Client, until
+from retrysafe.testing.adapters.client import PATIENCE, Client, Reply, until
 from retrysafe.testing.adapters.suite import fresh
 from retrysafe.testing.postgres import PostgresServer
 from tools.crash.fleet import Fleet
@@ -49,7 +49,7 @@ def test_frozen_inside_the_completion(fleet: Fleet, shop: PostgreSQL, url: str, 
     and the zombie, when it goes on, tells that answer or none."""
     client, key = Client(fleet.port), fresh()
 
-    def send(*fields: tuple[str, str]) -> Answer:
+    def send(*fields: tuple[str, str]) -> Reply:
         return client.post("/orders", key=key, user=None, body=b"{}", fields=fields)
 
     before = len(fleet.falls())

@@ -6,7 +6,7 @@ reservation nothing happened, after its `Finish` everything is stored, and in be
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, settled
+from retrysafe.testing.adapters.client import Reply, settled
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 from tests.faults.conftest import StartTrapped
 from tests.faults.trapped import BROKEN_OFF, Lease, Trapped
@@ -53,7 +53,7 @@ def test_in_between(api: Trapped, abandoned: str, trap: str, effects: int) -> No
     """F2, F3, F4: in flight until the lease ends; then unknown, or taken over and run again."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return api.post("/charges", key=key, label=label)
 
     since = Lease(LEASE)
@@ -93,7 +93,7 @@ def test_around_a_checkpoint(api: Trapped, abandoned: str, trap: str) -> None:
     """F2-F4 for an answer that flows: once it may have begun to leave, nobody runs it again."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return api.post("/stream", key=key, label=label, chunks=60)
 
     since = Lease(LEASE)
@@ -134,7 +134,7 @@ def test_around_a_release(api: Trapped, abandoned: str, trap: str) -> None:
     """F4 where nothing happened: released, the key is free; not yet, it is as for any other death."""
     key, label = fresh(), fresh("label")
 
-    def send() -> Answer:
+    def send() -> Reply:
         return api.post("/notdone", key=key, label=label, times=1)
 
     since = Lease(LEASE)
@@ -159,7 +159,7 @@ def test_killed_twice(start_trapped: StartTrapped, trap: str) -> None:
     key, label = fresh(), fresh("label")
     api.killed("/charges", "kill before Effect", key=key, label=label)
 
-    def send() -> Answer:
+    def send() -> Reply:
         return api.post("/charges", key=key, label=label)
 
     abandoned_at_last(api, key, label, trap)
@@ -172,7 +172,7 @@ def test_killed_twice(start_trapped: StartTrapped, trap: str) -> None:
 def abandoned_at_last(api: Trapped, key: str, label: str, trap: str) -> None:
     """Retry with a trap at the take-over, until the lease has ended and there is one."""
 
-    def refused() -> Answer:
+    def refused() -> Reply:
         answer = api.post("/charges", key=key, label=label, fields=[("Trap", trap)])
         assert answer.code == "in-flight", answer
         return answer

@@ -76,7 +76,7 @@ def test_the_very_same_objects(scope: Connection) -> None:
     assert receive is _receive
     assert send is _send
     assert scope == before
-    assert not guard.engine.running
+    assert not guard.runtime.running
 
 
 def test_a_layer_inside_a_layer() -> None:

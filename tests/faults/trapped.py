@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from retrysafe.testing.adapters.client import Answer, settled, until
+from retrysafe.testing.adapters.client import Reply, settled, until
 from retrysafe.testing.adapters.server import Option, Server
 from retrysafe.testing.adapters.suite import assert_problem
 
@@ -54,7 +54,7 @@ class Trapped(Server):
         until(happened)
         return found
 
-    def killed(self, path: str, trap: str, **rest: Any) -> Answer | None:
+    def killed(self, path: str, trap: str, **rest: Any) -> Reply | None:
         """Send a request whose worker dies there.  What was heard of it: nothing, if the connection broke."""
         before = self.falls.read_text().count(f" {trap}\n")
         answer = None
@@ -66,14 +66,14 @@ class Trapped(Server):
     @contextmanager
     def frozen(
         self, path: str, trap: str, *, persistent: bool = False, **rest: Any
-    ) -> "Generator[Future[Answer]]":
+    ) -> "Generator[Future[Reply]]":
         """While entered, the worker that serves this request is frozen there; then it goes on.
 
         A persistent client sends again what is refused because another one is in flight.
         """
         before = self.falls.read_text().count(f" {trap}\n")
 
-        def send() -> Answer:
+        def send() -> Reply:
             return self.post(path, fields=[("Trap", trap)], **rest)
 
         running = self.started((lambda: settled(send)) if persistent else send)
@@ -105,7 +105,7 @@ class Lease:
     def elapsed(self) -> float:
         return time.monotonic() - self._made
 
-    def assert_in_flight(self, send: Callable[[], Answer]) -> None:
+    def assert_in_flight(self, send: Callable[[], Reply]) -> None:
         """A retry is refused with hints while the lease lasts.  A machine that is too slow proves nothing."""
         answer = send()
         if self.elapsed < self._seconds:

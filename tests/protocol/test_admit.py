@@ -10,8 +10,7 @@ from retrysafe._core.decisions import admit
 from retrysafe._core.model import Claim, Header, Request, Scope
 from retrysafe._core.problems import Problem
 from retrysafe._core.protocol import arrive
-from retrysafe._core.steps import Gone, Identify, ReadBody, TooLarge
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Gone, Identify, ReadBody, Result, TooLarge
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 from tests.protocol.values import Stepper
 
@@ -29,7 +28,7 @@ def a_request(*values: bytes, name: bytes = b"idempotency-key") -> Request:
     return Request("POST", "/orders", b"", headers)
 
 
-def arriving(request: Request, rules: Rules) -> Stepper[Claim | Answer]:
+def arriving(request: Request, rules: Rules) -> Stepper[Claim | Result]:
     return Stepper(arrive(request, rules, b"token", "request-1", "trace-1"))
 
 
@@ -95,7 +94,7 @@ def test_header_and_limit_are_wire_policy() -> None:
 def test_a_bad_key_asks_for_nothing() -> None:
     """Nobody is identified and no body is read for a request that is refused anyway."""
     flow = arriving(a_request(b""), the_rules())
-    assert flow.result == Answer("key-invalid", flow.result.reply)  # type: ignore[union-attr]
+    assert flow.result == Result("key-invalid", flow.result.reply)  # type: ignore[union-attr]
     assert flow.asked == []
 
 
@@ -104,7 +103,7 @@ def test_nobody_is_refused() -> None:
     flow = arriving(a_request(b"k"), the_rules())
     flow.expect(Identify)
     flow.give(None)
-    assert isinstance(flow.result, Answer)
+    assert isinstance(flow.result, Result)
     assert flow.result.verdict == "principal-required"
 
 
@@ -112,7 +111,7 @@ def test_a_short_public_key_is_refused() -> None:
     """Where nobody is identified, a key that can be guessed keeps nobody apart."""
     flow = arriving(a_request(b"x" * 15), the_rules())
     flow.give(EVERYBODY)
-    assert isinstance(flow.result, Answer)
+    assert isinstance(flow.result, Result)
     assert flow.result.verdict == "key-invalid"
     flow = arriving(a_request(b"x" * 16), the_rules())
     flow.give(EVERYBODY)
@@ -127,7 +126,7 @@ def test_a_body_that_is_too_large_is_refused() -> None:
     flow = arriving(a_request(b"k"), the_rules())
     flow.give(SOMEBODY)
     flow.give(TooLarge(7))
-    assert isinstance(flow.result, Answer)
+    assert isinstance(flow.result, Result)
     assert flow.result.verdict == "body-too-large"
     assert isinstance(flow.result.reply, Problem)
     assert "7 bytes" in flow.result.reply.detail
@@ -138,7 +137,7 @@ def test_a_client_that_is_gone_leaves_nothing() -> None:
     flow = arriving(a_request(b"k"), the_rules())
     flow.give(SOMEBODY)
     flow.give(Gone())
-    assert flow.result == Answer("gone", None)
+    assert flow.result == Result("gone", None)
 
 
 def claimed(rules: Rules, scope: Scope = SOMEBODY) -> Claim:

@@ -6,7 +6,6 @@ from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Header, Record, Reserved, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
-    Answered,
     Finish,
     Forget,
     Look,
@@ -15,10 +14,11 @@ from retrysafe._core.steps import (
     Raised,
     Release,
     Reserve,
+    Responded,
+    Result,
     Run,
     TakeOver,
 )
-from retrysafe._core.verdicts import Answer
 from retrysafe.errors import NotDone, SchemaMismatch, StoreError, UnreadableRecord
 from retrysafe.policy import Policy
 from tests.protocol.values import (
@@ -51,7 +51,7 @@ def test_the_first_time() -> None:
     assert finish.claim == CLAIM
     assert (finish.final.state, finish.final.response.body) == ("completed", b"made")
     flow.give(True)
-    assert flow.result == Answer("completed", CREATED, attempt=1)
+    assert flow.result == Result("completed", CREATED, attempt=1)
     assert [type(step) for step in flow.asked] == [Reserve, Run, Finish]
 
 
@@ -62,7 +62,7 @@ def test_the_attempt_knows_its_number_and_secret() -> None:
     attempt = flow.expect(Run).attempt
     assert (attempt.number, attempt.claim) == (3, CLAIM)
     assert attempt.derive("charge") == Attempt(CLAIM, 1, b"s" * 16).derive("charge")
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.give(True)
     assert flow.result.attempt == 3
 
@@ -90,7 +90,7 @@ def test_a_replay_is_the_record() -> None:
     """The record itself is handed on; rendering it is the exchange's business."""
     flow = stepping()
     flow.give(found(COMPLETED._replace(attempt=2)))
-    assert flow.result == Answer("replayed", COMPLETED._replace(attempt=2), attempt=2)
+    assert flow.result == Result("replayed", COMPLETED._replace(attempt=2), attempt=2)
 
 
 @pytest.mark.parametrize("record", [FAILED, ABANDONED])
@@ -169,8 +169,8 @@ def test_what_is_replayed_is_checked_again(bad: Header) -> None:
 # --- What is let go ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outcome", [Raised(NotDone()), Answered(Response(429))])
-def test_nothing_happened(outcome: Raised | Answered) -> None:
+@pytest.mark.parametrize("outcome", [Raised(NotDone()), Responded(Response(429))])
+def test_nothing_happened(outcome: Raised | Responded) -> None:
     """The key is freed before the client is told that it is."""
     flow = running()
     flow.give(outcome)
@@ -269,7 +269,7 @@ def test_a_store_that_comes_back_damaged() -> None:
     assert flow.result.verdict == "store-unavailable"
 
 
-def unprotected() -> Stepper[Answer]:
+def unprotected() -> Stepper[Result]:
     flow = stepping(a_call(Policy(store_down="run")))
     flow.throw(DOWN)
     flow.give(None)
@@ -283,7 +283,7 @@ def unprotected() -> Stepper[Answer]:
 def test_running_all_the_same_is_marked() -> None:
     """Fail open is a choice; the answer says that it is not stored, and nothing is written (I12)."""
     flow = unprotected()
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     assert flow.result[:4] == ("unprotected", CREATED, False, None)
     assert not any(isinstance(step, Finish | Release) for step in flow.asked)
 
@@ -314,7 +314,7 @@ def test_finishing_is_tried_for_as_long_as_the_lease_lasts() -> None:
         pauses.append(persist.pause)
         flow.give(True)
     flow.give(True)
-    assert flow.result == Answer("completed", CREATED, attempt=1)
+    assert flow.result == Result("completed", CREATED, attempt=1)
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
 

@@ -15,12 +15,12 @@ from retrysafe._core.steps import (
     Reauthorise,
     Release,
     Reserve,
+    Result,
     Run,
     Streamed,
     TakeOver,
     Wait,
 )
-from retrysafe._core.verdicts import Answer
 from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
@@ -43,7 +43,7 @@ from tests.protocol.values import (
 # --- Answers that flow ------------------------------------------------------------------------------------
 
 
-def flowing() -> tuple[Attempt, Stepper[Answer | None]]:
+def flowing() -> tuple[Attempt, Stepper[Result | None]]:
     attempt = Attempt(CLAIM, 1)
     head = Response(200, ((b"set-cookie", b"s=1"), (b"etag", b'"1"')))
     flow = Stepper(let_flow(a_call(), attempt, head))
@@ -247,7 +247,7 @@ def test_draining_with_a_store_that_is_down() -> None:
     assert [type(step) for step in flow.asked] == [Look]
 
 
-def drained_meanwhile() -> Stepper[Answer]:
+def drained_meanwhile() -> Stepper[Result]:
     """A drain that begins between the bid and the handler."""
     drains = False
     flow = stepping(a_call()._replace(draining=lambda: drains))

@@ -8,7 +8,6 @@ import pytest
 from retrysafe._core.model import Reserved
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import (
-    Answered,
     Finish,
     Flow,
     Forget,
@@ -19,12 +18,13 @@ from retrysafe._core.steps import (
     Reauthorise,
     Release,
     Reserve,
+    Responded,
+    Result,
     Run,
     Step,
     TakeOver,
     Wait,
 )
-from retrysafe._core.verdicts import Answer
 from retrysafe.errors import NotDone
 from retrysafe.policy import Policy
 from tests.protocol.values import (
@@ -44,7 +44,7 @@ from tests.protocol.values import (
 # --- Interrupted at every step ----------------------------------------------------------------------------
 
 
-def _drained(steps: int) -> Flow[Answer]:
+def _drained(steps: int) -> Flow[Result]:
     calls = 0
 
     def draining() -> bool:
@@ -55,23 +55,23 @@ def _drained(steps: int) -> Flow[Answer]:
     return once(a_call()._replace(draining=draining))
 
 
-PATHS: dict[str, tuple[Callable[[], Flow[Answer]], list[object]]] = {
-    "runs": (lambda: once(a_call()), [Reserved(1), Answered(CREATED), True]),
-    "takes over": (lambda: once(a_call(RETRY)), [found(ABANDONED), Reserved(2), Answered(CREATED), True]),
+PATHS: dict[str, tuple[Callable[[], Flow[Result]], list[object]]] = {
+    "runs": (lambda: once(a_call()), [Reserved(1), Responded(CREATED), True]),
+    "takes over": (lambda: once(a_call(RETRY)), [found(ABANDONED), Reserved(2), Responded(CREATED), True]),
     "replays": (lambda: once(a_call(rules=CAREFUL)), [found(COMPLETED), True]),
-    "waits": (lambda: once(a_call(WAITING)), [found(RUNNING), 0.01, Reserved(1), Answered(CREATED), True]),
-    "retries its bid": (lambda: once(a_call()), [DOWN, None, Reserved(1), Answered(CREATED), True]),
+    "waits": (lambda: once(a_call(WAITING)), [found(RUNNING), 0.01, Reserved(1), Responded(CREATED), True]),
+    "retries its bid": (lambda: once(a_call()), [DOWN, None, Reserved(1), Responded(CREATED), True]),
     "retries its take-over": (
         lambda: once(a_call(RETRY)),
-        [found(ABANDONED), DOWN, None, Reserved(2), Answered(CREATED), True],
+        [found(ABANDONED), DOWN, None, Reserved(2), Responded(CREATED), True],
     ),
     "is refused": (lambda: once(a_call()), [DOWN, None, DOWN, None]),
     "runs unprotected": (
         lambda: once(a_call(Policy(store_down="run"))),
-        [DOWN, None, DOWN, None, Answered(CREATED)],
+        [DOWN, None, DOWN, None, Responded(CREATED)],
     ),
-    "retries its finish": (lambda: once(a_call()), [Reserved(1), Answered(CREATED), DOWN, True, True]),
-    "is fenced": (lambda: once(a_call()), [Reserved(1), Answered(CREATED), False, found(COMPLETED)]),
+    "retries its finish": (lambda: once(a_call()), [Reserved(1), Responded(CREATED), DOWN, True, True]),
+    "is fenced": (lambda: once(a_call()), [Reserved(1), Responded(CREATED), False, found(COMPLETED)]),
     "releases": (lambda: once(a_call()), [Reserved(1), Raised(NotDone()), None]),
     "forgets": (lambda: once(a_call()), [Reserved(1), Raised(NotDone()), DOWN, None]),
     "is drained": (lambda: _drained(1), [Reserved(1), None]),
@@ -81,7 +81,7 @@ PATHS: dict[str, tuple[Callable[[], Flow[Answer]], list[object]]] = {
 POINTS = [(name, at) for name, (_, answers) in PATHS.items() for at in range(len(answers))]
 
 
-def played(name: str, steps: int) -> Stepper[Answer]:
+def played(name: str, steps: int) -> Stepper[Result]:
     """One of the paths, up to the step that is then interrupted."""
     make, answers = PATHS[name]
     flow = Stepper(make())

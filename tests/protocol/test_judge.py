@@ -8,7 +8,7 @@ import pytest
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Found, Reserved, State
 from retrysafe._core.problems import Problem
-from retrysafe._core.verdicts import Busy, Judgement, Overtake, Replay
+from retrysafe._core.steps import Busy, CanTakeOver, Judgement, Replay
 from retrysafe.policy import Abandoned, Failed, Policy
 from tests.protocol.values import BROKE, CLAIM, CREATED, NOW, a_record
 
@@ -73,7 +73,7 @@ def test_how_long_to_wait(later: float, hint: float) -> None:
 @pytest.mark.parametrize("policy", EVERY_POLICY)
 def test_abandoned_in_a_transaction_is_taken_over(policy: Policy) -> None:
     """Its effects were rolled back with it, so there is nothing to hold."""
-    assert judged(ABANDONED._replace(mode="tx"), policy) == Overtake(b"theirs", "in_progress")
+    assert judged(ABANDONED._replace(mode="tx"), policy) == CanTakeOver(b"theirs", "in_progress")
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
@@ -83,7 +83,7 @@ def test_abandoned_with_a_lease(policy: Policy) -> None:
     if policy.abandoned == "hold":
         assert code(judgement) == "outcome-unknown"
     else:
-        assert judgement == Overtake(b"theirs", "in_progress")
+        assert judgement == CanTakeOver(b"theirs", "in_progress")
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
@@ -96,7 +96,7 @@ def test_a_lease_ends_on_time() -> None:
     """At the very moment of its end it is over: two may not both think that it is theirs."""
     retry = Policy(abandoned="retry")
     assert isinstance(judged(ABANDONED, retry, now=NOW - 0.001), Busy)
-    assert judged(ABANDONED, retry, now=NOW) == Overtake(b"theirs", "in_progress")
+    assert judged(ABANDONED, retry, now=NOW) == CanTakeOver(b"theirs", "in_progress")
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
@@ -110,7 +110,7 @@ def test_completed_is_replayed(policy: Policy) -> None:
 def test_failed(abandoned: Abandoned) -> None:
     """A failure is replayed, run again or reported, as the policy says."""
     assert judged(FAILED, Policy(failed="replay", abandoned=abandoned)) == Replay(FAILED)
-    assert judged(FAILED, Policy(failed="retry", abandoned=abandoned)) == Overtake(b"theirs", "failed")
+    assert judged(FAILED, Policy(failed="retry", abandoned=abandoned)) == CanTakeOver(b"theirs", "failed")
     conflict = judged(FAILED, Policy(failed="conflict", abandoned=abandoned))
     assert isinstance(conflict, Problem)
     assert (conflict.code, conflict.previous_status) == ("previously-failed", 500)

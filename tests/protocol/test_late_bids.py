@@ -7,7 +7,6 @@ import pytest
 from retrysafe._core.model import Found, Reserved
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import (
-    Answered,
     Commit,
     Finish,
     Forget,
@@ -17,12 +16,13 @@ from retrysafe._core.steps import (
     Raised,
     Release,
     Reserve,
+    Responded,
+    Result,
     RollBack,
     Run,
     TakeOver,
     Wait,
 )
-from retrysafe._core.verdicts import Answer
 from retrysafe.errors import NotDone
 from retrysafe.policy import Policy
 from tests.protocol.values import (
@@ -42,7 +42,7 @@ from tests.protocol.values import (
 )
 
 
-def bidding_again(policy: Policy | None = None) -> Stepper[Answer]:
+def bidding_again(policy: Policy | None = None) -> Stepper[Result]:
     """A flow whose first bid was given up, and which bids for the second time."""
     flow = stepping(a_call(policy))
     flow.expect(Reserve)
@@ -89,7 +89,7 @@ def test_who_keeps_an_outcome_forgets_nothing() -> None:
     flow = bidding_again()
     flow.give(Reserved(1))
     flow.expect(Run)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Finish)
     flow.give(True)
     assert flow.result.verdict == "completed"
@@ -102,7 +102,7 @@ def test_nothing_is_forgotten_while_the_request_still_bids() -> None:
     flow.expect(TakeOver)
     flow.give(Reserved(2))
     flow.expect(Run)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Finish)
     flow.give(True)
     assert not any(isinstance(step, Forget) for step in flow.asked)
@@ -135,7 +135,7 @@ def test_who_could_not_commit_forgets_its_first_bid() -> None:
     flow.give(None)
     flow.give(Reserved(1))
     flow.expect(Run)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Commit)
     flow.throw(DOWN)
     flow.expect(RollBack)
@@ -157,7 +157,7 @@ def test_whose_transaction_was_overtaken_forgets_its_first_bid() -> None:
     flow.give(None)
     flow.give(Reserved(1))
     flow.expect(Run)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Commit)
     flow.give(False)
     flow.expect(Look)
@@ -172,7 +172,7 @@ def test_who_could_not_store_its_outcome_forgets_nothing() -> None:
     flow = bidding_again()
     flow.give(Reserved(1))
     flow.expect(Run)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Finish)
     flow.throw(DOWN)
     flow.expect(Persist)

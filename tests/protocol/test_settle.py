@@ -5,8 +5,7 @@ import pytest
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.decisions import settle
 from retrysafe._core.model import Headers, Response
-from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
-from retrysafe._core.verdicts import Keep, LetGo
+from retrysafe._core.steps import Outcome, Raised, Responded, Streamed, ToRelease, ToStore
 from retrysafe.errors import NotDone
 from retrysafe.policy import RequestRules
 from tests.protocol.values import CLAIM, CREATED, RULES, a_call
@@ -33,15 +32,15 @@ def an_attempt(*, derived: bool = False, checkpointed: bool = False, not_started
     return attempt
 
 
-def kept(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES) -> Keep:
+def kept(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES) -> ToStore:
     settlement = settle(outcome, attempt or an_attempt(), a_call(rules=rules))
-    assert isinstance(settlement, Keep)
+    assert isinstance(settlement, ToStore)
     return settlement
 
 
 def let_go(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES) -> Response:
     settlement = settle(outcome, attempt or an_attempt(), a_call(rules=rules))
-    assert isinstance(settlement, LetGo)
+    assert isinstance(settlement, ToRelease)
     return settlement.reply
 
 
@@ -49,18 +48,18 @@ def let_go(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules
 def test_not_begun_is_released(status: int) -> None:
     """By these a server says that it did not do it: the answer is sent and nothing is kept."""
     answer = Response(status, ((b"x-why", b"because"),), b"no")
-    assert let_go(Answered(answer)) == answer
+    assert let_go(Responded(answer)) == answer
 
 
 def test_503_with_retry_after_is_released() -> None:
     """Only a server that says when to come back says that it did nothing."""
     answer = Response(503, RETRY_AFTER, b"later")
-    assert let_go(Answered(answer)) == answer
+    assert let_go(Responded(answer)) == answer
 
 
 def test_503_without_retry_after_is_a_failure() -> None:
     """Nobody knows what happened before it gave up."""
-    assert kept(Answered(Response(503))).final.state == "failed"
+    assert kept(Responded(Response(503))).final.state == "failed"
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 400, 402, 404, 409])
@@ -68,7 +67,7 @@ def test_503_without_retry_after_is_a_failure() -> None:
 def test_the_effect_is_settled(status: int, headers: Headers) -> None:
     """Every other 2xx, 3xx and 4xx is completed, with the very answer as its reply."""
     answer = Response(status, headers, b"body")
-    settled = kept(Answered(answer))
+    settled = kept(Responded(answer))
     assert (settled.final.state, settled.final.omitted) == ("completed", False)
     assert settled.final.response == answer
     assert settled.reply == answer
@@ -78,14 +77,14 @@ def test_the_effect_is_settled(status: int, headers: Headers) -> None:
 @pytest.mark.parametrize("status", [405, 410, 411, 412, 414, 415, 416, 417, 418, 421, 422, 423, 424, 428])
 def test_every_other_4xx_is_settled_too(status: int) -> None:
     """Only the listed ones mean that nothing was done."""
-    assert kept(Answered(Response(status))).final.state == "completed"
+    assert kept(Responded(Response(status))).final.state == "completed"
 
 
 @pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 505, 507, 511, 599])
 def test_5xx_is_a_failure(status: int) -> None:
     """It is kept as it was answered, and not raised: the handler did answer."""
     answer = Response(status, (), b"broke")
-    settled = kept(Answered(answer))
+    settled = kept(Responded(answer))
     assert (settled.final.state, settled.final.response) == ("failed", answer)
     assert settled.reply == answer
     assert settled.error is None
@@ -135,7 +134,7 @@ def test_not_started_is_released_with_its_own_answer() -> None:
     """After `not_started()` the handler's own answer is sent, whatever its status."""
     for status in (200, 400, 422, 500):
         answer = Response(status, (), b"own")
-        assert let_go(Answered(answer), an_attempt(not_started=True)) == answer
+        assert let_go(Responded(answer), an_attempt(not_started=True)) == answer
 
 
 @pytest.mark.parametrize("why", ["derived", "checkpointed"])
@@ -154,8 +153,8 @@ def test_not_done_is_not_believed_afterwards(why: str) -> None:
 def test_not_started_is_not_believed_afterwards(why: str) -> None:
     """The answer is kept as if nothing had been said."""
     attempt = an_attempt(derived=why == "derived", checkpointed=why == "checkpointed", not_started=True)
-    assert kept(Answered(Response(400)), attempt).final.state == "completed"
-    assert kept(Answered(Response(500)), attempt).final.state == "failed"
+    assert kept(Responded(Response(400)), attempt).final.state == "completed"
+    assert kept(Responded(Response(500)), attempt).final.state == "failed"
 
 
 def test_a_streamed_answer_leaves_a_tombstone() -> None:
@@ -195,27 +194,27 @@ def test_a_stream_that_broke_off_is_never_a_success() -> None:
 )
 def test_what_cannot_be_stored_leaves_a_tombstone(answer: Response, rules: RequestRules) -> None:
     """The client gets all of it now; the record gets its head, and blocks another execution."""
-    settled = kept(Answered(answer), rules=rules)
+    settled = kept(Responded(answer), rules=rules)
     assert settled.final == ("completed", answer._replace(body=b""), True)
     assert settled.reply == answer
 
 
 def test_exactly_the_limit_is_kept() -> None:
     """The limit is the last size that fits."""
-    settled = kept(Answered(Response(200, (), b"1234")), rules=SMALL)
+    settled = kept(Responded(Response(200, (), b"1234")), rules=SMALL)
     assert (settled.final.response.body, settled.final.omitted) == (b"1234", False)
 
 
 def test_a_failure_is_a_tombstone_too() -> None:
     """An error page under `no_store` is not kept either, and is still a failure."""
-    settled = kept(Answered(Response(500, (), b"trace")), rules=RULES._replace(no_store=True))
+    settled = kept(Responded(Response(500, (), b"trace")), rules=RULES._replace(no_store=True))
     assert settled.final == ("failed", Response(500), True)
 
 
 def test_what_is_kept_is_filtered() -> None:
     """The client gets its cookie; the record does not (S9)."""
     answer = Response(200, ((b"set-cookie", b"s=1"), (b"etag", b'"1"')), b"x")
-    settled = kept(Answered(answer))
+    settled = kept(Responded(answer))
     assert settled.final.response.headers == ((b"etag", b'"1"'),)
     assert settled.reply == answer
     streamed = kept(Streamed(answer))

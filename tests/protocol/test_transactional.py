@@ -5,13 +5,12 @@ import asyncio
 import pytest
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.decisions import settle
 from retrysafe._core.model import Reserved, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import (
-    Answered,
+    Call,
     CallBack,
     Commit,
     Forget,
@@ -20,11 +19,14 @@ from retrysafe._core.steps import (
     Raised,
     Release,
     Reserve,
+    Responded,
+    Result,
     RollBack,
     Run,
     TakeOver,
+    ToRelease,
+    ToStore,
 )
-from retrysafe._core.verdicts import Answer, Keep, LetGo
 from retrysafe.errors import CommitRefused, NotDone
 from retrysafe.policy import Policy, RequestRules
 from tests.protocol.values import (
@@ -50,7 +52,7 @@ def a_call(rules: RequestRules = RULES) -> Call:
     return Call(OURS, POLICY, rules, describe)
 
 
-def running() -> Stepper[Answer]:
+def running() -> Stepper[Result]:
     flow = Stepper(once(a_call()))
     flow.expect(Reserve)
     flow.give(Reserved(1))
@@ -58,17 +60,17 @@ def running() -> Stepper[Answer]:
     return flow
 
 
-def committing() -> Stepper[Answer]:
+def committing() -> Stepper[Result]:
     """A flow whose handler has succeeded."""
     flow = running()
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     step = flow.expect(Commit)
     assert step.claim == OURS
     assert (step.final.state, step.final.response) == ("completed", CREATED)
     return flow
 
 
-def fenced() -> Stepper[Answer]:
+def fenced() -> Stepper[Result]:
     """A flow that found its record to be somebody else's, and looks whose."""
     flow = committing()
     flow.give(False)
@@ -76,7 +78,9 @@ def fenced() -> Stepper[Answer]:
     return flow
 
 
-def settled(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES) -> Keep | LetGo:
+def settled(
+    outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES
+) -> ToStore | ToRelease:
     return settle(outcome, attempt or Attempt(OURS, 1), a_call(rules))
 
 
@@ -87,23 +91,23 @@ def settled(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRule
 def test_what_did_not_succeed_is_undone(status: int) -> None:
     """Every 5xx, because it can be undone; and what a server answers that has not begun."""
     answer = Response(status, (), b"no")
-    assert settled(Answered(answer)) == LetGo(answer)
+    assert settled(Responded(answer)) == ToRelease(answer)
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 302, 400, 404, 409, 422])
 def test_what_settles_it_is_kept(status: int) -> None:
     """As in lease mode."""
     answer = Response(status, (), b"yes")
-    settlement = settled(Answered(answer))
-    assert isinstance(settlement, Keep)
+    settlement = settled(Responded(answer))
+    assert isinstance(settlement, ToStore)
     assert (settlement.final.state, settlement.final.response) == ("completed", answer)
     assert settlement.reply == answer
 
 
 def test_a_body_that_waits_on_disk_leaves_a_tombstone() -> None:
     """Its head stands for it."""
-    settlement = settled(Answered(CREATED, omitted=True))
-    assert isinstance(settlement, Keep)
+    settlement = settled(Responded(CREATED, omitted=True))
+    assert isinstance(settlement, ToStore)
     assert settlement.final.omitted
     assert settlement.final.response.body == b""
 
@@ -112,7 +116,7 @@ def test_an_exception_is_undone_and_may_be_tried_again() -> None:
     """The failure is the client's to retry, and the exception the application's to log."""
     error = RuntimeError("broke")
     settlement = settled(Raised(error))
-    assert isinstance(settlement, LetGo)
+    assert isinstance(settlement, ToRelease)
     assert settlement.error is error
     assert settlement.reply.status == 500
     assert (b"x-should-retry", b"true") in settlement.reply.headers
@@ -121,7 +125,7 @@ def test_an_exception_is_undone_and_may_be_tried_again() -> None:
 def test_an_error_page_of_the_applications_is_sent() -> None:
     """As frameworks do, which answer first and raise then."""
     error, page = RuntimeError("broke"), Response(500, (), b"sorry")
-    assert settled(Raised(error, page)) == LetGo(page, error)
+    assert settled(Raised(error, page)) == ToRelease(page, error)
 
 
 @pytest.mark.parametrize("error", [NotDone("no"), TimeoutError()])
@@ -130,7 +134,7 @@ def test_nothing_was_done_is_believed_whatever_was_given_out(error: Exception) -
     attempt = Attempt(OURS, 1)
     attempt.derive("charge")
     settlement = settled(Raised(error), attempt, RULES._replace(retry_on=(TimeoutError,)))
-    assert isinstance(settlement, LetGo)
+    assert isinstance(settlement, ToRelease)
     assert settlement.reply.status == 503
 
 
@@ -139,7 +143,7 @@ def test_not_started_is_believed_after_a_derived_key() -> None:
     attempt = Attempt(OURS, 1)
     attempt.derive("charge")
     attempt.not_started()
-    assert settled(Answered(CREATED), attempt) == LetGo(CREATED)
+    assert settled(Responded(CREATED), attempt) == ToRelease(CREATED)
 
 
 # --- In which order
@@ -149,18 +153,18 @@ def test_committed() -> None:
     """Reserve, run, commit: and then the answer."""
     flow = committing()
     flow.give(True)
-    assert flow.result == Answer("completed", CREATED, attempt=1)
+    assert flow.result == Result("completed", CREATED, attempt=1)
 
 
 def test_rolled_back_then_released_then_answered() -> None:
     """The key is not free before everything is undone."""
     flow = running()
-    flow.give(Answered(Response(500)))
+    flow.give(Responded(Response(500)))
     assert not flow.expect(RollBack).cut_off
     flow.give(None)
     flow.expect(Release)
     flow.give(None)
-    assert flow.result == Answer("released", Response(500), attempt=1)
+    assert flow.result == Result("released", Response(500), attempt=1)
 
 
 def test_the_exception_is_passed_on() -> None:
@@ -205,7 +209,7 @@ def test_refused_by_the_database(passing: bool, status: int) -> None:
     assert (b"x-should-retry", b"true") in answer.reply.headers
 
 
-def lost() -> Stepper[Answer]:
+def lost() -> Stepper[Result]:
     """A flow that asked for a commit and never heard of it, up to where it has released and looks."""
     flow = committing()
     flow.throw(DOWN)
@@ -221,7 +225,7 @@ def test_lost_and_committed() -> None:
     """The record says so, under our own token: the client gets its answer."""
     flow = lost()
     flow.give(found(MINE._replace(state="completed", response=CREATED)))
-    assert flow.result == Answer("completed", CREATED, attempt=1)
+    assert flow.result == Result("completed", CREATED, attempt=1)
 
 
 @pytest.mark.parametrize("record", [None, RUNNING, COMPLETED])
@@ -302,7 +306,7 @@ def test_an_abandoned_one_is_taken_over() -> None:
 def test_callbacks_come_after_the_commit_and_before_the_answer() -> None:
     flow = running()
     flow.expect(Run).attempt.on_commit(lambda: None)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Commit)
     flow.give(True)
     flow.expect(CallBack)
@@ -316,7 +320,7 @@ def test_no_callbacks_without_a_commit() -> None:
     for response, answers in ((Response(500), undone), (CREATED, overtaken)):
         flow = running()
         flow.expect(Run).attempt.on_commit(lambda: None)
-        flow.give(Answered(response))
+        flow.give(Responded(response))
         for answer in answers:
             assert not isinstance(flow.step, CallBack)
             flow.give(answer)

@@ -3,12 +3,10 @@
 from typing import Any, Generic, TypeVar
 
 from retrysafe import scopes
-from retrysafe._core.call import Call
 from retrysafe._core.model import Claim, Found, Record, Reserved, Response
 from retrysafe._core.problems import Problem, render
 from retrysafe._core.protocol import once
-from retrysafe._core.steps import Answered, Finish, Flow, Reserve, Run, Step
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Call, Finish, Flow, Reserve, Responded, Result, Run, Step
 from retrysafe.errors import StoreUnavailable
 from retrysafe.policy import Policy, RequestRules
 from retrysafe.stores.memory import _Row
@@ -105,11 +103,11 @@ class Stepper(Generic[T]):
             self._ended, self._result = True, end.value
 
 
-def stepping(call: Call | None = None) -> Stepper[Answer]:
+def stepping(call: Call | None = None) -> Stepper[Result]:
     return Stepper(once(call or a_call()))
 
 
-def running(call: Call | None = None) -> Stepper[Answer]:
+def running(call: Call | None = None) -> Stepper[Result]:
     """A flow whose handler is to run now."""
     flow = stepping(call)
     flow.expect(Reserve)
@@ -118,9 +116,9 @@ def running(call: Call | None = None) -> Stepper[Answer]:
     return flow
 
 
-def ended(call: Call | None = None) -> Stepper[Answer]:
+def ended(call: Call | None = None) -> Stepper[Result]:
     """A flow whose handler has answered."""
     flow = running(call)
-    flow.give(Answered(CREATED))
+    flow.give(Responded(CREATED))
     flow.expect(Finish)
     return flow

@@ -13,8 +13,7 @@ import pytest
 
 from retrysafe._core.model import Claim, Final, Response
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import READ_BODY
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import READ_BODY, Result
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer
 from retrysafe.testing.simulate import Setting, Stage, aftermath, answers, happenings, promises
@@ -70,7 +69,7 @@ def clients_were_told_two_different_answers() -> None:
 def a_different_request_is_told_that_it_may_not_see_the_answer() -> None:
     world = answered()
     another = world.arrive(2, 0, 1, 0)
-    refusal = Answer("replay-forbidden", Problem("replay-forbidden", ""))
+    refusal = Result("replay-forbidden", Problem("replay-forbidden", ""))
     answers.check(Told(another, refusal, world.clock.now, world.setting, world.accounts, {0: 0}))
 
 

@@ -11,11 +11,9 @@ import pytest
 
 from retrysafe._core import decisions, protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.decisions import trimmed
 from retrysafe._core.model import Final, Record
-from retrysafe._core.steps import Finish, Flow, Outcome, Streamed, ask
-from retrysafe._core.verdicts import Answer, Busy, Judgement
+from retrysafe._core.steps import Busy, Call, Finish, Flow, Judgement, Outcome, Result, Streamed, ask
 from retrysafe.policy import Policy
 from retrysafe.testing.simulate import SETTINGS, Stage
 from retrysafe.testing.simulate.actions import Action
@@ -38,7 +36,7 @@ def what_has_left_is_stored(patch: pytest.MonkeyPatch) -> None:
     """An answer that had begun to leave when its owner lost the key was counted as stored."""
     mended = protocol.conclude
 
-    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         answer = yield from mended(call, attempt, outcome)
         return answer._replace(stored=True) if attempt.checkpointed else answer
 
@@ -50,11 +48,11 @@ def the_overtaken_finish_all_the_same(patch: pytest.MonkeyPatch) -> None:
     late, kept the outcome and told its client nothing at all."""
     mended = protocol.conclude
 
-    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         if isinstance(outcome, Streamed) and not attempt.checkpointed:
             kept = yield from ask(Finish(call.claim, Final("completed", trimmed(outcome.head), omitted=True)))
             if kept:
-                return Answer("completed", None, attempt=attempt.number)
+                return Result("completed", None, attempt=attempt.number)
         return (yield from mended(call, attempt, outcome))
 
     patch.setattr(protocol, "conclude", conclude)
@@ -65,7 +63,7 @@ def the_overtaken_are_not_asked_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocol, "_replay", _unasked(protocol._replay))
 
 
-def _unasked(mended: Callable[[Call, Record], Flow[Answer]]) -> Callable[[Call, Record], Flow[Answer]]:
+def _unasked(mended: Callable[[Call, Record], Flow[Result]]) -> Callable[[Call, Record], Flow[Result]]:
     return lambda call, record: mended(call._replace(rules=call.rules._replace(reauthorise=None)), record)
 
 

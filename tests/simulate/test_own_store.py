@@ -106,9 +106,9 @@ def troubled(monkeypatch: pytest.MonkeyPatch, every: int) -> tuple[type[MemorySt
                 raise StoreUnavailable("a hiccup")
 
         def open_keeper(self) -> MemoryRenewer:
-            return Keeper(self)
+            return LeaseKeeper(self)
 
-    class Keeper(MemoryRenewer):
+    class LeaseKeeper(MemoryRenewer):
         def release(self, claims: Sequence[Claim]) -> None:
             """All of them or none."""
             assert isinstance(self._store, Troubled)
@@ -166,11 +166,11 @@ class Stubborn(MemoryStore):
     """Its keeper never releases anything."""
 
     def open_keeper(self) -> MemoryRenewer:
-        class Keeper(MemoryRenewer):
+        class LeaseKeeper(MemoryRenewer):
             def release(self, claims: Sequence[Claim]) -> None:
                 raise StoreUnavailable("come back later")
 
-        return Keeper(self)
+        return LeaseKeeper(self)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +199,11 @@ class Counted(MemoryStore):
         self.opened["keeper"] += 1
         closed = self.closed
 
-        class Keeper(MemoryRenewer):
+        class LeaseKeeper(MemoryRenewer):
             def close(self) -> None:
                 closed["keeper"] += 1
 
-        return Keeper(self)
+        return LeaseKeeper(self)
 
     def close(self) -> None:
         self.closed["store"] += 1

@@ -162,11 +162,11 @@ def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_bid_is_spared_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may be cancelled before it was answered for the first time."""
 
-    def surely(bid: Reserve | TakeOver, doubts: protocol.Doubts) -> Flow[Reservation]:
+    def surely(bid: Reserve | TakeOver, unconfirmed: protocol.Unconfirmed) -> Flow[Reservation]:
         try:
             reservation: Reservation = yield bid
         except StoreUnavailable:
-            doubts.append(bid)
+            unconfirmed.append(bid)
             reservation = yield bid
         return reservation  # and a bid that was cancelled is never forgotten
 

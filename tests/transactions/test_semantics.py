@@ -258,7 +258,7 @@ def test_overtaken(play: Play) -> None:
 
     async def scenario(ledger: Ledger) -> None:
         async def sleeps() -> None:
-            ledger.guard.engine.keeper.drop(current().claim)  # as if this process had been frozen
+            ledger.guard.runtime.leases.drop(current().claim)  # as if this process had been frozen
             await asyncio.sleep(0.6)
             if not (await ask(ledger, lambda: ledger.put("second"))).replayed:
                 await ledger.put("first")

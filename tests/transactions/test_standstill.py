@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, orm, text
 
 import retrysafe.psycopg
 from retrysafe import Guard, stores
-from retrysafe._runtime.turnstile import Turnstile
+from retrysafe._runtime.admission import ConnectionLimit
 from retrysafe.asgi import Middleware
 from retrysafe.sqlalchemy import sessionmaker
 from tests.transactions.ledgers import INSERT, InFile, InServer, a_guard
@@ -104,7 +104,7 @@ def test_psycopg(database: str) -> None:
 
 def test_places_are_given_in_order_and_come_back() -> None:
     async def scenario() -> None:
-        turnstile = Turnstile()
+        turnstile = ConnectionLimit()
         turnstile.limit = 1
         assert await turnstile.enter(b"a")
         entered: list[bytes] = []
@@ -131,7 +131,7 @@ def test_places_are_given_in_order_and_come_back() -> None:
 
 def test_whoever_is_cancelled_with_a_place_gives_it_back() -> None:
     async def scenario() -> None:
-        turnstile = Turnstile()
+        turnstile = ConnectionLimit()
         turnstile.limit = 1
         await turnstile.enter(b"a")
         waiting = asyncio.create_task(turnstile.enter(b"b"))
@@ -147,12 +147,12 @@ def test_whoever_is_cancelled_with_a_place_gives_it_back() -> None:
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        turnstile = Turnstile()
+        turnstile = ConnectionLimit()
         turnstile.limit = 1
         await turnstile.enter(b"a")
         assert not await turnstile.enter(b"b")
         turnstile.leave(b"a")
         assert await turnstile.enter(b"c")
 
-    monkeypatch.setattr("retrysafe._runtime.turnstile.PATIENCE", 0.01)
+    monkeypatch.setattr("retrysafe._runtime.admission.PATIENCE", 0.01)
     asyncio.run(scenario())

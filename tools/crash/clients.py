@@ -11,7 +11,7 @@ from random import Random
 from time import monotonic
 from typing import NamedTuple
 
-from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.linearize.history import Heard, History, Operation
 from tools.crash.audit import id_in
 from tools.crash.hearing import SETTLED, hear, last_word, marks, marks_in, may_still_act
@@ -171,7 +171,7 @@ class Customers:
             return asked._replace(ended=ended, heard=heard, answer=b"%d %s" % (answer.status, answer.body))
         return asked._replace(ended=None if may_still_act(answer) else ended, heard=heard)
 
-    async def _exchange(self, key: str, fields: list[tuple[str, str]], body: str) -> Answer:
+    async def _exchange(self, key: str, fields: list[tuple[str, str]], body: str) -> Reply:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             head = [
@@ -188,7 +188,7 @@ class Customers:
             pairs = [line.partition(": ")[::2] for line in rest]
             found = tuple((name, value) for name, value in pairs)
             [length] = [int(value) for name, value in found if name.lower() == "content-length"]
-            return Answer(int(first.split()[1]), found, await reader.readexactly(length))
+            return Reply(int(first.split()[1]), found, await reader.readexactly(length))
         finally:
             writer.transport.abort()
 

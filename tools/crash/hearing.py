@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.linearize.history import Heard
 from tools.crash.modes import Mode
 
@@ -15,11 +15,11 @@ def marks(id: str) -> list[tuple[str, str]]:
     return [("Order-Id", id), ("Order-Part", "2"), ("Order-Part", "1")]
 
 
-def marks_in(answer: Answer) -> list[tuple[str, str]]:
+def marks_in(answer: Reply) -> list[tuple[str, str]]:
     return [field for field in answer.fields if field[0].lower().startswith("order-")]
 
 
-def hear(mode: Mode, answer: Answer) -> Heard | Literal["wrong"]:
+def hear(mode: Mode, answer: Reply) -> Heard | Literal["wrong"]:
     """In the words of a history; or something that this service never says."""
     lasting = answer.status == 201 or (mode == "hold" and answer.status == 500)
     if answer.replayed:
@@ -44,6 +44,6 @@ def last_word(mode: Mode, heard: Heard) -> bool:
     return heard in SETTLED or (mode == "hold" and heard == "unknown")
 
 
-def may_still_act(answer: Answer) -> bool:
+def may_still_act(answer: Reply) -> bool:
     """Whether what was sent to the store may arrive there after the client has been told."""
     return answer.code == "store-unavailable" or answer.header("Idempotency-Stored") == "false"

@@ -89,11 +89,11 @@ def place(name: str) -> Generator[None]:
 
 
 def _around_step(kind: type, perform: Callable[[Any, Any, Any], Awaitable[object]], journal: Journal) -> Any:
-    async def performed(step: Any, engine: Any, hands: Any) -> object:
+    async def performed(step: Any, engine: Any, performer: Any) -> object:
         with place(kind.__name__):
             if kind in TELLING:
                 journal.write("telling", serial())
-            return await perform(step, engine, hands)
+            return await perform(step, engine, performer)
 
     return performed
 

@@ -84,7 +84,7 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     "headers": (
         "a value may hold a line feed",
         lambda: patch(
-            "retrysafe._http.headers._IN_VALUES", bytes([9, 10, *range(0x20, 0x7F), *range(0x80, 0x100)])
+            "retrysafe._core.headers._IN_VALUES", bytes([9, 10, *range(0x20, 0x7F), *range(0x80, 0x100)])
         ),
     ),
     "scope": (

@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any, NamedTuple, TypeVar
 
 from retrysafe._core import protocol
-from retrysafe._core.call import Call
-from retrysafe._core.steps import Flow, Step
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Call, Flow, Result, Step
 from retrysafe.testing.simulate.setting import Setting
 
 T = TypeVar("T")
@@ -89,7 +87,7 @@ def performed(flow: Flow[T], perform: Perform) -> Flow[T]:
         return result
 
 
-Once = Callable[[Call], Flow[Answer]]
+Once = Callable[[Call], Flow[Result]]
 
 
 def doing(make: Callable[[Call], Perform]) -> Plant:

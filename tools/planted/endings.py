@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from retrysafe._core import protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.model import Response
 from retrysafe._core.steps import (
+    Call,
     Checkpoint,
     Commit,
     Finish,
@@ -14,12 +14,12 @@ from retrysafe._core.steps import (
     Forget,
     Outcome,
     Release,
+    Result,
     Run,
     Step,
     Streamed,
     ask,
 )
-from retrysafe._core.verdicts import Answer
 from retrysafe.errors import CommitRefused, StoreError
 from retrysafe.testing.simulate import world
 from tools.planted.bug import (
@@ -34,8 +34,8 @@ from tools.planted.bug import (
 )
 
 Keep = Callable[[Call, Finish | Checkpoint], Flow[bool | StoreError]]
-Conclude = Callable[[Call, Attempt, Outcome], Flow[Answer]]
-LetFlow = Callable[[Call, Attempt, Response], Flow[Answer | None]]
+Conclude = Callable[[Call, Attempt, Outcome], Flow[Result]]
+LetFlow = Callable[[Call, Attempt, Response], Flow[Result | None]]
 
 
 def _answers_first(_real: Keep) -> Keep:
@@ -65,7 +65,7 @@ def _believes_no_fence(real: Keep) -> Keep:
 
 
 def _releases_unstored(real: Conclude) -> Conclude:
-    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         answer = yield from real(call, attempt, outcome)
         if answer.verdict == "unstored":
             yield from ask(Forget(call.claim))
@@ -75,7 +75,7 @@ def _releases_unstored(real: Conclude) -> Conclude:
 
 
 def _marks_nothing(real: Conclude) -> Conclude:
-    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         answer = yield from real(call, attempt, outcome)
         return answer._replace(stored=True)
 
@@ -83,9 +83,9 @@ def _marks_nothing(real: Conclude) -> Conclude:
 
 
 def _marks_no_risk(
-    real: Callable[[Call, StoreError], Flow[Answer]],
-) -> Callable[[Call, StoreError], Flow[Answer]]:
-    def unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
+    real: Callable[[Call, StoreError], Flow[Result]],
+) -> Callable[[Call, StoreError], Flow[Result]]:
+    def unprotected(call: Call, trouble: StoreError) -> Flow[Result]:
         answer = yield from real(call, trouble)
         return answer._replace(stored=True)
 
@@ -93,10 +93,10 @@ def _marks_no_risk(
 
 
 def _releases_streams(real: Conclude) -> Conclude:
-    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         if isinstance(outcome, Streamed):
             yield from ask(Release(call.claim))
-            return Answer("completed", None, attempt=attempt.number)
+            return Result("completed", None, attempt=attempt.number)
         return (yield from real(call, attempt, outcome))
 
     return conclude
@@ -125,19 +125,19 @@ def _releases_when_cancelled(_call: Call) -> Perform:
 
 
 def _flows_unnoted(_real: object) -> LetFlow:
-    def let_flow(_call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
+    def let_flow(_call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
         attempt.checkpointed = True
-        return Answer("completed", head, attempt=attempt.number)
+        return Result("completed", head, attempt=attempt.number)
         yield  # never: this makes it a flow
 
     return let_flow
 
 
 def _flows_overtaken(real: LetFlow) -> LetFlow:
-    def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
+    def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
         answer = yield from real(call, attempt, head)
         attempt.checkpointed = True
-        return answer or Answer("completed", head, attempt=attempt.number)
+        return answer or Result("completed", head, attempt=attempt.number)
 
     return let_flow
 

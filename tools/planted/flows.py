@@ -4,23 +4,24 @@ from collections.abc import Callable
 
 from retrysafe._core import protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Claim, Found, Parts, Reservation, Reserved, Response
 from retrysafe._core.steps import (
-    Answered,
+    Call,
+    CanTakeOver,
     Flow,
     Forget,
     Look,
     Reauthorise,
     Release,
     Reserve,
+    Responded,
+    Result,
     Run,
     Step,
     TakeOver,
     ask,
 )
-from retrysafe._core.verdicts import Answer, Overtake
 from retrysafe.errors import StoreUnavailable
 from retrysafe.testing.simulate import stage
 from retrysafe.testing.simulate.model import ModelStore
@@ -36,7 +37,7 @@ from tools.planted.bug import (
     performed,
 )
 
-Acquire = Callable[[Call, protocol.Doubts], Flow[Reserved | Answer]]
+Acquire = Callable[[Call, protocol.Unconfirmed], Flow[Reserved | Result]]
 
 
 class Overwrites(ModelStore):
@@ -51,7 +52,7 @@ def _looks_then_locks(_real: object) -> Callable[[Call, object], Flow[object]]:
     def bid(call: Call, _doubts: object) -> Flow[object]:
         found = yield from ask(Look(call.claim.id))
         judgement = judge(found, call.claim, call.policy) if found else None
-        if judgement is None or isinstance(judgement, Overtake):
+        if judgement is None or isinstance(judgement, CanTakeOver):
             return (yield from ask(Reserve(call.claim)))
         return judgement
 
@@ -59,7 +60,7 @@ def _looks_then_locks(_real: object) -> Callable[[Call, object], Flow[object]]:
 
 
 def _runs_first(real: Once) -> Once:
-    def once(call: Call) -> Flow[Answer]:
+    def once(call: Call) -> Flow[Result]:
         attempt = Attempt(call.claim, 1, call.secret, leased=False)
         outcome = yield from ask(Run(attempt))
 
@@ -120,9 +121,9 @@ def _releases_what_it_found(_call: Call) -> Perform:
 
 
 def _runs_when_tired_of_waiting(real: Acquire) -> Acquire:
-    def acquire(call: Call, doubts: protocol.Doubts) -> Flow[Reserved | Answer]:
-        held = yield from real(call, doubts)
-        return Reserved(1) if isinstance(held, Answer) and held.verdict == "in-flight" else held
+    def acquire(call: Call, unconfirmed: protocol.Unconfirmed) -> Flow[Reserved | Result]:
+        held = yield from real(call, unconfirmed)
+        return Reserved(1) if isinstance(held, Result) and held.verdict == "in-flight" else held
 
     return acquire
 
@@ -153,7 +154,7 @@ def _runs_it_twice(_call: Call) -> Perform:
 
 def _makes_answers_up(_call: Call) -> Perform:
     def perform(step: Step) -> Flow[object]:
-        return Answered(Response(204)) if isinstance(step, Run) else (yield step)
+        return Responded(Response(204)) if isinstance(step, Run) else (yield step)
 
     return perform
 
@@ -179,7 +180,7 @@ def _asks_nobody(_call: Call) -> Perform:
 def _remembers_permissions(real: Once) -> Once:
     allowed: set[Parts] = set()
 
-    def once(call: Call) -> Flow[Answer]:
+    def once(call: Call) -> Flow[Result]:
         def perform(step: Step) -> Flow[object]:
             if not isinstance(step, Reauthorise):
                 return (yield step)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from retrysafe._core import decisions, protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
+from retrysafe._core.headers import find
 from retrysafe._core.model import (
     Claim,
     Final,
@@ -15,9 +15,19 @@ from retrysafe._core.model import (
     Unsettled,
 )
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
-from retrysafe._core.verdicts import Busy, Judgement, Keep, LetGo, Overtake, Replay
-from retrysafe._http.headers import find
+from retrysafe._core.steps import (
+    Busy,
+    Call,
+    CanTakeOver,
+    Judgement,
+    Outcome,
+    Raised,
+    Replay,
+    Responded,
+    Streamed,
+    ToRelease,
+    ToStore,
+)
 from retrysafe.errors import NotDone
 from retrysafe.policy import Policy
 from retrysafe.testing.simulate.model import ModelStore
@@ -26,7 +36,7 @@ from tools.planted.bug import HOLD, REASONED, RETRY, TX, Plant, Planted, patchin
 Judge = Callable[[Reservation, Claim, Policy], Judgement]
 OfFailure = Callable[[Record, Policy], Judgement]
 Unfinished = Callable[[Record, float, Policy], Judgement]
-Settle = Callable[[Outcome, Attempt, Call], Keep | LetGo]
+Settle = Callable[[Outcome, Attempt, Call], ToStore | ToRelease]
 
 
 def judging(make: Callable[[Judge], Judge]) -> Plant:
@@ -67,7 +77,7 @@ class TakesOverWhatLeft(ModelStore):
 def _orphans(real: Unfinished) -> Unfinished:
     def judge(record: Record, now: float, policy: Policy) -> Judgement:
         if record.lease_until is None:
-            return Overtake(record.token, "in_progress")
+            return CanTakeOver(record.token, "in_progress")
         return real(record, now, policy)
 
     return judge
@@ -97,7 +107,7 @@ def _replays_beginnings(real: Unfinished) -> Unfinished:
 def _takes_the_dead_for_done(real: Judge) -> Judge:
     def judge(found: Reservation, claim: Claim, policy: Policy) -> Judgement:
         judgement = real(found, claim, policy)
-        abandoned = isinstance(judgement, Overtake) and judgement.state == "in_progress"
+        abandoned = isinstance(judgement, CanTakeOver) and judgement.state == "in_progress"
         unknown = isinstance(judgement, Problem) and judgement.code == "outcome-unknown"
         if isinstance(found, Found) and (abandoned or unknown):
             processed = Response(200, (), b"already processed")
@@ -140,32 +150,32 @@ def _retries_failures(real: OfFailure) -> OfFailure:
 
 
 def _lets_failures_go(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         settlement = real(outcome, attempt, call)
         if (
-            isinstance(settlement, Keep)
+            isinstance(settlement, ToStore)
             and settlement.final.state == "failed"
             and settlement.reply is not None
         ):
-            return LetGo(settlement.reply, settlement.error)
+            return ToRelease(settlement.reply, settlement.error)
         return settlement
 
     return settle
 
 
 def _keeps_three_statuses(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
-        if isinstance(outcome, Answered) and outcome.response.status not in (200, 201, 202):
-            return LetGo(outcome.response)
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
+        if isinstance(outcome, Responded) and outcome.response.status not in (200, 201, 202):
+            return ToRelease(outcome.response)
         return real(outcome, attempt, call)
 
     return settle
 
 
 def _keeps_no_cookies(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
-        if isinstance(outcome, Answered) and find(outcome.response.headers, b"set-cookie") is not None:
-            return LetGo(outcome.response)
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
+        if isinstance(outcome, Responded) and find(outcome.response.headers, b"set-cookie") is not None:
+            return ToRelease(outcome.response)
         return real(outcome, attempt, call)
 
     return settle
@@ -176,7 +186,7 @@ def _keeps_failures_as_successes(real: Callable[..., Final]) -> Callable[..., Fi
 
 
 def _believes_after_a_derived_key(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         attempt.derived = False
         return real(outcome, attempt, call)
 
@@ -184,16 +194,16 @@ def _believes_after_a_derived_key(real: Settle) -> Settle:
 
 
 def _believes_after_bytes_left(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         if isinstance(outcome, Streamed) and outcome.error is not None:
-            return LetGo(call.describe(Problem("not-done", "It broke off.")), outcome.error)
+            return ToRelease(call.describe(Problem("not-done", "It broke off.")), outcome.error)
         return real(outcome, attempt, call)
 
     return settle
 
 
 def _never_believes(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         if isinstance(outcome, Raised) and isinstance(outcome.error, NotDone):
             outcome = Raised(RuntimeError("it failed"))
         return real(outcome, attempt, call)
@@ -202,14 +212,14 @@ def _never_believes(real: Settle) -> Settle:
 
 
 def _takes_breaks_for_ends(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         return real(Streamed(outcome.head) if isinstance(outcome, Streamed) else outcome, attempt, call)
 
     return settle
 
 
 def _commits_failures(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         return real(outcome, attempt, call._replace(claim=call.claim._replace(mode="lease")))
 
     return settle

@@ -1,7 +1,5 @@
 """Interventions that do more than an operator asked for, or nothing."""
 
-
-
 from typing import Any
 
 from retrysafe._core.model import Record

@@ -8,22 +8,27 @@ from collections.abc import Callable
 
 from retrysafe._core import decisions, protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.model import Claim, Found, Purged, Reservation
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
+    Busy,
+    Call,
     Checkpoint,
     Finish,
     Flow,
     Forget,
+    Judgement,
     Outcome,
     Persist,
     Raised,
+    Replay,
+    Result,
     RollBack,
     Step,
+    ToRelease,
+    ToStore,
     ask,
 )
-from retrysafe._core.verdicts import Answer, Busy, Judgement, Keep, LetGo, Replay
 from retrysafe.errors import NotDone, StoreError
 from retrysafe.policy import Policy
 from retrysafe.testing.simulate.model import ModelStore
@@ -42,9 +47,9 @@ from tools.planted.bug import (
 from tools.planted.sql import rewriting
 
 Keeps = Callable[[Call, Finish | Checkpoint], Flow[bool | StoreError]]
-Conclude = Callable[[Call, Attempt, Outcome], Flow[Answer]]
+Conclude = Callable[[Call, Attempt, Outcome], Flow[Result]]
 Judge = Callable[[Reservation, Claim, Policy], Judgement]
-Settle = Callable[[Outcome, Attempt, Call], Keep | LetGo]
+Settle = Callable[[Outcome, Attempt, Call], ToStore | ToRelease]
 
 
 def _takes_silence_for_a_fence(real: Keeps) -> Keeps:
@@ -75,12 +80,12 @@ def _never_gives_up(_real: Keeps) -> Keeps:
     return keep
 
 
-Bid = Callable[[Call, protocol.Doubts], Flow[object]]
+Bid = Callable[[Call, protocol.Unconfirmed], Flow[object]]
 
 
 def _drains_and_keeps_its_answers(real: Bid) -> Bid:
-    def bid(call: Call, doubts: protocol.Doubts) -> Flow[object]:
-        judgement = yield from real(call, doubts)
+    def bid(call: Call, unconfirmed: protocol.Unconfirmed) -> Flow[object]:
+        judgement = yield from real(call, unconfirmed)
         drained = call.draining() and isinstance(judgement, Replay)
         return Problem("draining", "This server is shutting down.") if drained else judgement
 
@@ -88,7 +93,7 @@ def _drains_and_keeps_its_answers(real: Bid) -> Bid:
 
 
 def _answers_once_more(real: Conclude) -> Conclude:
-    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         def perform(step: Step) -> Flow[object]:
             answer = yield step
             if isinstance(step, Finish) and answer is False:
@@ -111,7 +116,7 @@ def _keeps_what_was_cut_off(_call: Call) -> Perform:
     return perform
 
 
-def _never_rolled_back(_real: object) -> Callable[[Call, Answer], bool]:
+def _never_rolled_back(_real: object) -> Callable[[Call, Result], bool]:
     return lambda _call, _answer: False
 
 
@@ -141,9 +146,9 @@ def _waits_for_itself(real: Judge) -> Judge:
 
 
 def _takes_an_exception_for_nothing(real: Settle) -> Settle:
-    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+    def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
         if isinstance(outcome, Raised) and not isinstance(outcome.error, NotDone):
-            return LetGo(call.describe(Problem("handler-failed", "The request failed.")), outcome.error)
+            return ToRelease(call.describe(Problem("handler-failed", "The request failed.")), outcome.error)
         return real(outcome, attempt, call)
 
     return settle

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from retrysafe._core import decisions, protocol
+from retrysafe._core import decisions, headers, protocol
 from retrysafe._core.model import Final, Record, Response
-from retrysafe._core.verdicts import Answer
-from retrysafe._http import headers
+from retrysafe._core.steps import Result
 from tools.planted.bug import HOLD, REASONED, Plant, Planted, patching
 
 Alter = Callable[[Record, Response], Record]
@@ -14,7 +13,7 @@ Alter = Callable[[Record, Response], Record]
 def replaying(alter: Alter) -> Plant:
     """What is made of a record before it is sent again."""
 
-    def plant(real: Callable[[Record], Answer]) -> Callable[[Record], Answer]:
+    def plant(real: Callable[[Record], Result]) -> Callable[[Record], Result]:
         return lambda record: real(record if record.response is None else alter(record, record.response))
 
     return patching(protocol, "_replayed", plant)
@@ -57,7 +56,7 @@ def _strictly_as_text(record: Record, response: Response) -> Record:
     return record._replace(response=response._replace(body=response.body.decode().encode()))
 
 
-def _of_nothing(real: Callable[[Record], Answer]) -> Callable[[Record], Answer]:
+def _of_nothing(real: Callable[[Record], Result]) -> Callable[[Record], Result]:
     return lambda record: real(record)._replace(reply=None)
 
 
@@ -81,8 +80,8 @@ def _keeps_cookies(real: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
     return lambda name: name == b"set-cookie" or real(name)
 
 
-def _not_a_replay(real: Callable[[Record], Answer]) -> Callable[[Record], Answer]:
-    def replayed(record: Record) -> Answer:
+def _not_a_replay(real: Callable[[Record], Result]) -> Callable[[Record], Result]:
+    def replayed(record: Record) -> Result:
         answer = real(record)
         return answer._replace(verdict="completed", reply=record.response) if record.response else answer
 

@@ -3,8 +3,6 @@
 Nobody locks here: the simulator is one thread.
 """
 
-
-
 from retrysafe._core.model import (
     Claim,
     Final,

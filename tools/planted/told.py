@@ -8,19 +8,17 @@ from collections.abc import Callable
 
 from retrysafe._core import decisions, protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.decisions import judge as judged
 from retrysafe._core.model import Claim, Found, Record, Reservation, Response
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import Flow
-from retrysafe._core.verdicts import Answer, Busy, Judgement, Verdict
+from retrysafe._core.steps import Busy, Call, Flow, Judgement, Result, Verdict
 from retrysafe.policy import Policy
 from tools.planted.bug import HOLD, REASONED, RETRY, TX, Once, Plant, Planted, patching
 
 Judge = Callable[[Reservation, Claim, Policy], Judgement]
 OfFailure = Callable[[Record, Policy], Judgement]
 Unfinished = Callable[[Record, float, Policy], Judgement]
-LetFlow = Callable[[Call, Attempt, Response], Flow[Answer | None]]
+LetFlow = Callable[[Call, Attempt, Response], Flow[Result | None]]
 
 _ANOTHER = Response(201, (), b"done")
 
@@ -29,7 +27,7 @@ def telling(verdict: Verdict, alter: Callable[[Response], Response]) -> Plant:
     """What is made of an answer with this verdict on its way to the client."""
 
     def plant(real: Once) -> Once:
-        def once(call: Call) -> Flow[Answer]:
+        def once(call: Call) -> Flow[Result]:
             answer = yield from real(call)
             if answer.verdict != verdict or not isinstance(answer.reply, Response):
                 return answer
@@ -66,7 +64,7 @@ def _is_busy(judgement: Judgement) -> bool:
 
 
 def _begins_without_headers(real: LetFlow) -> LetFlow:
-    def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
+    def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
         answer = yield from real(call, attempt, head)
         return answer and answer._replace(reply=head._replace(headers=()))
 
@@ -74,7 +72,7 @@ def _begins_without_headers(real: LetFlow) -> LetFlow:
 
 
 def _explains_something_else(real: Once) -> Once:
-    def once(call: Call) -> Flow[Answer]:
+    def once(call: Call) -> Flow[Result]:
         answer = yield from real(call)
         if answer.verdict == "in-flight":
             return answer._replace(reply=Problem("draining", "This server is shutting down."))

@@ -28,8 +28,8 @@ class Attempt:
     said_not_started = False
     callbacks: Sequence[Callable[[], object]] = ()
     """What is to be called after the commit, in this order."""
-    junction: object = None
-    """Where sessions and connections join the call's transaction, if it has one: see `joining.py`."""
+    transaction: object = None
+    """Where sessions and connections join, if there is one: see `_runtime/transactions.py`."""
 
     def __init__(
         self, claim: Claim, number: int, secret: bytes = DEFAULT_SECRET, *, leased: bool = True

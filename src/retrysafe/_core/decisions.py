@@ -6,9 +6,8 @@ its outcome means for the record.  In which order they are asked, and what follo
 
 from typing import Literal, assert_never
 
-from retrysafe._core import keys
+from retrysafe._core import headers, keys
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.fingerprint import same
 from retrysafe._core.model import (
     Claim,
@@ -20,9 +19,19 @@ from retrysafe._core.model import (
     Response,
 )
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import Answered, Outcome, Raised, Streamed
-from retrysafe._core.verdicts import Busy, Judgement, Keep, LetGo, Overtake, Replay
-from retrysafe._http import headers
+from retrysafe._core.steps import (
+    Busy,
+    Call,
+    CanTakeOver,
+    Judgement,
+    Outcome,
+    Raised,
+    Replay,
+    Responded,
+    Streamed,
+    ToRelease,
+    ToStore,
+)
 from retrysafe.errors import NotDone
 from retrysafe.policy import Policy, RequestRules, Rules
 
@@ -67,7 +76,7 @@ def _judge_failed(record: Record, policy: Policy) -> Judgement:
         case "replay":
             return Replay(record)
         case "retry":
-            return Overtake(record.token, "failed")
+            return CanTakeOver(record.token, "failed")
         case "conflict":
             status = record.response.status if record.response else None
             return Problem("previously-failed", "The first request with this key failed.", 1.0, status)
@@ -87,10 +96,10 @@ def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
         return Busy(min(max(running, 0.2), record.lease_until - now))
     if record.mode == "tx":
         # Its effects were rolled back with it.
-        return Overtake(record.token, "in_progress")
+        return CanTakeOver(record.token, "in_progress")
     if record.checkpointed or policy.abandoned == "hold":
         return UNKNOWN
-    return Overtake(record.token, "in_progress")
+    return CanTakeOver(record.token, "in_progress")
 
 
 # Statuses by which a server says that it did not even begin: RFC 9110 sections 15.5.2, 15.5.4, 15.5.9 and
@@ -98,53 +107,53 @@ def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
 _NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
 
 
-def settle(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
     """What is known about the effect, and so what becomes of the key."""
     if call.claim.mode == "tx":
         return _settle_undoable(outcome, attempt, call)
     # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
     believable = not (attempt.derived or attempt.checkpointed)
-    if isinstance(outcome, Answered):
+    if isinstance(outcome, Responded):
         response = outcome.response
         if believable and (attempt.said_not_started or _not_begun(response)):
-            return LetGo(response)
-        return Keep(_final(response, call.rules), response)
+            return ToRelease(response)
+        return ToStore(_final(response, call.rules), response)
     match outcome:
         case Raised(NotDone() as notice) if believable:
-            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
+            return ToRelease(call.describe(Problem("not-done", str(notice), notice.retry_after)))
         case Raised(error) if isinstance(error, call.rules.retry_on) and believable:
-            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
+            return ToRelease(call.describe(Problem("not-done", "Nothing was done.")))
         case Raised(error, page):
             failure = page or call.describe(Problem("handler-failed", "The request failed."))
             final = _final(page, call.rules) if page else Final("failed", trimmed(failure))
-            return Keep(final, failure, error)
+            return ToStore(final, failure, error)
         case Streamed(head, None):
-            return Keep(_final(head, call.rules, omitted=True), None)
+            return ToStore(_final(head, call.rules, omitted=True), None)
         case Streamed(_, error):
             # Never to be replayed as the success that its status promised.
             failure = call.describe(Problem("handler-failed", "The answer broke off."))
-            return Keep(Final("failed", trimmed(failure)), None, error)
+            return ToStore(Final("failed", trimmed(failure)), None, error)
         case unreachable:
             assert_never(unreachable)
 
 
-def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> Keep | LetGo:
+def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
     """The same for effects that can be rolled back: what did not succeed has not happened.
 
     Even if a derived key was given out: the other side, asked again with it, does nothing again.
     """
     match outcome:
-        case Answered(response):
+        case Responded(response):
             if attempt.said_not_started or response.status >= 500 or _not_begun(response):
-                return LetGo(response)
-            return Keep(_final(response, call.rules, omitted=outcome.omitted), response)
+                return ToRelease(response)
+            return ToStore(_final(response, call.rules, omitted=outcome.omitted), response)
         case Raised(NotDone() as notice):
-            return LetGo(call.describe(Problem("not-done", str(notice), notice.retry_after)))
+            return ToRelease(call.describe(Problem("not-done", str(notice), notice.retry_after)))
         case Raised(error) if isinstance(error, call.rules.retry_on):
-            return LetGo(call.describe(Problem("not-done", "Nothing was done.")))
+            return ToRelease(call.describe(Problem("not-done", "Nothing was done.")))
         case Raised(error, page):
             problem = Problem("handler-failed", "The request failed, and was undone.", undone=True)
-            return LetGo(page or call.describe(problem), error)
+            return ToRelease(page or call.describe(problem), error)
         case Streamed():
             raise AssertionError("nothing leaves before it is committed")
         case unreachable:

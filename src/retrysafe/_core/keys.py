@@ -17,7 +17,6 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from retrysafe._core.framing import framed
 from retrysafe._core.model import Parts
 
 LONGEST = 255
@@ -89,6 +88,19 @@ def digest(door: str, scope: Parts, key: str) -> bytes:
 def _owner(door: str, scope: Parts) -> bytes:
     # Whoever sends one request sends more.
     return framed(_IDENTITY, door, *(text for part in scope for text in part))
+
+
+def framed(*fields: str) -> bytes:
+    """Many fields as one string of bytes, such that no two lists of fields look alike.
+
+    Each field is its length in characters, a colon and itself, so where one ends is never read off its
+    content: (`k`, `/a/b`) and (`k/a`, `/b`) stay two things.  What follows the last field needs no length,
+    as long as the first one says how many fields there are.
+    """
+    # One encoding for the whole string instead of one for each field: half the time.
+    # `surrogatepass`, because a Python string may hold lone surrogates (a path that was not
+    # UTF-8); they are not an error here, and the encoding is still one to one.
+    return "".join([f"{len(field)}:{field}" for field in fields]).encode("utf-8", "surrogatepass")
 
 
 def mask(key: str) -> str:

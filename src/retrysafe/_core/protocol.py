@@ -1,7 +1,7 @@
 """What happens next: the only file that decides it.
 
 Here live the flows, which put the decisions of `decisions.py` (`admit`, `judge`, `settle`) in order.  A flow
-is a generator: it yields steps (`steps.py`), is sent their answers, and returns an `Answer`.  It performs
+is a generator: it yields steps (`steps.py`), is sent their answers, and returns an `Result`.  It performs
 nothing itself, so a test can step it without threads, crash it between any two steps, and enumerate every
 interleaving of several.  That is the point: the danger in this protocol is not the decisions but their
 order, and what happens when a step fails.
@@ -16,9 +16,8 @@ The first rule of this file: between a reservation and its end, every way out, e
 either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
 """
 
-from retrysafe._core import keys
+from retrysafe._core import headers, keys
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.decisions import UNKNOWN, admit, judge, settle, trimmed
 from retrysafe._core.model import (
     Claim,
@@ -34,7 +33,10 @@ from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
     IDENTIFY,
     READ_BODY,
+    Busy,
+    Call,
     CallBack,
+    CanTakeOver,
     Checkpoint,
     Commit,
     Finish,
@@ -47,16 +49,18 @@ from retrysafe._core.steps import (
     Persist,
     Reauthorise,
     Release,
+    Replay,
     Reserve,
+    Result,
     RollBack,
     Run,
     TakeOver,
     TooLarge,
+    ToRelease,
+    ToStore,
     Wait,
     ask,
 )
-from retrysafe._core.verdicts import Answer, Busy, Keep, LetGo, Overtake, Replay
-from retrysafe._http import headers
 from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
 from retrysafe.policy import Rules
 
@@ -65,7 +69,7 @@ _DRAINING = Problem("draining", "This server is shutting down.")
 
 def arrive(
     request: Request, rules: Rules, token: bytes, request_id: str, correlation_id: str | None
-) -> Flow[Claim | Answer]:
+) -> Flow[Claim | Result]:
     """From the head of a request to a claim.  Nothing is stored before its body is complete."""
     key = admit(request, rules)
     if isinstance(key, Problem):
@@ -83,7 +87,7 @@ def arrive(
     if isinstance(fingerprint, TooLarge):
         return _refuse(Problem("body-too-large", f"The body is larger than {fingerprint.limit} bytes."))
     if isinstance(fingerprint, Gone):
-        return Answer("gone", None)
+        return Result("gone", None)
     policy = rules.policy
     in_transaction = policy.effects == "database"
     return Claim(
@@ -105,15 +109,15 @@ def arrive(
     )
 
 
-def once(call: Call) -> Flow[Answer]:
+def once(call: Call) -> Flow[Result]:
     """Run the handler if this is the first time, and answer as the first time if it is not."""
-    doubts: Doubts = []
+    unconfirmed: Unconfirmed = []
     try:
-        held = yield from acquire(call, doubts)
+        held = yield from acquire(call, unconfirmed)
     except GeneratorExit:
         raise
     except BaseException as trouble:
-        if doubts:
+        if unconfirmed:
             yield from ask(Forget(call.claim))
         if not isinstance(trouble, StoreError):
             raise
@@ -122,8 +126,8 @@ def once(call: Call) -> Flow[Answer]:
         if absent and call.policy.store_down == "run" and not call.draining():
             return (yield from _unprotected(call, trouble))
         return _unavailable("The key could not be checked.", trouble)
-    if isinstance(held, Answer):
-        if doubts:
+    if isinstance(held, Result):
+        if unconfirmed:
             yield from ask(Forget(call.claim))
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
@@ -136,28 +140,28 @@ def once(call: Call) -> Flow[Answer]:
         answer = yield from conclude(call, attempt, outcome)
     if attempt.callbacks and answer.verdict == "completed":
         yield from ask(CallBack(attempt))
-    if doubts and (answer.verdict == "released" or _rolled_back(call, answer)):
+    if unconfirmed and (answer.verdict == "released" or _rolled_back(call, answer)):
         yield from ask(Forget(call.claim))
     return answer
 
 
-def _rolled_back(call: Call, answer: Answer) -> bool:
+def _rolled_back(call: Call, answer: Result) -> bool:
     """Whether nothing was done, although it ran: of a transaction that was not completed, nothing is left."""
     return call.claim.mode == "tx" and answer.verdict != "completed"
 
 
-Doubts = list[Reserve | TakeOver]
+Unconfirmed = list[Reserve | TakeOver]
 """Bids of one request that were given up.  Each may have been applied, or still be on its way, and would take
-the key when whoever has it lets go: for a request that is over.  So whoever has doubts forgets its claim, but
-in the end and not before, because all bids of a request have one token."""
+the key when its owner releases it, for a request that is over.  So a request with unconfirmed bids forgets
+its claim, but in the end and not before, because all its bids have one token."""
 
 
-def acquire(call: Call, doubts: Doubts) -> Flow[Reserved | Answer]:
+def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
     """Bid for the key until it is ours, or somebody else's answer is ours."""
     claim, policy = call.claim, call.policy
     waited, pause = 0.0, 0.01
     while True:
-        judgement = yield from _bid(call, doubts)
+        judgement = yield from _bid(call, unconfirmed)
         match judgement:
             case Reserved():
                 if not call.draining():
@@ -178,22 +182,22 @@ def acquire(call: Call, doubts: Doubts) -> Flow[Reserved | Answer]:
                 return _refuse(problem)
 
 
-def _bid(call: Call, doubts: Doubts) -> Flow[Reserved | Replay | Busy | Problem]:
+def _bid(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Replay | Busy | Problem]:
     """One bid, and the take-over that may follow from it.  A server that drains looks, and does not bid."""
     claim, policy = call.claim, call.policy
     if call.draining():
         found = yield from ask(Look(claim.id))
         judgement = judge(found, claim, policy) if found else _DRAINING
-        return _DRAINING if isinstance(judgement, Overtake) else judgement
-    judgement = judge((yield from _surely(Reserve(claim), doubts)), claim, policy)
-    while isinstance(judgement, Overtake):
+        return _DRAINING if isinstance(judgement, CanTakeOver) else judgement
+    judgement = judge((yield from _surely(Reserve(claim), unconfirmed)), claim, policy)
+    while isinstance(judgement, CanTakeOver):
         # Conditional on the token and state that we saw.  Whoever else came to the same conclusion loses and
         # looks again; and an owner that woke up and failed meanwhile has had the last word.
-        judgement = judge((yield from _surely(TakeOver(claim, *judgement), doubts)), claim, policy)
+        judgement = judge((yield from _surely(TakeOver(claim, *judgement), unconfirmed)), claim, policy)
     return judgement
 
 
-def _surely(bid: Reserve | TakeOver, doubts: Doubts) -> Flow[Reservation]:
+def _surely(bid: Reserve | TakeOver, unconfirmed: Unconfirmed) -> Flow[Reservation]:
     """Make a bid, and make it again if its acknowledgement did not come: the token makes that harmless."""
     try:
         reservation: Reservation = yield bid
@@ -201,33 +205,33 @@ def _surely(bid: Reserve | TakeOver, doubts: Doubts) -> Flow[Reservation]:
     except GeneratorExit:
         raise
     except BaseException as trouble:
-        doubts.append(bid)
+        unconfirmed.append(bid)
         if not isinstance(trouble, StoreUnavailable):
             raise
     yield from ask(Pause(0.05))
     return (yield from ask(bid))
 
 
-def _replay(call: Call, record: Record) -> Flow[Answer]:
+def _replay(call: Call, record: Record) -> Flow[Result]:
     if call.rules.reauthorise is not None and not (yield from ask(Reauthorise())):
         return _refuse(Problem("replay-forbidden", "You may no longer see the answer to this request."))
     return _replayed(record)
 
 
-def _replayed(record: Record) -> Answer:
+def _replayed(record: Record) -> Result:
     original_id = (headers.ORIGINAL_ID, record.request_id.encode(errors="replace"))
     if record.response is None or not headers.are_fit((*record.response.headers, original_id)):
         damage = UnreadableRecord("the stored answer is missing, or has headers that must not be sent")
         return _unavailable("The stored answer cannot be read.", damage)
-    return Answer("replayed", record, attempt=record.attempt)
+    return Result("replayed", record, attempt=record.attempt)
 
 
-def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
+def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
     """Settle what happened, make it durable, and only then answer."""
     settlement = settle(outcome, attempt, call)
-    if isinstance(settlement, LetGo):
+    if isinstance(settlement, ToRelease):
         yield from _release(call)
-        return Answer("released", settlement.reply, attempt=attempt.number)
+        return Result("released", settlement.reply, attempt=attempt.number)
     final, reply, error = settlement
     if reply is None and not attempt.checkpointed:
         # Overtaken before a byte of it had left.  Nothing is to be kept: a bid of ours that came late may
@@ -236,13 +240,13 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Answer]:
     kept = yield from keep(call, Finish(call.claim, final))
     if isinstance(kept, StoreError):
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
-        return Answer("unstored", reply, False, error, attempt.number, kept)
+        return Result("unstored", reply, False, error, attempt.number, kept)
     if kept or attempt.checkpointed:
-        return Answer(final.state, reply, kept, error, attempt.number)
+        return Result(final.state, reply, kept, error, attempt.number)
     return (yield from _overtaken(call, error))
 
 
-def commit(call: Call, attempt: Attempt) -> Flow[Answer]:
+def commit(call: Call, attempt: Attempt) -> Flow[Result]:
     """Run the handler in a transaction, and commit what it wrote together with what it answered.
 
     Whatever goes wrong before that has undone everything, so the key is free again.
@@ -257,10 +261,10 @@ def commit(call: Call, attempt: Attempt) -> Flow[Answer]:
         yield from ask(RollBack(attempt, cut_off=True))
         yield from ask(Forget(call.claim))
         raise
-    if isinstance(settlement, LetGo):
+    if isinstance(settlement, ToRelease):
         yield from ask(RollBack(attempt))
         yield from _release(call)
-        return Answer("released", settlement.reply, error=settlement.error, attempt=attempt.number)
+        return Result("released", settlement.reply, error=settlement.error, attempt=attempt.number)
     try:
         committed = yield from ask(Commit(attempt, call.claim, settlement.final))
     except CommitRefused as refusal:
@@ -269,21 +273,21 @@ def commit(call: Call, attempt: Attempt) -> Flow[Answer]:
     except StoreError as trouble:
         return (yield from _find_out(call, settlement, attempt, trouble))
     if committed:
-        return Answer(settlement.final.state, settlement.reply, attempt=attempt.number)
+        return Result(settlement.final.state, settlement.reply, attempt=attempt.number)
     return (yield from _overtaken(call, None))
 
 
-def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Answer:
+def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Result:
     if refusal.passing:
         problem = Problem("not-done", "Another request was in the way; everything was undone.")
     else:
         problem = Problem(
             "handler-failed", "The request could not be committed, and was undone.", undone=True
         )
-    return Answer("released", call.describe(problem), error=refusal, attempt=attempt)
+    return Result("released", call.describe(problem), error=refusal, attempt=attempt)
 
 
-def _find_out(call: Call, kept: Keep, attempt: Attempt, trouble: StoreError) -> Flow[Answer]:
+def _find_out(call: Call, kept: ToStore, attempt: Attempt, trouble: StoreError) -> Flow[Result]:
     """A commit was asked for, and its result was lost.  The record, which was part of it, knows.
 
     A fenced release waits for whoever still holds the row.  Either it removes a record that was not
@@ -298,7 +302,7 @@ def _find_out(call: Call, kept: Keep, attempt: Attempt, trouble: StoreError) -> 
         return _unavailable("It is not known whether the request was committed.", trouble)
     record = found and found.record
     if record is not None and record.token == call.claim.token and record.state != "in_progress":
-        return Answer(kept.final.state, kept.reply, attempt=attempt.number)
+        return Result(kept.final.state, kept.reply, attempt=attempt.number)
     return _unavailable("The request could not be committed.", trouble)
 
 
@@ -326,20 +330,20 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
         pause = min(pause * 2, 1.0)
 
 
-def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Answer | None]:
+def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
     """An answer is too large to hold: how its bytes may leave.  `None`: not at all, we were overtaken."""
     if not attempt.leased:
         attempt.checkpointed = True
-        return Answer("unprotected", head, stored=False, attempt=attempt.number)
+        return Result("unprotected", head, stored=False, attempt=attempt.number)
     claim = call.claim._replace(hold=call.policy.unknown_retention)  # from now on, it is never run again
     kept = yield from keep(call, Checkpoint(claim, trimmed(head)))
     if kept is False:
         return None
     attempt.checkpointed = True
-    return Answer("completed", head, stored=kept is True, attempt=attempt.number)
+    return Result("completed", head, stored=kept is True, attempt=attempt.number)
 
 
-def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
+def _overtaken(call: Call, error: Exception | None) -> Flow[Result]:
     """Somebody else holds the key: tell what they made of it, never what we did."""
     try:
         found: Found | None = yield from ask(Look(call.claim.id))
@@ -354,14 +358,14 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Answer]:
             problem = Problem("in-flight", "Another attempt is processing this request.", retry_after)
         case Problem() as refusal:
             problem = refusal
-        case Overtake() if call.claim.mode == "tx":
+        case CanTakeOver() if call.claim.mode == "tx":
             problem = Problem("in-flight", "Another attempt was processing this request.")
         case _:
             problem = UNKNOWN
-    return Answer(problem.code, problem, error=error)
+    return Result(problem.code, problem, error=error)
 
 
-def _not_ours(call: Call, *, gone: bool) -> Flow[Answer]:
+def _not_ours(call: Call, *, gone: bool) -> Flow[Result]:
     """A transaction was rolled back because it did not find its record, and nobody else has it either."""
     if gone:
         reason = "the record was gone: another attempt had it and let it go, or it was past its time"
@@ -371,20 +375,20 @@ def _not_ours(call: Call, *, gone: bool) -> Flow[Answer]:
     return _refused(call, CommitRefused(f"{reason}. Everything was rolled back", passing=gone), 1)
 
 
-def _unprotected(call: Call, trouble: StoreError) -> Flow[Answer]:
+def _unprotected(call: Call, trouble: StoreError) -> Flow[Result]:
     """The store is down and the route chose to run all the same: marked, and nothing is kept."""
     attempt = Attempt(call.claim, 1, call.secret, leased=False)
     outcome = yield from ask(Run(attempt))
     # There is no transaction to roll back either: sessions that would have joined one are ordinary.
     settlement = settle(outcome, attempt, call._replace(claim=call.claim._replace(mode="lease")))
-    error = settlement.error if isinstance(settlement, Keep) else None
-    return Answer("unprotected", settlement.reply, False, error, 1, trouble)
+    error = settlement.error if isinstance(settlement, ToStore) else None
+    return Result("unprotected", settlement.reply, False, error, 1, trouble)
 
 
-def _refuse(problem: Problem) -> Answer:
-    return Answer(problem.code, problem)
+def _refuse(problem: Problem) -> Result:
+    return Result(problem.code, problem)
 
 
-def _unavailable(detail: str, trouble: StoreError) -> Answer:
+def _unavailable(detail: str, trouble: StoreError) -> Result:
     problem = Problem("store-unavailable", detail)
-    return Answer(problem.code, problem, trouble=trouble)
+    return Result(problem.code, problem, trouble=trouble)

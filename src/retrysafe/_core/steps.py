@@ -7,19 +7,24 @@ Who performs the steps, and whether by blocking or by awaiting, is `drive.py`'s 
 are also the table of what answers what.
 """
 
-from collections.abc import Generator
-from typing import Any, NamedTuple, TypeVar, overload
+from collections.abc import Callable, Generator
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
-from retrysafe._core.attempt import Attempt
+from retrysafe._core.attempt import DEFAULT_SECRET, Attempt
 from retrysafe._core.model import (
     Claim,
     Final,
     Found,
+    Record,
     Reservation,
+    Reserved,
     Response,
     Scope,
     Unsettled,
 )
+from retrysafe._core.problems import Code, Problem
+from retrysafe.errors import StoreError
+from retrysafe.policy import Policy, RequestRules
 
 
 class Identify(NamedTuple):
@@ -68,14 +73,14 @@ class Checkpoint(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """Keep the outcome."""
+    """Store the outcome."""
 
     claim: Claim
     final: Final
 
 
 class Commit(NamedTuple):
-    """Keep the outcome together with what the handler wrote, in its own transaction; then it is real.
+    """Store the outcome together with what the handler wrote, in its own transaction; then it is real.
 
     Answers False if somebody else holds the key: then everything was rolled back.  Raises `CommitRefused` if
     the database would not have it, and a `StoreError` if it is not known whether it was committed.
@@ -149,7 +154,7 @@ IDENTIFY = Identify()
 READ_BODY = ReadBody()
 
 
-class Answered(NamedTuple):
+class Responded(NamedTuple):
     """The handler gave a complete answer."""
 
     response: Response
@@ -172,7 +177,7 @@ class Streamed(NamedTuple):
     error: Exception | None = None
 
 
-Outcome = Answered | Raised | Streamed
+Outcome = Responded | Raised | Streamed
 
 Step = (
     Identify
@@ -217,3 +222,71 @@ def ask(step: Release | RollBack | CallBack | Forget | Pause) -> Flow[None]: ...
 def ask(step: Step) -> Flow[object]:
     """Yield one step and return its answer."""
     return (yield step)
+
+
+class Replay(NamedTuple):
+    """The answer is there."""
+
+    record: Record
+
+
+class CanTakeOver(NamedTuple):
+    """The attempt that holds this token was abandoned or failed, and the policy is to run again."""
+
+    previous: bytes
+    state: Unsettled
+
+
+class Busy(NamedTuple):
+    """Somebody is at it; ask again in so many seconds."""
+
+    retry_after: float
+
+
+Judgement = Reserved | Replay | CanTakeOver | Busy | Problem
+
+
+class ToStore(NamedTuple):
+    """The outcome is settled: keep it, then answer."""
+
+    final: Final
+    reply: Response | None
+    error: Exception | None = None
+
+
+class ToRelease(NamedTuple):
+    """Nothing happened: free the key, then answer."""
+
+    reply: Response
+    error: Exception | None = None
+
+
+Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
+"""One word for how a request ended: what observers count."""
+
+
+class Result(NamedTuple):
+    """What to tell the client."""
+
+    verdict: Verdict
+    reply: Response | Problem | Record | None
+    """Our own answer, a refusal, a record to replay, or nothing: it was sent already, or nobody listens."""
+    stored: bool = True
+    error: Exception | None = None
+    """What the handler raised, to be raised again once the answer is out, for the application's log."""
+    attempt: int = 0
+    trouble: StoreError | None = None
+    """Why the store could not do its part, for our own log."""
+
+
+class Call(NamedTuple):
+    claim: Claim
+    policy: Policy
+    rules: RequestRules
+    describe: Callable[[Problem], Response]
+    """Renders a problem that is to be kept as the answer."""
+    draining: Callable[[], bool] = lambda: False
+    secret: bytes = DEFAULT_SECRET
+
+    def __repr__(self) -> str:
+        return f"<Call for {self.claim!r}>"  # the secret is one

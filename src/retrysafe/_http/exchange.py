@@ -10,29 +10,21 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Literal
 
-from retrysafe._core import problems, protocol, tokens
+from retrysafe._core import headers, protocol, tokens
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.fingerprint import fingerprint
-from retrysafe._core.model import Claim, Header, Record, Request, Response
+from retrysafe._core.model import Claim, Header, Request, Response
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import Answered, Flow, Outcome, Raised, Streamed, TooLarge
-from retrysafe._core.verdicts import Answer
-from retrysafe._http import headers
+from retrysafe._core.steps import Call, Flow, Outcome, Raised, Responded, Result, Streamed, TooLarge
 from retrysafe._http.body import Spool
+from retrysafe._http.render import describe, render
 from retrysafe.policy import Rules
 
 _USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything else is replaced
-_USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
 
 
 Stage = Literal["held", "flowing", "overtaken"]
 """Where the response goes: it is held; it goes out as it comes; it goes nowhere, another one counts."""
-
-_ABOUT_THE_BODY = frozenset(
-    {b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest"}
-)
-"""True of the answer that was not kept, and not of the empty body that stands for it."""
 
 
 class IncompleteResponse(Exception):
@@ -66,7 +58,7 @@ class Exchange:
 
     # --- flows
 
-    def arrive(self) -> Flow[Claim | Answer]:
+    def arrive(self) -> Flow[Claim | Result]:
         """From the head of the request to a claim, or an answer that needs none."""
         sent = self.request.fields.get(self.rules.names.correlation)
         correlation_id = _usable_id(sent) if sent else None
@@ -177,7 +169,7 @@ class Exchange:
                 self._waiting.add(piece)
             self._held.clear()
 
-    def waiting(self, answer: Answer) -> Iterable[bytes] | None:
+    def waiting(self, answer: Result) -> Iterable[bytes] | None:
         """The body of this answer, if it was too large to be held with its head."""
         if self._waiting is not None and answer.reply is self._answered:
             return self._waiting.chunks()
@@ -204,61 +196,16 @@ class Exchange:
         response = self._answered = Response(self.head.status, self.head.headers, self.pour())
         if error is not None:
             return Raised(error, response if self.is_complete and response.status >= 500 else None)
-        return Answered(response, self._waiting is not None)
+        return Responded(response, self._waiting is not None)
 
-    # --- what the client is told
+    # --- what the client is sent
 
-    def render(self, answer: Answer) -> Response | None:
-        """The answer as it goes out.  `None`: it has gone out already, or there is nobody to hear it."""
-        reply = answer.reply
-        if reply is None:
-            return None
-        if isinstance(reply, Problem):
-            response = self.describe(reply)
-        elif isinstance(reply, Record):
-            response = self._replay(reply)
-        else:
-            response = reply
-        names, told = self.rules.names, response.headers
-        if names.request_id not in dict(told):
-            told += ((names.request_id, self.request_id.encode()),)
-        if not answer.stored:
-            told += ((names.stored, b"false"),)
-        return Response(response.status, told, response.body)
+    def render(self, result: Result) -> Response | None:
+        """The result as it goes out.  `None`: it was sent already, or no client is left."""
+        return render(result, self.request, self.rules, self.request_id)
 
     def describe(self, problem: Problem) -> Response:
-        return problems.render(problem, self.specification())
-
-    def specification(self) -> str:
-        """The absolute address of what this service promises."""
-        where = self.rules.wire.specification
-        if not where.startswith("/"):
-            return where
-        host = self.request.fields.get(b"host")
-        if host is None or not _USABLE_HOST.fullmatch(host):
-            host = b"localhost"
-        return f"{self.request.scheme}://{host.decode()}{self.request.root}{where}"
-
-    def _replay(self, record: Record) -> Response:
-        names, stored = self.rules.names, record.response or Response(500)
-        original_id = record.request_id.encode()
-        told: list[Header] = []
-        for name, value in stored.headers:
-            if name == headers.ORIGINAL_ID or name == names.request_id:
-                original_id = value
-            elif name in names or (record.omitted and name in _ABOUT_THE_BODY):
-                continue  # told anew below, or not true any more
-            elif stored.status < 500 or name not in problems.HINTS:
-                told.append((name, value))
-        if stored.status >= 500:
-            told.extend(problems.retry_hints(False, 0))
-        if stored.status not in (204, 304):  # RFC 9110 section 8.6
-            told.append((b"content-length", b"%d" % len(stored.body)))
-        told.append((names.replayed, b"true"))
-        told.append((names.original_id, original_id))
-        if record.omitted:
-            told.append((names.body, b"omitted"))
-        return Response(stored.status, tuple(told), stored.body)
+        return describe(problem, self.request, self.rules)
 
 
 def _usable_id(sent: bytes) -> str | None:

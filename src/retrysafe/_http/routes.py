@@ -26,7 +26,7 @@ class Route(NamedTuple):
     rules: Rules
 
 
-class Door:
+class Routes:
     def __init__(
         self,
         compile_rules: Callable[[Options], Rules],

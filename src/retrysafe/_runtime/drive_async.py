@@ -1,7 +1,7 @@
-"""Two drivers for one flow: the only difference between blocking and asynchronous code in the engine.
+"""Two drivers for one flow: the only difference between blocking and asynchronous code in the runtime.
 
 A driver performs each step and sends the answer back; an exception is thrown into the flow, which knows what
-it means at that point.  The adapter's part of the work are its *hands*.
+it means at that point.  The adapter performs its own part: see `AsyncPerformer`.
 
 Cancellation reaches `drive_async` at an await.  A write that was cancelled is simply made again, to its end
 this time and however often it is cancelled: the token makes a repeated write the same write.  Any other step
@@ -36,6 +36,7 @@ from retrysafe._core.steps import (
     Reauthorise,
     Release,
     Reserve,
+    Result,
     RollBack,
     Run,
     Step,
@@ -43,12 +44,11 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe._core.verdicts import Answer
-from retrysafe._runtime.drive_sync import Hands as Hands
+from retrysafe._runtime.drive_sync import Performer as Performer
 from retrysafe._runtime.drive_sync import drive as drive
-from retrysafe._runtime.runtime import Engine
+from retrysafe._runtime.runtime import Runtime
 from retrysafe._runtime.threads import to_own_thread
-from retrysafe._runtime.transactions import Junction, awaits, blocks
+from retrysafe._runtime.transactions import CallTransaction, awaits, blocks
 from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import log
 
@@ -64,7 +64,7 @@ _start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.
 )
 
 
-class AsyncHands(Protocol):
+class AsyncPerformer(Protocol):
     """The same, awaiting."""
 
     async def identify(self) -> Scope | None: ...
@@ -73,20 +73,22 @@ class AsyncHands(Protocol):
     async def run(self, attempt: Attempt) -> Outcome: ...
 
 
-async def drive_async(flow: Flow[T], engine: Engine, hands: AsyncHands, step: Step | None = None) -> T:
+async def drive_async(
+    flow: Flow[T], runtime: Runtime, performer: AsyncPerformer, step: Step | None = None
+) -> T:
     """Perform a flow, awaiting: from its beginning, or from a step that it has reached."""
-    result: T = await _drive(flow, engine, hands, step, None)
+    result: T = await _drive(flow, runtime, performer, step, None)
     return result
 
 
-async def drive_to_run(flow: Flow[T], engine: Engine, hands: AsyncHands) -> T | Run:
+async def drive_to_run(flow: Flow[T], runtime: Runtime, performer: AsyncPerformer) -> T | Run:
     """Perform a flow up to where it runs the handler; or to its end, if it comes to that before."""
-    reached: T | Run = await _drive(flow, engine, hands, None, Run)
+    reached: T | Run = await _drive(flow, runtime, performer, None, Run)
     return reached
 
 
 async def _drive(
-    flow: Flow[Any], engine: Engine, hands: AsyncHands, step: Step | None, until: type[Step] | None
+    flow: Flow[Any], runtime: Runtime, performer: AsyncPerformer, step: Step | None, until: type[Step] | None
 ) -> Any:  # noqa: ANN401 - the flow's result, or the step that it was to be driven to
     cancelled: asyncio.CancelledError | None = None
     try:
@@ -95,12 +97,12 @@ async def _drive(
         while type(step) is not until:
             try:
                 try:
-                    answer = await _PERFORM_ASYNC[type(step)](step, engine, hands)
+                    answer = await _PERFORM_ASYNC[type(step)](step, runtime, performer)
                 except asyncio.CancelledError as error:
                     if not isinstance(step, Finish | Release | Checkpoint | Commit | RollBack):
                         raise
                     cancelled = error
-                    answer = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, engine, hands))
+                    answer = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, runtime, performer))
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
@@ -113,7 +115,7 @@ async def _drive(
 
 
 async def uncancelled(
-    work: Coroutine[Any, Any, T], engine: Engine, over: Callable[[], None] | None = None
+    work: Coroutine[Any, Any, T], runtime: Runtime, over: Callable[[], None] | None = None
 ) -> T:
     """Await work in a task of its own: cancelling the caller ends the waiting, and not the work.
 
@@ -131,7 +133,7 @@ async def uncancelled(
             if not done.done():
                 done.set_result(None)
 
-        engine.remember(task, ended)
+        runtime.remember(task, ended)
         try:
             await done
         except asyncio.CancelledError:
@@ -143,7 +145,7 @@ async def uncancelled(
 def _log_unheard(task: asyncio.Task[object]) -> None:
     """The application's log is all that is left of an error whose request was cancelled."""
     error = None if task.cancelled() else task.exception()
-    if error is None and not task.cancelled() and isinstance(answer := task.result(), Answer):
+    if error is None and not task.cancelled() and isinstance(answer := task.result(), Result):
         error = answer.error
     if error is not None:
         log.error("a request that nobody waits for any more failed", exc_info=error)
@@ -160,37 +162,37 @@ async def _to_its_end(make: Callable[[], Awaitable[T]]) -> T:
         # Not we but the write itself was cancelled, as at the end of an event loop: it is still to be made.
 
 
-def _run_async(step: Run, engine: Engine, hands: AsyncHands) -> Awaitable[Outcome]:
+def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Outcome]:
     attempt = step.attempt
     if attempt.leased:
-        engine.keeper.hold(attempt)
+        runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
-            return _run_joinable(attempt, engine, hands)
-    return hands.run(attempt)
+            return _run_joinable(attempt, runtime, performer)
+    return performer.run(attempt)
 
 
-async def _run_joinable(attempt: Attempt, engine: Engine, hands: AsyncHands) -> Outcome:
-    attempt.junction = Junction(engine.store, awaited=True)
-    if engine.turnstile is not None and not await engine.turnstile.enter(attempt.claim.token):
+async def _run_joinable(attempt: Attempt, runtime: Runtime, performer: AsyncPerformer) -> Outcome:
+    attempt.transaction = CallTransaction(runtime.store, awaited=True)
+    if runtime.connection_limit is not None and not await runtime.connection_limit.enter(attempt.claim.token):
         return Raised(NotDone("too many requests are waiting for a database connection"))
-    return await hands.run(attempt)
+    return await performer.run(attempt)
 
 
-async def _commit_async(step: Commit, engine: Engine, hands: AsyncHands) -> bool:
-    junction = _junction(step.attempt)
+async def _commit_async(step: Commit, runtime: Runtime, performer: AsyncPerformer) -> bool:
+    junction = _transaction_of(step.attempt)
     patience = step.claim.lease + _GRACE
-    kept = await _only_once(junction, Commit, lambda: _committing(junction, step, engine), engine, patience)
+    kept = await _only_once(junction, Commit, lambda: _committing(junction, step, runtime), runtime, patience)
     if kept:
         junction.committed()
     return kept
 
 
-async def _committing(junction: Junction, step: Commit, engine: Engine) -> bool:
+async def _committing(junction: CallTransaction, step: Commit, runtime: Runtime) -> bool:
     match junction.close():
         case None:
             if not junction.joined:
-                engine.nothing_joined(step.claim, step.final)
-            return await engine.aio.finish(step.claim, step.final)
+                runtime.nothing_joined(step.claim, step.final)
+            return await runtime.aio.finish(step.claim, step.final)
         case transaction if awaits(transaction):
             return await transaction.commit_async(step.claim, step.final)
         case transaction:
@@ -198,21 +200,21 @@ async def _committing(junction: Junction, step: Commit, engine: Engine) -> bool:
             return await to_own_thread(transaction.commit, step.claim, step.final)
 
 
-async def _roll_back_async(step: RollBack, engine: Engine, hands: AsyncHands) -> None:
-    junction = _junction(step.attempt)
+async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPerformer) -> None:
+    junction = _transaction_of(step.attempt)
     ending = junction.tasks.get(Commit)
     if ending is not None and not ending.done():
         return  # nobody else may touch its connection; and whatever was not committed, it rolls back itself
     try:
         await _only_once(
-            junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off), engine, _GRACE
+            junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off), runtime, _GRACE
         )
     except StoreUnavailable as trouble:
         # The server undoes what it was not told to commit, as soon as it notices that nobody is there.
         log.warning("a guarded call was not rolled back but left alone: %s", trouble)
 
 
-async def _rolling_back(junction: Junction, *, discard: bool) -> None:
+async def _rolling_back(junction: CallTransaction, *, discard: bool) -> None:
     match junction.close():
         case None:
             pass
@@ -223,16 +225,16 @@ async def _rolling_back(junction: Junction, *, discard: bool) -> None:
             await to_own_thread(transaction.roll_back, discard=discard)
 
 
-def _junction(attempt: Attempt) -> Junction:
-    assert isinstance(attempt.junction, Junction)
-    return attempt.junction
+def _transaction_of(attempt: Attempt) -> CallTransaction:
+    assert isinstance(attempt.transaction, CallTransaction)
+    return attempt.transaction
 
 
 async def _only_once(
-    junction: Junction,
+    junction: CallTransaction,
     kind: type[Step],
     make: Callable[[], Coroutine[Any, Any, T]],
-    engine: Engine,
+    runtime: Runtime,
     patience: float,
 ) -> T:
     """Await something that cannot be made a second time; whoever was cancelled comes back for its result.
@@ -245,7 +247,7 @@ async def _only_once(
         task = junction.tasks[kind] = asyncio.ensure_future(make())
     await asyncio.wait({task}, timeout=patience)
     if not task.done():
-        engine.remember(task, _let_be)
+        runtime.remember(task, _let_be)
         raise StoreUnavailable(f"the database did not say within {patience:g} s how a transaction ended")
     if task.cancelled():  # by the end of the event loop
         raise StoreUnavailable("the end of a transaction was cut off")
@@ -257,7 +259,7 @@ def _let_be(task: asyncio.Task[Any]) -> None:
     log.warning("a transaction that nobody waits for any more has ended: %s", error or "as it was to")
 
 
-async def _call_back_async(step: CallBack, engine: Engine, hands: AsyncHands) -> None:
+async def _call_back_async(step: CallBack, runtime: Runtime, performer: AsyncPerformer) -> None:
     for callback in step.attempt.callbacks:
         try:
             # In a thread: nobody said that it would not block.
@@ -269,26 +271,26 @@ async def _call_back_async(step: CallBack, engine: Engine, hands: AsyncHands) ->
             log.error("a function that was left to be called after the commit failed", exc_info=error)
 
 
-async def _persist_async(step: Persist, engine: Engine, hands: AsyncHands) -> bool:
-    lasts = engine.keeper.lasts(step.claim, step.pause)
+async def _persist_async(step: Persist, runtime: Runtime, performer: AsyncPerformer) -> bool:
+    lasts = runtime.leases.lasts(step.claim, step.pause)
     if lasts:
         await asyncio.sleep(step.pause)
     return lasts
 
 
-async def _wait_async(step: Wait, engine: Engine, hands: AsyncHands) -> float | None:
-    if not engine.waiting.enter(step.id):
+async def _wait_async(step: Wait, runtime: Runtime, performer: AsyncPerformer) -> float | None:
+    if not runtime.wait_limit.enter(step.id):
         return None
     began = time.monotonic()
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    unsubscribe = engine.waiting.listen(step.id, lambda: _call_in(loop, ended.set))
+    unsubscribe = runtime.wait_limit.listen(step.id, lambda: _call_in(loop, ended.set))
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(step.seconds):
                 await ended.wait()
     finally:
         unsubscribe()
-        engine.waiting.leave(step.id)
+        runtime.wait_limit.leave(step.id)
     return time.monotonic() - began
 
 
@@ -298,26 +300,26 @@ def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) ->
         loop.call_soon_threadsafe(function)
 
 
-async def _forget_async(step: Forget, engine: Engine, hands: AsyncHands) -> None:
-    engine.keeper.forget(step.claim)
+async def _forget_async(step: Forget, runtime: Runtime, performer: AsyncPerformer) -> None:
+    runtime.leases.forget(step.claim)
 
 
-_PERFORM_ASYNC: dict[type[Step], Callable[[Any, Engine, AsyncHands], Awaitable[object]]] = {
-    Identify: lambda _, engine, hands: hands.identify(),
-    ReadBody: lambda _, engine, hands: hands.read_body(),
-    Reauthorise: lambda _, engine, hands: hands.reauthorise(),
-    Reserve: lambda step, engine, hands: engine.aio.reserve(step.claim),
-    TakeOver: lambda step, engine, hands: engine.aio.take_over(step.claim, step.previous, step.state),
-    Look: lambda step, engine, hands: engine.aio.look(step.id),
+_PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Awaitable[object]]] = {
+    Identify: lambda _, runtime, performer: performer.identify(),
+    ReadBody: lambda _, runtime, performer: performer.read_body(),
+    Reauthorise: lambda _, runtime, performer: performer.reauthorise(),
+    Reserve: lambda step, runtime, performer: runtime.aio.reserve(step.claim),
+    TakeOver: lambda step, runtime, performer: runtime.aio.take_over(step.claim, step.previous, step.state),
+    Look: lambda step, runtime, performer: runtime.aio.look(step.id),
     Run: _run_async,
-    Checkpoint: lambda step, engine, hands: engine.aio.checkpoint(step.claim, step.head),
-    Finish: lambda step, engine, hands: engine.aio.finish(step.claim, step.final),
+    Checkpoint: lambda step, runtime, performer: runtime.aio.checkpoint(step.claim, step.head),
+    Finish: lambda step, runtime, performer: runtime.aio.finish(step.claim, step.final),
     Commit: _commit_async,
     RollBack: _roll_back_async,
     CallBack: _call_back_async,
-    Release: lambda step, engine, hands: engine.aio.release(step.claim),
+    Release: lambda step, runtime, performer: runtime.aio.release(step.claim),
     Forget: _forget_async,
     Persist: _persist_async,
-    Pause: lambda step, engine, hands: asyncio.sleep(step.seconds),
+    Pause: lambda step, runtime, performer: asyncio.sleep(step.seconds),
     Wait: _wait_async,
 }

@@ -33,14 +33,14 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe._runtime.runtime import Engine
-from retrysafe._runtime.transactions import Junction, Transaction, blocks
+from retrysafe._runtime.runtime import Runtime
+from retrysafe._runtime.transactions import CallTransaction, Transaction, blocks
 from retrysafe.events import log
 
 T = TypeVar("T")
 
 
-class Hands(Protocol):
+class Performer(Protocol):
     """What an adapter does for a flow, blocking."""
 
     def identify(self) -> Scope | None: ...
@@ -49,13 +49,13 @@ class Hands(Protocol):
     def run(self, attempt: Attempt) -> Outcome: ...
 
 
-def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
+def drive(flow: Flow[T], runtime: Runtime, performer: Performer) -> T:
     """Perform a flow, blocking."""
     try:
         step = next(flow)
         while True:
             try:
-                answer = _PERFORM[type(step)](step, engine, hands)
+                answer = _PERFORM[type(step)](step, runtime, performer)
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
@@ -65,47 +65,47 @@ def drive(flow: Flow[T], engine: Engine, hands: Hands) -> T:
         return result
 
 
-def _run(step: Run, engine: Engine, hands: Hands) -> Outcome:
+def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome:
     attempt = step.attempt
     if attempt.leased:
-        engine.keeper.hold(attempt)
+        runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
-            attempt.junction = Junction(engine.store, awaited=False)
-    return hands.run(attempt)
+            attempt.transaction = CallTransaction(runtime.store, awaited=False)
+    return performer.run(attempt)
 
 
-def _commit(step: Commit, engine: Engine, hands: Hands) -> bool:
-    junction = _junction(step.attempt)
+def _commit(step: Commit, runtime: Runtime, performer: Performer) -> bool:
+    junction = _transaction_of(step.attempt)
     transaction = _close(step.attempt)
     if transaction is not None:
         kept = transaction.commit(step.claim, step.final)
     else:
         if not junction.joined:
-            engine.nothing_joined(step.claim, step.final)
-        kept = engine.store.finish(step.claim, step.final)
+            runtime.nothing_joined(step.claim, step.final)
+        kept = runtime.store.finish(step.claim, step.final)
     if kept:
         junction.committed()
     return kept
 
 
-def _roll_back(step: RollBack, engine: Engine, hands: Hands) -> None:
+def _roll_back(step: RollBack, runtime: Runtime, performer: Performer) -> None:
     transaction = _close(step.attempt)
     if transaction is not None:
         transaction.roll_back(discard=step.cut_off)
 
 
-def _junction(attempt: Attempt) -> Junction:
-    assert isinstance(attempt.junction, Junction)
-    return attempt.junction
+def _transaction_of(attempt: Attempt) -> CallTransaction:
+    assert isinstance(attempt.transaction, CallTransaction)
+    return attempt.transaction
 
 
 def _close(attempt: Attempt) -> Transaction | None:
-    transaction = _junction(attempt).close()
+    transaction = _transaction_of(attempt).close()
     assert transaction is None or blocks(transaction), "refused when it wanted to join"
     return transaction
 
 
-def _call_back(step: CallBack, engine: Engine, hands: Hands) -> None:
+def _call_back(step: CallBack, runtime: Runtime, performer: Performer) -> None:
     for callback in step.attempt.callbacks:
         try:
             if isinstance(answer := callback(), Coroutine):
@@ -115,43 +115,43 @@ def _call_back(step: CallBack, engine: Engine, hands: Hands) -> None:
             log.error("a function that was left to be called after the commit failed", exc_info=error)
 
 
-def _persist(step: Persist, engine: Engine, hands: Hands) -> bool:
-    lasts = engine.keeper.lasts(step.claim, step.pause)
+def _persist(step: Persist, runtime: Runtime, performer: Performer) -> bool:
+    lasts = runtime.leases.lasts(step.claim, step.pause)
     if lasts:
         time.sleep(step.pause)
     return lasts
 
 
-def _wait(step: Wait, engine: Engine, hands: Hands) -> float | None:
-    if not engine.waiting.enter(step.id):
+def _wait(step: Wait, runtime: Runtime, performer: Performer) -> float | None:
+    if not runtime.wait_limit.enter(step.id):
         return None
     began = time.monotonic()
     ended = Event()
-    unsubscribe = engine.waiting.listen(step.id, ended.set)
+    unsubscribe = runtime.wait_limit.listen(step.id, ended.set)
     try:
         ended.wait(step.seconds)
     finally:
         unsubscribe()
-        engine.waiting.leave(step.id)
+        runtime.wait_limit.leave(step.id)
     return time.monotonic() - began
 
 
-_PERFORM: dict[type[Step], Callable[[Any, Engine, Hands], object]] = {
-    Identify: lambda _, engine, hands: hands.identify(),
-    ReadBody: lambda _, engine, hands: hands.read_body(),
-    Reauthorise: lambda _, engine, hands: hands.reauthorise(),
-    Reserve: lambda step, engine, hands: engine.store.reserve(step.claim),
-    TakeOver: lambda step, engine, hands: engine.store.take_over(step.claim, step.previous, step.state),
-    Look: lambda step, engine, hands: engine.store.look(step.id),
+_PERFORM: dict[type[Step], Callable[[Any, Runtime, Performer], object]] = {
+    Identify: lambda _, runtime, performer: performer.identify(),
+    ReadBody: lambda _, runtime, performer: performer.read_body(),
+    Reauthorise: lambda _, runtime, performer: performer.reauthorise(),
+    Reserve: lambda step, runtime, performer: runtime.store.reserve(step.claim),
+    TakeOver: lambda step, runtime, performer: runtime.store.take_over(step.claim, step.previous, step.state),
+    Look: lambda step, runtime, performer: runtime.store.look(step.id),
     Run: _run,
-    Checkpoint: lambda step, engine, hands: engine.store.checkpoint(step.claim, step.head),
-    Finish: lambda step, engine, hands: engine.store.finish(step.claim, step.final),
+    Checkpoint: lambda step, runtime, performer: runtime.store.checkpoint(step.claim, step.head),
+    Finish: lambda step, runtime, performer: runtime.store.finish(step.claim, step.final),
     Commit: _commit,
     RollBack: _roll_back,
     CallBack: _call_back,
-    Release: lambda step, engine, hands: engine.store.release(step.claim),
-    Forget: lambda step, engine, hands: engine.keeper.forget(step.claim),
+    Release: lambda step, runtime, performer: runtime.store.release(step.claim),
+    Forget: lambda step, runtime, performer: runtime.leases.forget(step.claim),
     Persist: _persist,
-    Pause: lambda step, engine, hands: time.sleep(step.seconds),
+    Pause: lambda step, runtime, performer: time.sleep(step.seconds),
     Wait: _wait,
 }

@@ -44,7 +44,7 @@ class Forgotten(NamedTuple):
     """Whether it is to be released once more, a little later."""
 
 
-class Keeper:
+class LeaseKeeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.forked()

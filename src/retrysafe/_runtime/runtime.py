@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from retrysafe._core import protocol
 from retrysafe._core.model import Claim, Final
-from retrysafe._core.steps import Flow
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Flow, Result
 from retrysafe._http.exchange import Exchange
 from retrysafe._runtime import fork
-from retrysafe._runtime.leases import Keeper
-from retrysafe._runtime.waiting import WaitingRoom
+from retrysafe._runtime.admission import WaitLimit
+from retrysafe._runtime.leases import LeaseKeeper
 from retrysafe.events import Observers
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
     from asyncio import Task  # importing it takes longer than all of this library
 
-    from retrysafe._runtime.turnstile import Turnstile
+    from retrysafe._runtime.admission import ConnectionLimit
 
 T = TypeVar("T")
 
@@ -29,8 +28,8 @@ SLOW_BACKGROUND = 0.5
 """Seconds after the last byte of an answer that a client does not expect to wait for."""
 
 
-class Engine:
-    turnstile: "Turnstile | None" = None
+class Runtime:
+    connection_limit: "ConnectionLimit | None" = None
     """Before handlers in transactions, once there is somebody who waits in threads."""
 
     def __init__(self, store: Store, observers: Observers, secret: bytes) -> None:
@@ -38,32 +37,32 @@ class Engine:
         self.aio = store.aio
         self.observers = observers
         self.secret = secret
-        self.keeper = Keeper(store)
+        self.leases = LeaseKeeper(store)
         self.draining = False
         self.forked()
         fork.watch(self)
 
     def forked(self) -> None:
         """Nothing runs at first, nor in a child process."""
-        if self.turnstile is not None:
-            self.turnstile.forked()
-        self.waiting = WaitingRoom(getattr(self.store, "subscribe", None))
+        if self.connection_limit is not None:
+            self.connection_limit.forked()
+        self.wait_limit = WaitLimit(getattr(self.store, "subscribe", None))
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
         self._tasks: dict[Task[Any], Callable[[Task[Any]], None] | None] = {}
 
-    def begin(self, exchange: Exchange, claim: Claim) -> Flow[Answer]:
+    def begin(self, exchange: Exchange, claim: Claim) -> Flow[Result]:
         """The flow from a claim to an answer; from now on it counts as running."""
         self.running.add(claim.token)
         return protocol.once(exchange.call(claim, self.is_draining, self.secret))
 
-    def end(self, exchange: Exchange, claim: Claim | None, answer: Answer | None) -> None:
+    def end(self, exchange: Exchange, claim: Claim | None, answer: Result | None) -> None:
         """It is over, with this answer or by an exception: let go of everything, and tell observers."""
         if claim is not None:
             self.running.discard(claim.token)
-            self.keeper.drop(claim)
-            if self.turnstile is not None:
-                self.turnstile.leave(claim.token)
+            self.leases.drop(claim)
+            if self.connection_limit is not None:
+                self.connection_limit.leave(claim.token)
             exchange.drop_call()
         waited = exchange.rules.request.background == "before"
         if waited and exchange.body.on_disk:
@@ -77,16 +76,18 @@ class Engine:
                 exchange.background,
             )
         if answer is not None:
-            self.keeper.note(answer.verdict)
+            self.leases.note(answer.verdict)
             self.observers.ended(exchange.request, claim, answer)
 
     def at_most(self, calls: int | None) -> None:
         """So many calls in transactions may run at once, because each may block a thread for a connection."""
-        if self.turnstile is None:
-            from retrysafe._runtime.turnstile import Turnstile  # only those need it who use transactions
+        if self.connection_limit is None:
+            from retrysafe._runtime.admission import (
+                ConnectionLimit,  # only those need it who use transactions
+            )
 
-            self.turnstile = Turnstile()
-        self.turnstile.limit = calls
+            self.connection_limit = ConnectionLimit()
+        self.connection_limit.limit = calls
 
     def nothing_joined(self, claim: Claim, final: Final) -> None:
         """A call said that its effects are in our database, and used no session or connection of ours."""
@@ -117,5 +118,5 @@ class Engine:
             ended(task)
 
     def close(self) -> None:
-        self.keeper.close()
+        self.leases.close()
         self.store.close()

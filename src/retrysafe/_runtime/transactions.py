@@ -1,9 +1,9 @@
 """Where a guarded call and the transaction that carries its effects meet.
 
 The guard owns the transaction; sessions and connections join it.  A call whose effects are in the store's own
-database has a `Junction`.  The first session or connection that asks there opens the transaction, the others
-share it, and when the handler is done the driver commits or rolls back.  Which libraries can join is not
-known here: `retrysafe.sqlalchemy`, `retrysafe.psycopg` and `retrysafe.sqlite3` bring a transaction each.
+database has a `CallTransaction`.  The first session or connection that joins opens the transaction, the
+others share it, and when the handler is done the driver commits or rolls back.  Which libraries can join is
+not known here: `retrysafe.sqlalchemy`, `retrysafe.psycopg` and `retrysafe.sqlite3` bring a transaction each.
 """
 
 from collections.abc import Callable, Generator
@@ -112,7 +112,7 @@ def awaits(transaction: Transaction | AsyncTransaction) -> TypeGuard[AsyncTransa
 T = TypeVar("T", bound=Transaction | AsyncTransaction)
 
 
-class Junction:
+class CallTransaction:
     """Of one guarded call."""
 
     def __init__(self, store: object, *, awaited: bool) -> None:
@@ -168,9 +168,9 @@ def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool 
     `None` where there is none to join: no call is guarded, or its effects are elsewhere, or it is committed.
     """
     attempt = attempts.running()
-    if attempt is None or not isinstance(attempt.junction, Junction):
+    if attempt is None or not isinstance(attempt.transaction, CallTransaction):
         return None
-    found = attempt.junction
+    found = attempt.transaction
     if found.store is not store:
         raise NotJoined(
             "this call is protected by another guard, whose transaction is in another database: what is "

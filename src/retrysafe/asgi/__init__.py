@@ -37,17 +37,17 @@ class Middleware:
             raise ConfigurationError(f"guard={guard!r} is no Guard: build one with Guard(store, scope=...)")
         self.app = app
         self.guard = guard
-        self._door = guard.door(paths, routes)
+        self._routes = guard.routes(paths, routes)
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "retrysafe" not in scope:
             method = scope["method"]
             path = route_path(scope) if scope.get("root_path") else scope["path"]
-            rules = self._door.rules_for(method, path, scope["headers"])
+            rules = self._routes.rules_for(method, path, scope["headers"])
             if rules is not None:
                 return await GuardedRequest(self.app, self.guard, rules, scope, receive, send).answer()
-            if self._door.publishes(method, path):
-                return await send_whole(send, self._door.specification(translate(scope)))
+            if self._routes.publishes(method, path):
+                return await send_whole(send, self._routes.specification(translate(scope)))
         elif scope["type"] == "lifespan":
             return await _live(self.app, self.guard, scope, receive, send)
         return await self.app(scope, receive, send)
@@ -73,7 +73,7 @@ async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, sen
     async def close() -> None:
         # It may be started again, as test suites do; and others may share the guard.
         guard.resume()
-        if not guard.engine.unfinished():
+        if not guard.runtime.unfinished():
             await to_thread(guard.close)
 
     try:

@@ -13,8 +13,7 @@ from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim, Request, Response, Scope
-from retrysafe._core.steps import Flow, Gone, Outcome, Run, TooLarge
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Flow, Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.exchange import Exchange
 from retrysafe._runtime.drive_async import drive_async, drive_to_run, uncancelled
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
@@ -43,7 +42,7 @@ class GuardedRequest(Exchange):
     ) -> None:
         super().__init__(translate(scope), rules)
         self._app = app
-        self._engine = guard.engine
+        self._runtime = guard.runtime
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -59,12 +58,12 @@ class GuardedRequest(Exchange):
         return asyncio.Lock()
 
     async def answer(self) -> None:
-        arrived = await drive_async(self.arrive(), self._engine, self)
+        arrived = await drive_async(self.arrive(), self._runtime, self)
         if isinstance(arrived, Claim):
             answer = await self._once(arrived)
         else:
             answer = arrived
-            self._engine.end(self, None, answer)
+            self._runtime.end(self, None, answer)
         response = self.render(answer)
         if response is not None:
             pieces = self.waiting(answer)
@@ -79,36 +78,36 @@ class GuardedRequest(Exchange):
         if self._rest is not None:
             await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
 
-    async def _once(self, claim: Claim) -> Answer:
-        flow = self._engine.begin(self, claim)
+    async def _once(self, claim: Claim) -> Result:
+        flow = self._runtime.begin(self, claim)
         try:
-            reached = await drive_to_run(flow, self._engine, self)
+            reached = await drive_to_run(flow, self._runtime, self)
         except BaseException:
-            self._engine.end(self, claim, None)
+            self._runtime.end(self, claim, None)
             raise
         if not isinstance(reached, Run):
-            self._engine.end(self, claim, reached)
+            self._runtime.end(self, claim, reached)
             return reached
         try:
             work = self._from_run_on(flow, reached, claim)
-            return await uncancelled(work, self._engine, partial(self._unless_begun, claim))
+            return await uncancelled(work, self._runtime, partial(self._unless_begun, claim))
         except asyncio.CancelledError:
             self._deserted = True
             raise
 
-    async def _from_run_on(self, flow: Flow[Answer], run: Run, claim: Claim) -> Answer:
+    async def _from_run_on(self, flow: Flow[Result], run: Run, claim: Claim) -> Result:
         self._begun = True
-        answer: Answer | None = None
+        answer: Result | None = None
         try:
-            answer = await drive_async(flow, self._engine, self, run)
+            answer = await drive_async(flow, self._runtime, self, run)
             return answer
         finally:
-            self._engine.end(self, claim, answer)
+            self._runtime.end(self, claim, answer)
 
     def _unless_begun(self, claim: Claim) -> None:
         if not self._begun:
-            self._engine.keeper.forget(claim)
-            self._engine.end(self, claim, None)
+            self._runtime.leases.forget(claim)
+            self._runtime.end(self, claim, None)
 
     # --- hands
 
@@ -167,7 +166,7 @@ class GuardedRequest(Exchange):
         """Wait for the application's answer, and leave it to itself with whatever it does afterwards."""
         self._complete = asyncio.Event()
         task = asyncio.ensure_future(work)
-        self._engine.remember(task)
+        self._runtime.remember(task)
         complete = asyncio.ensure_future(self._complete.wait())
         try:
             await asyncio.wait({task, complete}, return_when=asyncio.FIRST_COMPLETED)
@@ -213,7 +212,7 @@ class GuardedRequest(Exchange):
         # One at a time: an application may send from several tasks.
         async with self._pouring:
             if self.stage == "held":
-                await drive_async(self.let_flow(self._attempt), self._engine, self)
+                await drive_async(self.let_flow(self._attempt), self._runtime, self)
                 self._flows.set()
             await self._flush(more=True)
 

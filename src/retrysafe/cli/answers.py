@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from retrysafe._core import headers
 from retrysafe._core.model import Final, Header, Headers, Record, Response
-from retrysafe._http import headers
 from retrysafe.cli.bodies import recognise
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.text import clean, sized

@@ -39,7 +39,7 @@ def portrait(
 ) -> list[RenderableType]:
     parts: list[RenderableType] = [_title(sighting), "", _facts(sighting, show_keys=show_keys)]
     parts += _section("Timeline", _events(sighting))
-    parts += _section("Answer", *_answer(sighting, preview))
+    parts += _section("Response", *_answer(sighting, preview))
     if entries:
         parts += _section("Interventions", *interventions(entries, sighting.now))
     parts += _section("The next request with this key", _next(sighting))

@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Claim, Found, Record, Reserved
 from retrysafe._core.problems import CATALOGUE, Problem
-from retrysafe._core.verdicts import Busy, Judgement, Overtake, Replay
+from retrysafe._core.steps import Busy, CanTakeOver, Judgement, Replay
 from retrysafe.cli.times import spoken
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.stores.admin import Sighting
@@ -70,7 +70,7 @@ def _spoken(judgement: Judgement, record: Record) -> str:
             status = record.response.status if record.response else None
             body = "with an empty body, marked as omitted" if record.omitted else "from the record"
             return f"is answered {status} {body}; the handler does not run"
-        case Overtake():
+        case CanTakeOver():
             return f"runs the handler again, as attempt {record.attempt + 1}"
         case Busy(retry_after):
             return f"409 in-flight: try again in {spoken(retry_after)}"

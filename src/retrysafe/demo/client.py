@@ -35,7 +35,7 @@ class Payment(NamedTuple):
     """Two: an impatient customer."""
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     """Names in lower case."""
@@ -90,7 +90,7 @@ class Client:
                 raise Stopped
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _send(self, payment: Payment, request_id: str, patience: float) -> Answer | None:
+    def _send(self, payment: Payment, request_id: str, patience: float) -> Reply | None:
         """One request.  `None`: no answer came, for whatever reason."""
         form = urlencode({"order": payment.order, "cents": payment.cents, "seconds": payment.seconds})
         headers = {
@@ -114,4 +114,4 @@ class Client:
             # A server that dies over its headers leaves half of them, which `http.client` takes for all of
             # them; this API always says how long its body is, so what does not is no answer.
             return None
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)

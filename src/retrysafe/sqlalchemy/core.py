@@ -16,7 +16,7 @@ from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTra
 def begin(guard: Guard) -> Generator[Connection]:
     """A connection for as long as the block lasts, all of which takes effect, or nothing."""
     engine = engine_of(guard)
-    guard.engine.at_most(capacity(engine))
+    guard.runtime.at_most(capacity(engine))
     joined = join(guard.store, AlchemyTransaction, lambda: AlchemyTransaction(guard.store, engine))
     if joined is None:
         with engine.begin() as ordinary:

@@ -35,7 +35,7 @@ def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: An
     """SQLAlchemy's `sessionmaker`, with a guard where it has an engine.  Takes the same options."""
     engine, store = engine_of(guard), guard.store
     _check(options)
-    guard.engine.at_most(capacity(engine))
+    guard.runtime.at_most(capacity(engine))
 
     def joined() -> AlchemyTransaction | None:
         return join(store, AlchemyTransaction, lambda: AlchemyTransaction(store, engine))

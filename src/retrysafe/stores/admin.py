@@ -13,8 +13,8 @@ because there is nothing to show, and named in a warning of the logger `retrysaf
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from retrysafe._core.headers import kept
 from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
-from retrysafe._http.headers import kept
 
 Standing = Literal["abandoned", "in_progress", "completed", "failed"]
 """How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""

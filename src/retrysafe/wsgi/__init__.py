@@ -71,8 +71,8 @@ class Middleware:
             raise ConfigurationError(f"guard={guard!r} is no Guard: build one with Guard(store, scope=...)")
         self.app = app
         self.guard = guard
-        self._door = guard.door(paths, routes)
-        for rules in (self._door.rules, *(route.rules for route in self._door.routes)):
+        self._routes = guard.routes(paths, routes)
+        for rules in (self._routes.rules, *(route.rules for route in self._routes.routes)):
             _check(rules)
         key = guard.rules.names.key
         self._key = variable(key)
@@ -81,11 +81,11 @@ class Middleware:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if GUARDED not in environ:
             method, path = environ["REQUEST_METHOD"], decoded(environ.get("PATH_INFO", ""))
-            rules = self._door.rules_for(method, path, self._with_key if self._key in environ else ())
+            rules = self._routes.rules_for(method, path, self._with_key if self._key in environ else ())
             if rules is not None:
                 return GuardedRequest(self.app, self.guard, rules, environ, start_response).answer()
-            if self._door.publishes(method, path):
-                page = self._door.specification(translate(environ))
+            if self._routes.publishes(method, path):
+                page = self._routes.specification(translate(environ))
                 return send(start_response, page if method == "GET" else Response(page.status, page.headers))
         return self.app(environ, start_response)
 

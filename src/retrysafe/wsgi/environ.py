@@ -10,8 +10,8 @@ from typing import BinaryIO, NamedTuple, cast
 from wsgiref.types import WSGIEnvironment
 from wsgiref.util import FileWrapper
 
+from retrysafe._core import headers
 from retrysafe._core.model import Header, Request
-from retrysafe._http import headers
 from retrysafe._http.body import Spool
 from retrysafe._http.exchange import Exchange
 

@@ -15,8 +15,7 @@ from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim, Header, Response, Scope
-from retrysafe._core.steps import Gone, Outcome, TooLarge
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Gone, Outcome, Result, TooLarge
 from retrysafe._http.exchange import Exchange
 from retrysafe._runtime.drive_sync import drive
 from retrysafe.errors import ConfigurationError
@@ -45,7 +44,7 @@ class GuardedRequest:
         start_response: StartResponse,
     ) -> None:
         self._app = app
-        self._engine = guard.engine
+        self._runtime = guard.runtime
         self._exchange = Exchange(translate(environ), rules)
         self._environ = environ
         self._start_response = start_response
@@ -70,12 +69,12 @@ class GuardedRequest:
 
     def _answer(self) -> Iterable[bytes]:
         exchange = self._exchange
-        arrived = drive(exchange.arrive(), self._engine, self)
+        arrived = drive(exchange.arrive(), self._runtime, self)
         if isinstance(arrived, Claim):
             answer = self._once(arrived)
         else:
             answer = arrived
-            self._engine.end(exchange, None, answer)
+            self._runtime.end(exchange, None, answer)
         response = exchange.render(answer)
         body: Iterable[bytes]
         if response is not None:
@@ -92,13 +91,13 @@ class GuardedRequest:
             body = and_then_raise(body, answer.error)
         return body if self._close is None else AndThenClose(body, self._close_afterwards)
 
-    def _once(self, claim: Claim) -> Answer:
-        answer: Answer | None = None
+    def _once(self, claim: Claim) -> Result:
+        answer: Result | None = None
         try:
-            answer = drive(self._engine.begin(self._exchange, claim), self._engine, self)
+            answer = drive(self._runtime.begin(self._exchange, claim), self._runtime, self)
             return answer
         finally:
-            self._engine.end(self._exchange, claim, answer)
+            self._runtime.end(self._exchange, claim, answer)
 
     # --- hands
 
@@ -178,7 +177,7 @@ class GuardedRequest:
 
     def _close_afterwards(self) -> None:
         """As a background task: the answer was sent and stored, and a drain waits for it."""
-        running, token = self._engine.running, self._attempt.claim.token
+        running, token = self._runtime.running, self._attempt.claim.token
         running.add(token)
         try:
             self._context.run(self._close_now)
@@ -218,7 +217,7 @@ class GuardedRequest:
     def _pour(self) -> None:
         exchange = self._exchange
         if exchange.stage == "held":
-            drive(exchange.let_flow(self._attempt), self._engine, self)
+            drive(exchange.let_flow(self._attempt), self._runtime, self)
         if exchange.opening is not None:
             head, exchange.opening = exchange.opening, None
             self._write = start(self._start_response, head, self._line)

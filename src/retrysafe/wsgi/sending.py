@@ -6,8 +6,8 @@ from http import HTTPStatus
 from wsgiref.types import StartResponse
 from wsgiref.util import is_hop_by_hop
 
+from retrysafe._core.headers import is_name
 from retrysafe._core.model import Header, Response
-from retrysafe._http.headers import is_name
 
 Write = Callable[[bytes], object]
 

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from retrysafe._core import decisions, fingerprint, keys, protocol
-from retrysafe._http import exchange, headers
+from retrysafe._core import decisions, fingerprint, headers, keys, protocol
+from retrysafe._http import exchange
 from retrysafe.stores.sql import codec, statements
 from retrysafe.testing.simulate import stage as stages
 from retrysafe.testing.simulate import world as worlds

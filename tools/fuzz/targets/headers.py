@@ -4,7 +4,7 @@ the rest is kept in its order and number.
 An input is names and values in turn, with 0xFE between them.
 """
 
-from retrysafe._http import headers
+from retrysafe._core import headers
 from tools.fuzz.targets import Broken
 
 # What must not be kept, copied from nobody: RFC 9110 (section 7.6.1), RFC 6265, RFC 9110 (section 11), and

@@ -25,7 +25,7 @@ from typing import Literal, cast
 
 from retrysafe._core.fingerprint.body import BodyView, InMemory
 from retrysafe._core.fingerprint.multipart import encode_parts
-from retrysafe._core.framing import framed
+from retrysafe._core.keys import framed
 from retrysafe._core.model import Request
 from retrysafe.errors import ConfigurationError
 

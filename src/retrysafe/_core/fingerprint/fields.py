@@ -12,7 +12,7 @@ that two documents which the paths do not fit are not taken for one.
 import re
 
 from retrysafe._core.fingerprint.canonical import Value, write
-from retrysafe._core.framing import framed
+from retrysafe._core.keys import framed
 
 # RFC 6901, section 4: no leading zeros.  Nine digits, so that `int` is quick whatever the path.
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")

@@ -14,6 +14,7 @@ from json import JSONEncoder, loads
 from math import isfinite
 from typing import Any, cast, get_args
 
+from retrysafe._core.headers import are_fit
 from retrysafe._core.model import (
     Claim,
     Door,
@@ -25,7 +26,6 @@ from retrysafe._core.model import (
     Response,
     State,
 )
-from retrysafe._http.headers import are_fit
 from retrysafe.errors import UnreadableRecord
 
 VERSION = 1

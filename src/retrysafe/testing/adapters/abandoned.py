@@ -9,7 +9,7 @@ import pytest
 
 from retrysafe import stores
 from retrysafe.stores.admin import Query
-from retrysafe.testing.adapters.client import Answer, settled, until
+from retrysafe.testing.adapters.client import Reply, settled, until
 from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
@@ -23,7 +23,7 @@ class Abandoned(Suite):
         lease = Lease(2)
         crash(api, key, label)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/crash", key=key, label=label)
 
         lease.assert_in_flight(send)
@@ -40,7 +40,7 @@ class Abandoned(Suite):
         api = serve.alone(lease=2, abandoned="retry")
         lease = Lease(2)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, label=label)
 
         running = api.running(send, label)
@@ -58,7 +58,7 @@ class Abandoned(Suite):
         """Of many who wait for the lease to end, one runs, and the others get its answer."""
         api = serve.alone(lease=1, abandoned="retry")
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, label=label)
 
         running = api.running(send, label)
@@ -78,7 +78,7 @@ class Abandoned(Suite):
         """The lease is renewed as long as the handler runs: in flight to the end, and one run."""
         api = serve(lease=1, abandoned=abandoned)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, seconds=2.0, label=label)
 
         running = api.running(send, label)
@@ -92,7 +92,7 @@ class Abandoned(Suite):
         frozen = serve.alone(workers=1, lease=1, abandoned="retry")
         other = serve.beside(frozen, workers=1, lease=1, abandoned="retry")
 
-        def send(api: Server) -> Answer:
+        def send(api: Server) -> Reply:
             return api.lasting(key=key, label=label)
 
         running = frozen.running(lambda: send(frozen), label)
@@ -112,7 +112,7 @@ class Abandoned(Suite):
         frozen = serve.alone(workers=1, lease=1)
         other = serve.beside(frozen, workers=1, lease=1)
 
-        def send(api: Server) -> Answer:
+        def send(api: Server) -> Reply:
             return api.lasting(key=key, label=label)
 
         running = frozen.running(lambda: send(frozen), label)

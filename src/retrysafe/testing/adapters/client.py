@@ -20,7 +20,7 @@ PATIENCE = 20.0
 Field = tuple[str | bytes, str | bytes]
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """A response with every header field, in order."""
 
     status: int
@@ -88,9 +88,9 @@ class Connection:
         response.begin()
         return response
 
-    def answer(self) -> Answer:
+    def answer(self) -> Reply:
         response = self.response()
-        return Answer(response.status, tuple(response.getheaders()), response.read())
+        return Reply(response.status, tuple(response.getheaders()), response.read())
 
     def is_silent(self, seconds: float) -> bool:
         """Whether nothing arrives for so long."""
@@ -129,7 +129,7 @@ class Client:
         body: bytes = b"",
         fields: Iterable[Field] = (),
         **query: object,
-    ) -> Answer:
+    ) -> Reply:
         """Send a request and read the whole answer.
 
         `key` is sent as an RFC 9651 String; for anything else about the key, say it in `fields`.
@@ -146,7 +146,7 @@ class Client:
             connection.send(body)
             return connection.answer()
 
-    def post(self, path: str, **rest: Any) -> Answer:
+    def post(self, path: str, **rest: Any) -> Reply:
         return self.request("POST", path, **rest)
 
     def effects(self, label: str) -> int:
@@ -167,27 +167,27 @@ class Client:
         found: dict[str, int] = self.request("GET", "/begun", user=None, label=label).document
         return found
 
-    def pending(self, *, seconds: float = 0.8, **rest: Any) -> Answer:
+    def pending(self, *, seconds: float = 0.8, **rest: Any) -> Reply:
         """A request that takes so long, whose effect comes last."""
         return self.post("/slow", ms=int(seconds * 1000), **rest)
 
-    def lasting(self, *, seconds: float = 0.8, **rest: Any) -> Answer:
+    def lasting(self, *, seconds: float = 0.8, **rest: Any) -> Reply:
         """A request whose effect comes first, and whose answer takes so long."""
         return self.post("/stream", chunks=9, ms=int(seconds * 125), **rest)
 
-    def at_work(self, call: Callable[[], Answer], label: str) -> "Future[Answer]":
+    def at_work(self, call: Callable[[], Reply], label: str) -> "Future[Reply]":
         """Send a pending request, and wait until its handler is at work."""
         future = self.started(call)
         until(lambda: self.begun(label) > 0)
         return future
 
-    def running(self, call: Callable[[], Answer], label: str) -> "Future[Answer]":
+    def running(self, call: Callable[[], Reply], label: str) -> "Future[Reply]":
         """Send a lasting request, and wait until its effect is written."""
         future = self.started(call)
         until(lambda: self.written(label) > 0)
         return future
 
-    def started(self, call: Callable[[], Answer]) -> "Future[Answer]":
+    def started(self, call: Callable[[], Reply]) -> "Future[Reply]":
         """Send a request from a thread; its answer is there when it is there."""
         pool = ThreadPoolExecutor(1)
         future = pool.submit(call)
@@ -214,9 +214,9 @@ def until(wanted: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def eventually(call: Callable[[], Answer], wanted: Callable[[Answer], bool]) -> Answer:
+def eventually(call: Callable[[], Reply], wanted: Callable[[Reply], bool]) -> Reply:
     """Ask again until the answer is the wanted one."""
-    answers: list[Answer] = []
+    answers: list[Reply] = []
 
     def ask() -> bool:
         answers[:] = [call()]
@@ -226,7 +226,7 @@ def eventually(call: Callable[[], Answer], wanted: Callable[[Answer], bool]) -> 
     return answers[0]
 
 
-def settled(call: Callable[[], Answer]) -> Answer:
+def settled(call: Callable[[], Reply]) -> Reply:
     """Ask again until nobody is at it any more, as the refusals advise."""
     return eventually(call, lambda answer: answer.code != "in-flight")
 

@@ -1,6 +1,6 @@
 """Time: how long a key means what it means, and by whose clock."""
 
-from retrysafe.testing.adapters.client import Answer, eventually, settled
+from retrysafe.testing.adapters.client import Reply, eventually, settled
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     Servers,
@@ -20,7 +20,7 @@ class Clock(Suite):
         first = api.post("/charges", key=key, label=label)
         assert_replay(first, api.post("/charges", key=key, label=label))
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/charges", key=key, label=label, again=1)
 
         assert_problem(send(), 422, "key-reused")
@@ -34,7 +34,7 @@ class Clock(Suite):
         """A client that keeps asking sees the key expire all the same."""
         api = serve(retention=1.5)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
         first = send()
@@ -48,7 +48,7 @@ class Clock(Suite):
         """Longer than its retention, it still has its key, and its answer is kept afterwards."""
         api = serve(retention=1.5)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.pending(key=key, seconds=2.2, label=label)
 
         running = api.at_work(send, label)

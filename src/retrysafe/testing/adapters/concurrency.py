@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, eventually
+from retrysafe.testing.adapters.client import Reply, eventually
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     LONG,
@@ -31,7 +31,7 @@ class Concurrency(Suite):
         The 409 leaves no trace, or it would be what is replayed afterwards.
         """
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.pending(key=key, label=label)
 
         running = api.at_work(send, label)
@@ -50,7 +50,7 @@ class Concurrency(Suite):
     def test_another_payload_meanwhile(self, api: Server, key: str, label: str) -> None:
         """A mismatch is known at once: it does not have to wait for the outcome."""
 
-        def send(body: bytes) -> Answer:
+        def send(body: bytes) -> Reply:
             return api.pending(key=key, body=body, label=label)
 
         running = api.at_work(lambda: send(b"one"), label)
@@ -72,7 +72,7 @@ class Concurrency(Suite):
                 key, label = fresh(), fresh("label")
                 start = threading.Barrier(100)
 
-                def send(key: str, label: str, start: threading.Barrier) -> Answer:
+                def send(key: str, label: str, start: threading.Barrier) -> Reply:
                     start.wait()
                     return api.post("/slow", key=key, ms=30, label=label)
 
@@ -89,7 +89,7 @@ class Concurrency(Suite):
         """In waiting mode a duplicate is answered late, with the answer."""
         api = serve(in_flight="wait", wait_for=1.5)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/slow", key=key, ms=500, label=label)
 
         futures = [api.started(send) for _ in range(3)]
@@ -103,7 +103,7 @@ class Concurrency(Suite):
         """Over the cap the waiting one is refused, as it would have been without waiting."""
         api = serve(in_flight="wait", wait_for=1.5)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/slow", key=key, ms=2000, label=label)
 
         began = time.monotonic()
@@ -134,8 +134,8 @@ class Concurrency(Suite):
         """
         in_turns = self.tx and self.backing.one_writer
 
-        def send(key: str) -> Answer:
-            def once() -> Answer:
+        def send(key: str) -> Reply:
+            def once() -> Reply:
                 return api.post("/slow", key=key, ms=500, label=label)
 
             return eventually(once, lambda answer: answer.code != "not-done") if in_turns else once()

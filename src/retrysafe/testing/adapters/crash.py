@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, common, settled, until
+from retrysafe.testing.adapters.client import Reply, common, settled, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     STRICT,
@@ -35,7 +35,7 @@ class Lease:
         self._seconds = seconds
         self._made = time.monotonic()
 
-    def assert_in_flight(self, send: Callable[[], Answer]) -> None:
+    def assert_in_flight(self, send: Callable[[], Reply]) -> None:
         """A retry is refused with hints while it lasts.  A machine that is too slow for it proves nothing."""
         answer = send()
         if time.monotonic() - self._made < self._seconds:
@@ -63,7 +63,7 @@ class Crash(Suite):
             connection.head("POST", target, fields)
             until(lambda: at_once or api.effects(label) == 1)
 
-        def send() -> Answer:
+        def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
                 return connection.answer()
@@ -80,7 +80,7 @@ class Crash(Suite):
         target = f"/stream?chunks=60&ms=15&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
 
-        def send() -> Answer:
+        def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
                 return connection.answer()
@@ -109,7 +109,7 @@ class Crash(Suite):
         old = serve.alone(grace=10)
         new = serve.beside(old)
 
-        def send(api: Server) -> Answer:
+        def send(api: Server) -> Reply:
             return api.lasting(key=key, label=label)
 
         running = old.running(lambda: send(old), label)

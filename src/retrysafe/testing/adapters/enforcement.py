@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, common
+from retrysafe.testing.adapters.client import Reply, common
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     STRICT,
@@ -42,7 +42,7 @@ class Enforcement(Suite):
         """The answer contains a random id: equal bytes can only be the stored ones."""
         path = "/charges" if method == "POST" else f"/charges/{fresh('id')}"
 
-        def send() -> Answer:
+        def send() -> Reply:
             body = {"label": label, "amount": 7}
             return api.request(method, path, key=key, json_body=body)
 

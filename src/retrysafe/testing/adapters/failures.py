@@ -5,7 +5,7 @@
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, until
+from retrysafe.testing.adapters.client import Reply, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     Servers,
@@ -105,7 +105,7 @@ class Failures(Suite):
         """The failure is an outcome: whoever waited gets it, and nothing runs again."""
         api = serve(in_flight="wait", wait_for=1.5)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/flaky", key=key, fail=1, ms=400, label=label)
 
         futures = [api.started(send) for _ in range(3)]

@@ -6,7 +6,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, eventually
+from retrysafe.testing.adapters.client import Reply, eventually
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     MAX_RESPONSE,
@@ -62,7 +62,7 @@ class Fidelity(Suite):
         """A replay is a message of its own (RFC 9110 section 6.6.1)."""
         first = api.post("/charges", key=key, label=label).header("Date") or ""
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
         later = eventually(send, lambda answer: answer.header("Date") != first)
@@ -125,7 +125,7 @@ class Fidelity(Suite):
     def test_another_origin(self, api: Server, key: str, label: str) -> None:
         """A replay is allowed for the origin that asks now, and its marker can be read there."""
 
-        def send(origin: str) -> Answer:
+        def send(origin: str) -> Reply:
             return api.post("/charges", key=key, fields=[("Origin", origin)], label=label)
 
         first, retry = send("https://one.test"), send("https://two.test")
@@ -172,7 +172,7 @@ class Fidelity(Suite):
     def test_a_stream(self, api: Server, key: str, label: str) -> None:
         """Refused while it flows; every byte of it afterwards."""
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/stream", key=key, chunks=6, ms=100, label=label)
 
         running = api.at_work(send, label)
@@ -187,7 +187,7 @@ class Fidelity(Suite):
         """From the limit on its bytes flow; meanwhile it is in progress, then a tombstone."""
         api = serve(**STRICT)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/stream", key=key, chunks=140, ms=5, label=label)
 
         running = api.at_work(send, label)
@@ -203,7 +203,7 @@ class Fidelity(Suite):
     def test_what_is_stored_is_not_compressed(self, api: Server, key: str, label: str) -> None:
         """A compressor inside the layer would store one client's encoding for all of them."""
 
-        def send(*accepted: str, key: str | None = key) -> Answer:
+        def send(*accepted: str, key: str | None = key) -> Reply:
             fields = [("Accept-Encoding", coding) for coding in accepted]
             return api.post("/zipped", key=key, fields=fields, label=label)
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, common
+from retrysafe.testing.adapters.client import Reply, common
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     MAX_REQUEST,
@@ -46,7 +46,7 @@ class Fingerprint(Suite):
     def test_another_media_type(self, api: Server, key: str, label: str) -> None:
         """The same bytes as text are another request; another charset parameter is not."""
 
-        def send(content_type: str) -> Answer:
+        def send(content_type: str) -> Reply:
             fields = [("Content-Type", content_type)]
             return api.post("/charges", key=key, body=b"{}", fields=fields, label=label)
 
@@ -88,7 +88,7 @@ class Fingerprint(Suite):
         api = serve() if fingerprint == "raw" else serve(fingerprint="json")
         fields = [("Content-Type", "application/json")]
 
-        def send(body: bytes) -> Answer:
+        def send(body: bytes) -> Reply:
             return api.post("/charges", key=key, body=body, fields=fields, label=label)
 
         first = send(b'{"amount": 1, "note": "\\u00e9"}')

@@ -7,7 +7,7 @@ from http.client import IncompleteRead
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, common, settled
+from retrysafe.testing.adapters.client import Reply, common, settled
 from retrysafe.testing.adapters.passing import arrivals
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import STRICT, Servers, Suite, assert_problem, covers
@@ -36,7 +36,7 @@ class Flowing(Suite):
         """The first client sees that it broke off; the retry learns that it failed."""
         api = serve(**STRICT)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/break", key=key, chunks=100, label=label)
 
         with pytest.raises(IncompleteRead):
@@ -57,7 +57,7 @@ class Flowing(Suite):
         target = f"/stream?chunks=100&ms=100&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
 
-        def send() -> Answer:
+        def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
                 return connection.answer()

@@ -2,7 +2,7 @@
 
 from concurrent.futures import wait
 
-from retrysafe.testing.adapters.client import Answer, settled
+from retrysafe.testing.adapters.client import Reply, settled
 from retrysafe.testing.adapters.suite import (
     Servers,
     Suite,
@@ -29,7 +29,7 @@ class Outage(Suite):
         assert refused.header("x-should-retry") == "true"
         assert api.effects(label) == 2
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
         # A claim whose confirmation was lost is taken back before long.
@@ -46,7 +46,7 @@ class Outage(Suite):
         """
         api = serve.alone(lease=2)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, label=label)
 
         running = api.running(send, label)
@@ -66,7 +66,7 @@ class Outage(Suite):
         """A store that comes back within the lease gets the outcome after all."""
         api = serve.alone(lease=10)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, seconds=0.3, label=label)
 
         running = api.running(send, label)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer, Connection, common
+from retrysafe.testing.adapters.client import Connection, Reply, common
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import Suite, covers
 
@@ -77,7 +77,7 @@ class Passing(Suite):
         """A replay leaves nothing over in a connection that is kept alive."""
         fields = common(key, "alice", [("Content-Length", "0")])
         with api.connect() as connection:
-            answers: list[Answer] = []
+            answers: list[Reply] = []
             for _ in range(3):
                 connection.head("POST", f"/charges?label={label}", fields)
                 answers.append(connection.answer())

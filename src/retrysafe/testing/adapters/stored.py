@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     Suite,
@@ -60,7 +60,7 @@ class Stored(Suite):
     def test_the_handler_says_not_done(self, api: Server, key: str, label: str) -> None:
         """`NotDone`: 503 with hints, nothing is kept, and the same key runs when it can."""
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/notdone", key=key, times=2, label=label)
 
         for _ in range(2):
@@ -77,7 +77,7 @@ class Stored(Suite):
     def test_validation_does_not_use_up_the_key(self, api: Server, key: str, label: str) -> None:
         """A request that validation refused can be corrected under the same key."""
 
-        def send(amount: object) -> Answer:
+        def send(amount: object) -> Reply:
             body = {"amount": amount, "label": label}
             return api.post("/validated", key=key, json_body=body)
 

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 import pytest
 
-from retrysafe.testing.adapters.client import Answer
+from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.adapters.limits import NONE, Limits
 from retrysafe.testing.adapters.lines import LINES
 from retrysafe.testing.adapters.server import Backing, Option, Server, Sqlite
@@ -153,14 +153,14 @@ class Suite:
         return fresh("label")
 
 
-def assert_replay(first: Answer, second: Answer) -> None:
+def assert_replay(first: Reply, second: Reply) -> None:
     """The second answer is the first one once more, and says so."""
     assert second.essence == first.essence
     assert second.replayed
     assert not first.replayed
 
 
-def assert_problem(answer: Answer, status: int, code: str) -> None:
+def assert_problem(answer: Reply, status: int, code: str) -> None:
     """A refusal of the layer, well formed (RFC 9457)."""
     assert answer.status == status, answer
     assert answer.header("Content-Type") == "application/problem+json"

@@ -10,13 +10,13 @@ import pytest
 
 from retrysafe import stores
 from retrysafe.stores.admin import Query
-from retrysafe.testing.adapters.client import Answer, eventually, settled, until
+from retrysafe.testing.adapters.client import Reply, eventually, settled, until
 from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
 
-def answered(send: Callable[[], Answer]) -> Answer:
+def answered(send: Callable[[], Reply]) -> Reply:
     """Ask again while another one is at it, or is so busy that nobody else can write."""
     return eventually(send, lambda answer: answer.code not in ("in-flight", "store-unavailable"))
 
@@ -28,7 +28,7 @@ class TakenOver(Suite):
         api = serve.alone(lease=2)
         lease = Lease(2)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, label=label)
 
         running = api.running(send, label)
@@ -59,7 +59,7 @@ class TakenOver(Suite):
         """Of many who wait for the lease to end, one runs, and the others get its answer: one effect."""
         api = serve.alone(lease=1)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, label=label)
 
         running = api.running(send, label)
@@ -80,7 +80,7 @@ class TakenOver(Suite):
         """The handler had answered, and nobody knew: nothing of it remains, and the retry runs."""
         api = serve.alone(lease=1.5, trapdoor=True)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
         api.trap("before Commit")
@@ -114,7 +114,7 @@ class TakenOver(Suite):
         """Nobody has to undo it by hand: it is undone by nobody committing it."""
         api = serve.alone(lease=1, trapdoor=True)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/flaky", key=key, fail=1, label=label)
 
         api.trap("before RollBack")
@@ -132,7 +132,7 @@ class TakenOver(Suite):
         """It is not overtaken, whether it has begun to write or not: one run, and all get its answer."""
         api = serve(lease=1)
 
-        def send() -> Answer:
+        def send() -> Reply:
             ask = api.lasting if when == "effect first" else api.pending
             return ask(key=key, seconds=2.0, label=label)
 
@@ -150,7 +150,7 @@ class TakenOver(Suite):
         frozen = serve.alone(workers=1, lease=1)
         other = serve.beside(frozen, workers=1, lease=1)
 
-        def send(api: Server) -> Answer:
+        def send(api: Server) -> Reply:
             return api.pending(key=key, label=label)
 
         running = frozen.at_work(lambda: send(frozen), label)
@@ -174,7 +174,7 @@ class TakenOver(Suite):
         frozen = serve.alone(workers=1, lease=1)
         other = serve.beside(frozen, workers=1, lease=1)
 
-        def send(api: Server) -> Answer:
+        def send(api: Server) -> Reply:
             return api.lasting(key=key, label=label)
 
         running = frozen.running(lambda: send(frozen), label)
@@ -204,7 +204,7 @@ class TakenOver(Suite):
         assert api.effects(label) == 0
 
 
-def assert_replay_of(first: Answer, retry: Answer) -> None:
+def assert_replay_of(first: Reply, retry: Reply) -> None:
     """The same answer once more, whether the first one was a replay itself or not."""
     assert retry.essence == first.essence
     assert retry.replayed

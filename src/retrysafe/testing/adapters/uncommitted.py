@@ -3,7 +3,7 @@
 `outage.py` has the same questions and the other answers, of lease mode.
 """
 
-from retrysafe.testing.adapters.client import Answer, settled
+from retrysafe.testing.adapters.client import Reply, settled
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 from retrysafe.testing.adapters.takenover import answered
 
@@ -22,7 +22,7 @@ class Uncommitted(Suite):
         assert api.begun(label) == 1
         assert api.effects(label) == 1
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
         # A claim whose confirmation was lost is taken back before long.
@@ -36,7 +36,7 @@ class Uncommitted(Suite):
         """What could not be committed did not happen: the client is told to come back, and then it runs."""
         api = serve.alone(lease=2)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.lasting(key=key, label=label)
 
         running = api.running(send, label)

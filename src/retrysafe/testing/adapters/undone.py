@@ -10,7 +10,7 @@ import pytest
 
 from retrysafe import stores
 from retrysafe.stores.admin import Query
-from retrysafe.testing.adapters.client import Answer, until
+from retrysafe.testing.adapters.client import Reply, until
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import (
     Servers,
@@ -109,7 +109,7 @@ class Undone(Suite):
         """One of those who waited runs, and the others get its answer."""
         api = serve(in_flight="wait", wait_for=1.5)
 
-        def send() -> Answer:
+        def send() -> Reply:
             return api.post("/flaky", key=key, fail=1, ms=400, label=label)
 
         futures = [api.started(send) for _ in range(3)]

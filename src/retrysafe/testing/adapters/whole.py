@@ -3,7 +3,7 @@
 `flowing.py` has the same questions and the other answers, of lease mode.
 """
 
-from retrysafe.testing.adapters.client import Answer, common, settled, until
+from retrysafe.testing.adapters.client import Reply, common, settled, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import MAX_RESPONSE, STRICT, Servers, Suite, assert_problem, covers
 
@@ -51,7 +51,7 @@ class Whole(Suite):
         target = f"/big?bytes=30000000&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])
 
-        def send() -> Answer:
+        def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
                 return connection.answer()

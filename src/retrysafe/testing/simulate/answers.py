@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from retrysafe._core.model import Record, Response
 from retrysafe._core.problems import CATALOGUE, Problem
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Result
 from retrysafe.testing.simulate.accounts import Account, Outcome
 from retrysafe.testing.simulate.promises import at_most, broken
 from retrysafe.testing.simulate.setting import LEASE, Setting
@@ -20,7 +20,7 @@ class Told(NamedTuple):
     """A client hears an answer."""
 
     visit: Visit
-    answer: Answer
+    answer: Result
     now: float
     setting: Setting
     accounts: Mapping[int, Account]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from retrysafe._core.model import Record, Response
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Result
 from retrysafe.testing.linearize import Heard, History, Mode, Operation, check
 from retrysafe.testing.simulate.promises import broken
 from retrysafe.testing.simulate.setting import RETENTION, Setting
@@ -65,7 +65,7 @@ def _operation(visit: Visit, failed: str) -> Operation:
     return Operation(visit.began, ended, asked, heard, b"" if said is None else _all_of(said))
 
 
-def _is_definitive(answer: Answer, failed: str, *, promised: bool) -> bool:
+def _is_definitive(answer: Result, failed: str, *, promised: bool) -> bool:
     """Whether it is a visit's own outcome, which is kept, and has reached its client."""
     lasting = answer.verdict == "completed" or (answer.verdict == "failed" and failed == "replay")
     return lasting and answer.stored and (answer.reply is not None or promised)

@@ -3,10 +3,8 @@
 from typing import TYPE_CHECKING
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.model import Claim
-from retrysafe._core.steps import Flow, Step
-from retrysafe._core.verdicts import Answer
+from retrysafe._core.steps import Call, Flow, Result, Step
 from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
 
 if TYPE_CHECKING:
@@ -51,15 +49,15 @@ class Visit:
         self.worker = worker
         self.claim = claim
         self.call: Call
-        self.flow: Flow[Answer] | None = None
+        self.flow: Flow[Result] | None = None
         """`None`: answered, crashed or cancelled."""
-        self.inner: Flow[Answer | None] | None = None
+        self.inner: Flow[Result | None] | None = None
         """The flow by which a large answer may leave, while its handler runs."""
         self.step: Step | None = None
         self.attempt: Attempt | None = None
         self.head: Response | None = None
         self.execution: Execution | None = None
-        self.answer: Answer | None = None
+        self.answer: Result | None = None
         self.kept: Outcome | None = None
         """What the store said that it kept of this visit."""
         self.window = 0

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 from retrysafe._core import protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.call import Call
 from retrysafe._core.model import Final, Found, Reservation, Reserved, Response
 from retrysafe._core.steps import (
-    Answered,
+    Call,
     CallBack,
     Checkpoint,
     Commit,
@@ -27,6 +26,8 @@ from retrysafe._core.steps import (
     Reauthorise,
     Release,
     Reserve,
+    Responded,
+    Result,
     RollBack,
     Run,
     Step,
@@ -34,7 +35,6 @@ from retrysafe._core.steps import (
     TakeOver,
     Wait,
 )
-from retrysafe._core.verdicts import Answer
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.contract import Renewer, Store
 from retrysafe.testing.simulate import answers, clocks
@@ -199,7 +199,7 @@ class World:
         except Exception as raised:  # whatever it is, it should not have left the flow
             raise Violation("I11", f"the flow of {visit} raised {raised!r}") from raised
 
-    def _end(self, visit: Visit, answer: Answer) -> None:
+    def _end(self, visit: Visit, answer: Result) -> None:
         self.lose(visit)
         if visit.cancelled:
             return
@@ -242,7 +242,7 @@ class World:
         if handler in ("streams", "breaks off"):
             self._pour(visit, attempt, response)
             return None
-        return Answered(response)
+        return Responded(response)
 
     def _pour(self, visit: Visit, attempt: Attempt, response: Response) -> None:
         """The answer turns out to be too large to hold."""
@@ -253,7 +253,7 @@ class World:
         except StopIteration as end:
             self._flows(visit, end.value)
 
-    def _flows(self, visit: Visit, answer: Answer | None) -> None:
+    def _flows(self, visit: Visit, answer: Result | None) -> None:
         """It may leave, or not; in either case its handler goes on to its end."""
         visit.inner = None
         visit.flows = answer is not None

@@ -55,7 +55,7 @@ class Database:
         return await job.wait(self.deadline)
 
     def read(self, operation: Operation[T], otherwise: Operation[T]) -> T:
-        """Answer from a reader; should it be in trouble, the writer does what is to be done otherwise.
+        """Respond from a reader; should it be in trouble, the writer does what is to be done otherwise.
 
         The very first read of a process has the writer open the database, and may take a deadline for that.
         """

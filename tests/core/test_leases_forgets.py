@@ -8,9 +8,9 @@ import pytest
 
 from retrysafe._core.model import Claim
 from retrysafe._runtime import leases as keeper_module
-from retrysafe._runtime.leases import Keeper
+from retrysafe._runtime.leases import LeaseKeeper
 from retrysafe.stores.memory import MemoryRenewer
-from tests.core.test_keeper import Watched
+from tests.core.test_leases import Watched
 from tests.core.values import a_claim, eventually, no_leaked_threads
 
 
@@ -20,15 +20,15 @@ def store() -> Watched:
 
 
 @pytest.fixture
-def keeper(store: Watched) -> Iterator[Keeper]:
+def keeper(store: Watched) -> Iterator[LeaseKeeper]:
     with no_leaked_threads():
-        keeper = Keeper(store)
+        keeper = LeaseKeeper(store)
         yield keeper
         keeper.close()
 
 
 def test_the_second_time_is_a_little_later_than_the_first(
-    keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch
+    keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not than the forgetting: the store may have stood still in between, with the reservation before it."""
     monkeypatch.setattr(keeper_module, "_STRAGGLER", 0.2)
@@ -42,7 +42,7 @@ def test_the_second_time_is_a_little_later_than_the_first(
     assert store.look(claim.id) is None
 
 
-def test_who_closes_does_not_leave_what_is_forgotten(keeper: Keeper, store: Watched) -> None:
+def test_who_closes_does_not_leave_what_is_forgotten(keeper: LeaseKeeper, store: Watched) -> None:
     """A server that shuts down cancels requests and then closes: nobody would release their keys later."""
     claims = [a_claim(str(number)) for number in range(keeper_module._BATCH + 1)]
     for claim in claims:
@@ -53,7 +53,7 @@ def test_who_closes_does_not_leave_what_is_forgotten(keeper: Keeper, store: Watc
 
 
 def test_what_is_dropped_meanwhile_is_no_trouble(
-    keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """More is forgotten than there is room for while some of it is being released."""
     monkeypatch.setattr(keeper, "_forgotten", deque(maxlen=2))
@@ -74,7 +74,7 @@ def test_what_is_dropped_meanwhile_is_no_trouble(
 
 
 def test_who_cannot_release_at_the_end_says_so(
-    keeper: Keeper, store: Watched, caplog: pytest.LogCaptureFixture
+    keeper: LeaseKeeper, store: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its keys stay blocked, and somebody should know."""
     store.failures = 10**9

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from retrysafe._core.steps import Flow, Wait, ask
+from retrysafe._runtime.admission import PER_KEY, PER_PROCESS, WaitLimit
 from retrysafe._runtime.drive_async import drive, drive_async
-from retrysafe._runtime.waiting import PER_KEY, PER_PROCESS, WaitingRoom
 
 
 def test_the_limits() -> None:
@@ -22,7 +22,7 @@ def test_the_limits() -> None:
 
 def test_a_key_has_ten_places() -> None:
     """The eleventh gets its 409 at once, and another key's first does not (F46)."""
-    room = WaitingRoom()
+    room = WaitLimit()
     assert all(room.enter(b"a") for _ in range(PER_KEY))
     assert not room.enter(b"a")
     assert room.enter(b"b")
@@ -30,7 +30,7 @@ def test_a_key_has_ten_places() -> None:
 
 def test_whoever_leaves_makes_room() -> None:
     """For one."""
-    room = WaitingRoom()
+    room = WaitLimit()
     for _ in range(PER_KEY):
         room.enter(b"a")
     room.leave(b"a")
@@ -40,7 +40,7 @@ def test_whoever_leaves_makes_room() -> None:
 
 def test_a_process_has_a_hundred_places() -> None:
     """However many keys there are: others must still be served."""
-    room = WaitingRoom()
+    room = WaitLimit()
     entered = [room.enter(b"key %d" % number) for number in range(PER_PROCESS + 5)]
     assert entered == [True] * PER_PROCESS + [False] * 5
     room.leave(b"key 0")
@@ -49,7 +49,7 @@ def test_a_process_has_a_hundred_places() -> None:
 
 def test_an_empty_room_holds_nothing() -> None:
     """Keys come from clients: none of them may stay behind in memory (CWE-401)."""
-    room = WaitingRoom()
+    room = WaitLimit()
     for number in range(50):
         room.enter(b"key %d" % number)
     for number in range(50):
@@ -62,7 +62,7 @@ def test_an_empty_room_holds_nothing() -> None:
 
 def test_threads_do_not_squeeze_in() -> None:
     """Fifty at once for ten places: ten get one."""
-    room = WaitingRoom()
+    room = WaitLimit()
     with ThreadPoolExecutor(50) as threads:
         entered = list(threads.map(lambda _: room.enter(b"a"), range(50)))
     assert sum(entered) == PER_KEY
@@ -78,9 +78,9 @@ def test_what_the_store_hears_is_passed_on() -> None:
         return lambda: heard.append(b"over")
 
     woken: list[int] = []
-    WaitingRoom(subscribe).listen(b"a", lambda: woken.append(1))()
+    WaitLimit(subscribe).listen(b"a", lambda: woken.append(1))()
     assert (heard, woken) == ([b"a", b"over"], [1])
-    WaitingRoom().listen(b"a", lambda: woken.append(2))()
+    WaitLimit().listen(b"a", lambda: woken.append(2))()
     assert woken == [1]
 
 
@@ -98,7 +98,7 @@ def test_a_waiter_who_is_woken_goes_on_at_once(driver: str) -> None:
     def flow(id: bytes, seconds: float) -> Flow[float | None]:
         return (yield from ask(Wait(id, seconds)))
 
-    engine: Any = SimpleNamespace(waiting=WaitingRoom(subscribe))
+    engine: Any = SimpleNamespace(wait_limit=WaitLimit(subscribe))
     nobody: Any = None
 
     def wait(id: bytes, seconds: float) -> float | None:
@@ -112,4 +112,4 @@ def test_a_waiter_who_is_woken_goes_on_at_once(driver: str) -> None:
     assert 0.04 < went_by <= time.monotonic() - began < 300.0
     assert (wait(b"goes on", 0.05) or 0) >= 0.04
     assert subscribed == []
-    assert not engine.waiting._waiting
+    assert not engine.wait_limit._waiting

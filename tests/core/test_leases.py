@@ -11,7 +11,7 @@ import pytest
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim, Final, Response
 from retrysafe._runtime import leases as keeper_module
-from retrysafe._runtime.leases import Keeper
+from retrysafe._runtime.leases import LeaseKeeper
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from tests.core import values
@@ -90,14 +90,14 @@ def store() -> Watched:
 
 
 @pytest.fixture
-def keeper(store: Watched) -> Iterator[Keeper]:
+def keeper(store: Watched) -> Iterator[LeaseKeeper]:
     with no_leaked_threads():
-        keeper = Keeper(store)
+        keeper = LeaseKeeper(store)
         yield keeper
         keeper.close()
 
 
-def holding(keeper: Keeper, store: MemoryStore, key: str = "key", *, lease: float = SHORT) -> Attempt:
+def holding(keeper: LeaseKeeper, store: MemoryStore, key: str = "key", *, lease: float = SHORT) -> Attempt:
     """An attempt that has reserved its key and is being kept."""
     claim = a_claim(key, lease=lease)
     store.reserve(claim)
@@ -116,7 +116,7 @@ def lease_of(store: MemoryStore, attempt: Attempt) -> float:
 # --- Renewing
 
 
-def test_it_starts_with_the_first_handler(keeper: Keeper, store: Watched) -> None:
+def test_it_starts_with_the_first_handler(keeper: LeaseKeeper, store: Watched) -> None:
     """An application that guards nothing yet has no thread and no connection; afterwards it has one."""
     assert keepers() == []
     assert store.opened == 0
@@ -126,7 +126,7 @@ def test_it_starts_with_the_first_handler(keeper: Keeper, store: Watched) -> Non
     assert keepers()[0].daemon
 
 
-def test_it_renews(keeper: Keeper, store: Watched) -> None:
+def test_it_renews(keeper: LeaseKeeper, store: Watched) -> None:
     """The store's lease moves on, and the attempt knows until when it has been confirmed."""
     attempt = holding(keeper, store)
     first, known = lease_of(store, attempt), attempt.lease_ends
@@ -134,7 +134,7 @@ def test_it_renews(keeper: Keeper, store: Watched) -> None:
     assert not attempt.lost
 
 
-def test_it_renews_all_in_one_batch(keeper: Keeper, store: Watched) -> None:
+def test_it_renews_all_in_one_batch(keeper: LeaseKeeper, store: Watched) -> None:
     """One round trip for all that are due."""
     attempts = [holding(keeper, store, str(number)) for number in range(5)]
     everybody = {attempt.claim.token for attempt in attempts}
@@ -142,7 +142,7 @@ def test_it_renews_all_in_one_batch(keeper: Keeper, store: Watched) -> None:
     assert store.opened == 1
 
 
-def test_a_fresh_lease_is_not_due(keeper: Keeper, store: Watched) -> None:
+def test_a_fresh_lease_is_not_due(keeper: LeaseKeeper, store: Watched) -> None:
     """One of the last half period can wait for the next round, and most handlers are over by then."""
     attempt = holding(keeper, store, lease=30.0)  # renewed every ten seconds
     now = 1000.0
@@ -152,7 +152,7 @@ def test_a_fresh_lease_is_not_due(keeper: Keeper, store: Watched) -> None:
     keeper.drop(attempt.claim)
 
 
-def test_a_shorter_lease_wakes_it(keeper: Keeper, store: Watched) -> None:
+def test_a_shorter_lease_wakes_it(keeper: LeaseKeeper, store: Watched) -> None:
     """It does not sleep through a lease that is shorter than those before it."""
     holding(keeper, store, "long", lease=300.0)
     keeper._wake.set()  # for its first round, which it would begin in a while
@@ -164,7 +164,7 @@ def test_a_shorter_lease_wakes_it(keeper: Keeper, store: Watched) -> None:
     assert not short.lost
 
 
-def test_a_dropped_attempt_is_not_renewed(keeper: Keeper, store: Watched) -> None:
+def test_a_dropped_attempt_is_not_renewed(keeper: LeaseKeeper, store: Watched) -> None:
     """It is over, one way or another; dropping it twice is harmless."""
     attempt = holding(keeper, store)
     other = holding(keeper, store, "other")
@@ -176,7 +176,9 @@ def test_a_dropped_attempt_is_not_renewed(keeper: Keeper, store: Watched) -> Non
     assert any(other.claim in batch for batch in store.renewals)
 
 
-def test_a_fenced_attempt_is_lost(keeper: Keeper, store: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fenced_attempt_is_lost(
+    keeper: LeaseKeeper, store: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
     """Somebody else holds the key: the attempt is marked, logged and let go, and nobody is interrupted."""
     attempt = holding(keeper, store)
     other = holding(keeper, store, "other")
@@ -190,7 +192,7 @@ def test_a_fenced_attempt_is_lost(keeper: Keeper, store: Watched, caplog: pytest
     assert not other.lost
 
 
-def test_an_attempt_that_ended_meanwhile_is_not_lost(keeper: Keeper, store: Watched) -> None:
+def test_an_attempt_that_ended_meanwhile_is_not_lost(keeper: LeaseKeeper, store: Watched) -> None:
     """Its outcome is stored under its own token; that the lease is not renewed any more is no loss."""
     attempt = holding(keeper, store)
     store.finish(attempt.claim, Final("completed", Response(200)))
@@ -199,7 +201,7 @@ def test_an_attempt_that_ended_meanwhile_is_not_lost(keeper: Keeper, store: Watc
     assert not attempt.lost
 
 
-def test_errors_are_retried(keeper: Keeper, store: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_are_retried(keeper: LeaseKeeper, store: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A renewal that fails is tried again soon, through a new connection, and the old one is closed (F23)."""
     store.failures = 3
     attempt = holding(keeper, store, lease=0.6)
@@ -211,7 +213,7 @@ def test_errors_are_retried(keeper: Keeper, store: Watched, caplog: pytest.LogCa
     assert caplog.text.count("could not be reached") == 3
 
 
-def test_how_long_a_lease_lasts(keeper: Keeper, store: Watched) -> None:
+def test_how_long_a_lease_lasts(keeper: LeaseKeeper, store: Watched) -> None:
     """As last confirmed, by a clock that does not jump; unknown and lost claims do not last."""
     attempt = holding(keeper, store, lease=30.0)
     assert attempt.lease_ends == pytest.approx(monotonic() + 30.0, abs=5.0)
@@ -225,7 +227,7 @@ def test_how_long_a_lease_lasts(keeper: Keeper, store: Watched) -> None:
 # --- Forgetting
 
 
-def test_a_forgotten_claim_is_released_at_once(keeper: Keeper, store: Watched) -> None:
+def test_a_forgotten_claim_is_released_at_once(keeper: LeaseKeeper, store: Watched) -> None:
     """It blocks nobody any longer than the store does not answer."""
     claim = a_claim()
     store.reserve(claim)
@@ -233,7 +235,7 @@ def test_a_forgotten_claim_is_released_at_once(keeper: Keeper, store: Watched) -
     eventually(lambda: store.look(claim.id) is None)
 
 
-def test_and_once_more_later(keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_and_once_more_later(keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reservation that was on its way may arrive after the first release."""
     monkeypatch.setattr(keeper_module, "_STRAGGLER", 0.2)
     store.late = claim = a_claim()
@@ -244,7 +246,7 @@ def test_and_once_more_later(keeper: Keeper, store: Watched, monkeypatch: pytest
 
 
 def test_forgetting_does_no_harm_to_a_successor(
-    keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch
+    keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The token makes both releases harmless (I3)."""
     monkeypatch.setattr(keeper_module, "_STRAGGLER", 0.05)
@@ -255,7 +257,7 @@ def test_forgetting_does_no_harm_to_a_successor(
     assert store.look(successor.id) is not None
 
 
-def test_forgetting_is_retried(keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_is_retried(keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most claims are forgotten because the store is down."""
     monkeypatch.setattr(keeper_module, "_STRAGGLER", 0.2)
     store.failures = 2
@@ -266,7 +268,7 @@ def test_forgetting_is_retried(keeper: Keeper, store: Watched, monkeypatch: pyte
 
 
 def test_what_is_forgotten_is_bounded(
-    keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch
+    keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is down for long must not fill the memory: leases lapse by themselves."""
     monkeypatch.setattr(store, "failures", 10**9)
@@ -279,7 +281,7 @@ def test_what_is_forgotten_is_bounded(
 
 
 def test_many_handlers_at_once_start_one_thread(
-    keeper: Keeper, store: Watched, monkeypatch: pytest.MonkeyPatch
+    keeper: LeaseKeeper, store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first requests of a threaded server arrive together: one keeper, and no error for any of them."""
     together = threading.Barrier(8)
@@ -314,7 +316,7 @@ def test_many_handlers_at_once_start_one_thread(
             keeper._wake.set()
 
 
-def test_closing_ends_the_thread(keeper: Keeper, store: Watched) -> None:
+def test_closing_ends_the_thread(keeper: LeaseKeeper, store: Watched) -> None:
     """And gives the connection back; closing twice, or before the start, is harmless."""
     keeper.close()
     holding(keeper, store)
@@ -325,7 +327,7 @@ def test_closing_ends_the_thread(keeper: Keeper, store: Watched) -> None:
     assert store.closed == 1
 
 
-def test_the_next_handler_starts_another(keeper: Keeper, store: Watched) -> None:
+def test_the_next_handler_starts_another(keeper: LeaseKeeper, store: Watched) -> None:
     """An application that is started a second time is kept as well."""
     holding(keeper, store, "one")
     keeper.close()
@@ -335,7 +337,7 @@ def test_the_next_handler_starts_another(keeper: Keeper, store: Watched) -> None
 
 
 @forks
-def test_a_child_starts_its_own(keeper: Keeper, store: Watched) -> None:
+def test_a_child_starts_its_own(keeper: LeaseKeeper, store: Watched) -> None:
     """A forked worker has neither the thread nor the leases of its parent (F9)."""
     parents = holding(keeper, store, "parent")
     keeper.forget(a_claim("forgotten"))
@@ -354,7 +356,7 @@ def test_a_child_starts_its_own(keeper: Keeper, store: Watched) -> None:
 
 
 @forks
-def test_a_child_may_close(keeper: Keeper, store: Watched) -> None:
+def test_a_child_may_close(keeper: LeaseKeeper, store: Watched) -> None:
     """It has nothing to wait for."""
     holding(keeper, store)
 
@@ -367,7 +369,7 @@ def test_a_child_may_close(keeper: Keeper, store: Watched) -> None:
 
 
 @forks
-def test_a_child_forgets_by_itself(keeper: Keeper, store: Watched) -> None:
+def test_a_child_forgets_by_itself(keeper: LeaseKeeper, store: Watched) -> None:
     """A claim that was made after the fork is released by a thread of the child."""
     holding(keeper, store)
 

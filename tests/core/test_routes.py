@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe._http.routes import Door, any_of
+from retrysafe._http.routes import Routes, any_of
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Event, Observers
 from retrysafe.guard import Guard
@@ -13,43 +13,43 @@ KEYED = [(b"host", b"api.test"), (b"idempotency-key", b"k")]
 KEYLESS = [(b"host", b"api.test")]
 
 
-def a_door(
+def the_routes(
     paths: Paths | None = None, routes: dict[str, Options] | None = None, wire: Wire | None = None
-) -> Door:
-    return Guard("memory:", scope=public(), wire=wire).door(paths, routes)
+) -> Routes:
+    return Guard("memory:", scope=public(), wire=wire).routes(paths, routes)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "post"])
 def test_covered_methods(method: str) -> None:
     """Those that change something, also as a framework that folds case would read them."""
-    assert a_door().rules_for(method, "/orders", KEYED) is not None
+    assert the_routes().rules_for(method, "/orders", KEYED) is not None
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"])
 def test_other_methods_pass(method: str) -> None:
     """Even with a key."""
-    assert a_door().rules_for(method, "/orders", KEYED) is None
+    assert the_routes().rules_for(method, "/orders", KEYED) is None
 
 
 def test_methods_are_wire_policy() -> None:
     """A profile may leave one out."""
-    door = a_door(wire=Wire(methods=frozenset({"POST"})))
-    assert door.rules_for("POST", "/", KEYED) is not None
-    assert door.rules_for("DELETE", "/", KEYED) is None
+    routed = the_routes(wire=Wire(methods=frozenset({"POST"})))
+    assert routed.rules_for("POST", "/", KEYED) is not None
+    assert routed.rules_for("DELETE", "/", KEYED) is None
 
 
 def test_without_a_key_a_request_passes() -> None:
     """Unless the route requires one: then it concerns us, and is refused where that is decided."""
-    door = a_door(routes={"/strict": {"required": True}})
-    assert door.rules_for("POST", "/orders", KEYLESS) is None
-    assert door.rules_for("POST", "/strict", KEYLESS) is not None
+    routed = the_routes(routes={"/strict": {"required": True}})
+    assert routed.rules_for("POST", "/orders", KEYLESS) is None
+    assert routed.rules_for("POST", "/strict", KEYLESS) is not None
 
 
 def test_another_header_is_no_key() -> None:
     """The name is the wire's."""
-    door = a_door(wire=Wire(key_header="X-Key"))
-    assert door.rules_for("POST", "/", KEYED) is None
-    assert door.rules_for("POST", "/", [(b"x-key", b"k")]) is not None
+    routed = the_routes(wire=Wire(key_header="X-Key"))
+    assert routed.rules_for("POST", "/", KEYED) is None
+    assert routed.rules_for("POST", "/", [(b"x-key", b"k")]) is not None
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,22 @@ def test_another_header_is_no_key() -> None:
 )
 def test_paths_select(paths: Paths, covered: list[str], not_covered: list[str]) -> None:
     """Exact paths, prefixes, or a function of the path."""
-    door = a_door(paths)
-    assert [path for path in covered if door.rules_for("POST", path, KEYED) is None] == []
-    assert [path for path in not_covered if door.rules_for("POST", path, KEYED) is not None] == []
+    routed = the_routes(paths)
+    assert [path for path in covered if routed.rules_for("POST", path, KEYED) is None] == []
+    assert [path for path in not_covered if routed.rules_for("POST", path, KEYED) is not None] == []
 
 
 def test_all_paths_by_default() -> None:
     """Who gives no paths means all of them."""
-    assert a_door().rules_for("POST", "/whatever", KEYED) is not None
+    assert the_routes().rules_for("POST", "/whatever", KEYED) is not None
 
 
 def test_the_first_route_counts() -> None:
     """More particular ones are written first."""
-    door = a_door(routes={"/a/b": {"lease": 1}, "/a/*": {"lease": 2}, "/*": {"lease": 3}})
+    routed = the_routes(routes={"/a/b": {"lease": 1}, "/a/*": {"lease": 2}, "/*": {"lease": 3}})
     leases: list[float] = []
     for path in ("/a/b", "/a/c", "/z"):
-        rules = door.rules_for("POST", path, KEYED)
+        rules = routed.rules_for("POST", path, KEYED)
         assert rules is not None
         leases.append(rules.policy.lease)
     assert leases == [1, 2, 3]
@@ -88,8 +88,8 @@ def test_the_first_route_counts() -> None:
 
 def test_a_route_does_not_select() -> None:
     """`routes` says what differs; `paths` says what is covered."""
-    door = a_door(paths=["/a"], routes={"/b": {"required": True}})
-    assert door.rules_for("POST", "/b", KEYED) is None
+    routed = the_routes(paths=["/a"], routes={"/b": {"required": True}})
+    assert routed.rules_for("POST", "/b", KEYED) is None
 
 
 @pytest.mark.parametrize("bad", [["orders"], ["/a*b"], ["*"], ["/*/x"], [""]])
@@ -98,7 +98,7 @@ def test_a_path_must_be_one(bad: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="is no path: expected"):
         any_of(bad)
     with pytest.raises(ConfigurationError):
-        a_door(routes={bad[0]: {}})
+        the_routes(routes={bad[0]: {}})
 
 
 def test_one_string_is_no_list() -> None:
@@ -110,17 +110,17 @@ def test_one_string_is_no_list() -> None:
 def test_a_route_is_checked_when_it_is_built() -> None:
     """And not at its first request."""
     with pytest.raises(ConfigurationError, match="lease=-1"):
-        a_door(routes={"/a": {"lease": -1}})
+        the_routes(routes={"/a": {"lease": -1}})
 
 
 def test_warn_serves_and_counts(caplog: pytest.LogCaptureFixture) -> None:
     """A team sees the share of keyless calls before it makes keys mandatory; one log line per route."""
     events: list[Event] = []
     guard = Guard("memory:", scope=public(), required="warn", on_event=events.append)
-    door = guard.door(None, None)
-    assert door.rules_for("POST", "/a", KEYLESS) is None
-    assert door.rules_for("POST", "/a", KEYLESS) is None
-    assert door.rules_for("POST", "/a", KEYED) is not None
+    routed = guard.routes(None, None)
+    assert routed.rules_for("POST", "/a", KEYLESS) is None
+    assert routed.rules_for("POST", "/a", KEYLESS) is None
+    assert routed.rules_for("POST", "/a", KEYED) is not None
     assert events == [Event("keyless", "request", "POST", "/a", None)] * 2
     assert len(caplog.records) == 1
     assert "/a" in caplog.text
@@ -137,18 +137,18 @@ def test_warn_serves_and_counts(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_the_specification_is_published(method: str, path: str, published: bool) -> None:
     """At its path, for reading."""
-    assert a_door().publishes(method, path) is published
+    assert the_routes().publishes(method, path) is published
 
 
 def test_somebody_elses_page_is_not_ours_to_publish() -> None:
     """An absolute address is served elsewhere."""
-    door = a_door(wire=Wire(specification="https://docs.test/idempotency"))
-    assert not door.publishes("GET", "/idempotency")
-    assert not door.publishes("GET", "https://docs.test/idempotency")
+    routed = the_routes(wire=Wire(specification="https://docs.test/idempotency"))
+    assert not routed.publishes("GET", "/idempotency")
+    assert not routed.publishes("GET", "https://docs.test/idempotency")
 
 
 def test_nobody_need_listen() -> None:
     """Without an observer, a keyless request is only logged."""
     guard = Guard("memory:", scope=public(), required="warn")
-    assert isinstance(guard.engine.observers, Observers)
-    assert guard.door(None, None).rules_for("POST", "/a", KEYLESS) is None
+    assert isinstance(guard.runtime.observers, Observers)
+    assert guard.routes(None, None).rules_for("POST", "/a", KEYLESS) is None
