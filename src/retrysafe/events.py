@@ -1,127 +1,223 @@
-"""What observers are told: one event for every request that concerned us, from one place.
+"""What observers are told: one event for every call that concerned a guard, from one place.
 
-Counters, traces and alerts hang on `on_event`.  An event carries no key and no body, so it is fit for
-metrics and logs as it is.  An observer that raises is logged and otherwise ignored: watching a payment must
-not break it.
+Counters, traces and alerts hang on `on_event`.  An event carries no key and no body, so it is fit for metrics
+and logs as it is.  An observer that raises is logged and otherwise ignored: watching a payment must not break
+it.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from threading import Lock
+from time import monotonic
+from typing import Literal, NamedTuple, Protocol
 
-from retrysafe._core.model import Claim, Door, Parts, Record, Request
-from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.model import Claim, Door, Parts, Record
 from retrysafe._core.steps import Result, Verdict
 from retrysafe._runtime.log import Log
+from retrysafe.errors import UnreadableRecord
 
 log = Log("retrysafe")
+
+SLOW_BACKGROUND = 0.5
+"""Seconds after the last byte of a response that a client does not expect to wait for."""
 
 
 class Event(NamedTuple):
     verdict: Verdict | Literal["keyless"]
-    """How it ended; "keyless": served without protection on a route that is to require a key."""
+    """How it ended; "keyless": served without protection, on a route that takes keys."""
     door: Door
     action: str
     target: str
     status: int | None
-    """What the client was told; `None` where nothing was, or where it had flowed already."""
+    """What the client was sent; `None` where nothing was, or where it had flowed already."""
     attempt: int = 0
     """Which execution of the handler it was or replays; 0 where there was none."""
     scope: Parts = ()
     id: str = ""
     """The first digits of the record's identity, to find its lines in the log."""
+    route: str = ""
+    """The template of the path where the framework knows it, else the guard's own route; else empty."""
+    source: str = ""
+    """Where a callback comes from."""
+
+
+_UNREMARKABLE = frozenset({"completed", "replayed"})
+
+
+class Counted(NamedTuple):
+    """What calls are counted by."""
+
+    verdict: str
+    door: str
+    route: str
+    source: str
 
 
 Observer = Callable[[Event], object]
 
 
+class Observed(Protocol):
+    """A call, as observers see it."""
+
+    claim: Claim | None
+    background: float
+    """For how many seconds the caller waited for work after the last byte of the response."""
+
+    @property
+    def door(self) -> Door: ...
+    @property
+    def action(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def route(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    def owner(self) -> str:
+        """Where the owner of a key is looked for, for an operator."""
+        ...
+
+    def status(self, result: Result) -> int | None:
+        """What the client is sent."""
+        ...
+
+
 class Observers:
     def __init__(self, on_event: Observer | None) -> None:
         self._on_event = on_event
-        self._said: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, str, str]] = set()
+        self._outage = _Outage()
 
-    def tell(self, event: Event) -> None:
-        if self._on_event is None:
-            return
+    def ended(self, call: Observed, result: Result) -> None:
+        """A call has come to its end."""
+        verdict = result.verdict
+        if call.background > SLOW_BACKGROUND:
+            self.once(
+                call.action,
+                call.route or call.target,
+                "the client waited for work after the last byte of its response (%.1f s this time); if a "
+                'failure of that work does not concern the client, background="after" responds first',
+                call.background,
+            )
+        if verdict not in _UNREMARKABLE or self._outage.lasts or _is_failure(result):
+            self._log(call, result)
+        if self._on_event is not None:
+            claim = call.claim
+            self._tell(
+                Event(
+                    verdict,
+                    call.door,
+                    call.action,
+                    call.target,
+                    call.status(result),
+                    result.attempt,
+                    claim.scope if claim else (),
+                    _short_id(claim),
+                    call.route,
+                    call.source,
+                )
+            )
+
+    def keyless(self, action: str, target: str, route: str, *, warn: bool) -> None:
+        """A request without a key is served, on a route that takes keys."""
+        if warn:
+            self.once(action, route or target, "a request without a key was served; a key is to be required")
+        if self._on_event is not None:
+            self._tell(Event("keyless", "request", action, target, None, route=route))
+
+    def once(self, action: str, target: str, remark: str, *details: object) -> None:
+        """Log a remark the first time that it applies to a route."""
+        logged = (action, target, remark)
+        # Paths with ids in them are as many as there are ids: after a hundred, an operator knows.
+        if logged not in self._logged and len(self._logged) < 100:
+            self._logged.add(logged)
+            log.warning("%s %r: " + remark, action, target, *details)
+
+    def _tell(self, event: Event) -> None:
+        assert self._on_event is not None
         try:
             self._on_event(event)
         except Exception:
             log.exception("on_event raised for %s", event.verdict)
 
-    def ended(self, request: Request, claim: Claim | None, answer: Result) -> None:
-        """A request that concerned us has come to its end."""
-        if self._on_event is None and (
-            answer.verdict == "completed" or (answer.verdict == "replayed" and not _is_failure(answer))
-        ):
-            return  # nobody to tell, and nothing to say
-        id = claim.id.hex()[:8] if claim else ""
-        if answer.verdict != "completed":
-            self._remark(request, id, answer)
-        if self._on_event is not None:
-            self.tell(
-                Event(
-                    answer.verdict,
-                    "request",
-                    request.method,
-                    request.path,
-                    _status(answer),
-                    answer.attempt,
-                    claim.scope if claim else (),
-                    id,
-                )
-            )
-
-    def _remark(self, request: Request, record: str, answer: Result) -> None:
-        """Say in the log what an operator has to know, and the first time what they could change."""
-        match answer:
+    def _log(self, call: Observed, result: Result) -> None:
+        """Log what an operator has to know, and the first time what they could change."""
+        id, route = _short_id(call.claim), call.route or call.target
+        match result:
+            case Result("store-unavailable", trouble=UnreadableRecord() as damage):
+                log.error("record %s: refused with 503: %s", id, damage)
+                return
+            case Result("store-unavailable" | "unprotected", trouble=trouble) if trouble is not None:
+                self._outage.note(id, result.verdict, trouble)
+                return
+            case Result("unstored", trouble=trouble):
+                log.error("record %s: not stored before its lease ended: %s", id, trouble)
+                return
             case Result("replayed", Record(state="failed")):
                 self.once(
-                    request.method,
-                    request.path,
+                    call.action,
+                    route,
                     'a failure is replayed (failed="replay"); where running it again does no harm, '
                     'effects="repeatable" or failed="retry" lets the retry run',
                 )
             case Result("outcome-unknown"):
                 self.once(
-                    request.method,
-                    request.path,
+                    call.action,
+                    route,
                     'the outcome of an abandoned request is unknown, and it is held (abandoned="hold"); '
                     'where running it again does no harm, effects="repeatable" or abandoned="retry" '
                     "lets the retry run",
                 )
-            case Result("unstored", trouble=trouble):
-                log.error("record %s: not stored before its lease ended: %s", record, trouble)
-            case Result("unprotected", trouble=trouble):
-                log.error("record %s: ran unprotected: %s", record, trouble)
-            case Result("store-unavailable", trouble=trouble):
-                log.error("record %s: refused with 503: %s", record, trouble)
+            case Result("principal-required"):
+                self.once(call.action, route, "refused: the owner of a key was not found in %s", call.owner())
             case _:
                 pass
-
-    def keyless(self, method: str, path: str) -> None:
-        """A request without a key was served, on a route that is going to require one."""
-        self.once(method, path, "a request without a key was served, which is going to be required")
-        self.tell(Event("keyless", "request", method, path, None))
-
-    def once(self, method: str, path: str, remark: str, *details: object) -> None:
-        """Log a remark the first time that it applies to a route."""
-        said = (method, path, remark)
-        # Paths with ids in them are as many as there are ids: enough was said after a few.
-        if said not in self._said and len(self._said) < 100:
-            self._said.add(said)
-            log.warning("%s %r: " + remark, method, path, *details)
+        if self._outage.lasts and call.claim is not None:
+            self._outage.end()
 
 
-def _is_failure(answer: Result) -> bool:
-    return isinstance(answer.reply, Record) and answer.reply.state == "failed"
+class _Outage:
+    """One log line when the store cannot be used, and one with a count when it can be again.
+
+    A line for every refused request would fill the log at the worst of times.
+    """
+
+    lasts = False
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._began = 0.0
+        self._counts = {"store-unavailable": 0, "unprotected": 0}
+
+    def note(self, id: str, verdict: str, trouble: Exception) -> None:
+        with self._lock:
+            self._counts[verdict] += 1
+            if self.lasts:
+                return
+            self.lasts = True
+            self._began = monotonic()
+        what = "refused with 503" if verdict == "store-unavailable" else "ran unprotected"
+        log.error("record %s: %s: %s (further requests are counted, and not logged)", id, what, trouble)
+
+    def end(self) -> None:
+        with self._lock:
+            if not self.lasts:
+                return
+            self.lasts = False
+            lasted = monotonic() - self._began
+            refused, ran = self._counts["store-unavailable"], self._counts["unprotected"]
+            self._counts = dict.fromkeys(self._counts, 0)
+        log.warning(
+            "the store can be used again after %.1f s: %d requests were refused with 503, %d ran unprotected",
+            lasted,
+            refused,
+            ran,
+        )
 
 
-def _status(answer: Result) -> int | None:
-    match answer.reply:
-        case None:
-            return None
-        case Problem(code):
-            return CATALOGUE[code].status
-        case Record(response=response):
-            return response.status if response else None
-        case response:
-            return response.status
+def _is_failure(result: Result) -> bool:
+    """Whether a failure is replayed."""
+    return isinstance(result.reply, Record) and result.reply.state == "failed"
+
+
+def _short_id(claim: Claim | None) -> str:
+    return claim.id.hex()[:8] if claim else ""

@@ -17,7 +17,7 @@ from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._http.routes import Routes
 from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import ConfigurationError, StoreError
-from retrysafe.events import Observer, Observers, log
+from retrysafe.events import Counted, Observer, Observers, log
 from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules, layered
 from retrysafe.stores.contract import Store
 
@@ -72,7 +72,11 @@ class Guard:
 
     def routes(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Routes:
         """Which requests concern this guard, for an adapter."""
-        return Routes(self.compile, self.runtime.observers, paths, routes)
+        return Routes(self.compile, self.runtime.keyless, paths, routes)
+
+    def counts(self) -> dict[Counted, int]:
+        """How calls have ended in this process, by verdict, door, route and source."""
+        return {Counted(*ended): times for ended, times in self.runtime.leases.counts().items()}
 
     def check(self) -> None:
         """Say in the log of an application that starts if its store cannot be used."""

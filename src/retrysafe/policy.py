@@ -1,9 +1,9 @@
 """What may be chosen: the engine's policy, the rules of the request door, and the wire.
 
-Three small values, because they answer to three different people: `Policy` to whoever knows what the
-effects are, `RequestRules` to whoever writes the endpoint, `Wire` to whoever publishes the API.  Every
-default argues for itself; all of them are for money.  `compile_rules` checks what the user said and makes
-the values; nothing downstream has to check again.
+Four small values, because different people choose them: `Policy` says where the effects are, `OutcomeRules`
+what is stored of an outcome, `RequestRules` what an endpoint asks of a request, `Wire` what an API publishes.
+Every default argues for itself; all of them are for money.  `compile_rules` checks what the user said and
+makes the values; nothing downstream has to check again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,6 +23,7 @@ Abandoned = Literal["hold", "retry"]
 InFlight = Literal["reject", "wait"]
 StoreDown = Literal["refuse", "run"]
 Background = Literal["before", "after"]
+Refusals = Literal["store", "release"]
 Required = bool | Literal["warn"]
 Paths = Sequence[str] | Callable[[str], bool]
 
@@ -57,8 +58,22 @@ class Policy(NamedTuple):
     """Operators search by key; without it only the digest is stored."""
 
 
+class OutcomeRules(NamedTuple):
+    """What is stored of an outcome, through whichever door it came."""
+
+    max_response: int = MIB
+    """What one record may cost; larger responses leave a tombstone."""
+    no_store: bool = False
+    """For responses that carry a secret: the retry gets status and headers, never the body."""
+    retry_on: tuple[type[Exception], ...] = ()
+    """Exceptions that are known to mean that nothing happened."""
+    refusals: Refusals = "store"
+    """Whether a 4xx settles the effect, as it does for a request, or only success does: a delivery that was
+    refused is delivered again, and then to be handled."""
+
+
 class RequestRules(NamedTuple):
-    """What the request door asks of a request, and keeps of its response."""
+    """What the request door asks of a request."""
 
     scope: ScopeRule
     required: Required = False
@@ -67,12 +82,6 @@ class RequestRules(NamedTuple):
     """Exact bytes: a retry sends what was sent, and nothing is taken for equal that is not."""
     max_request: int = 100 * MIB
     """Read and hashed before anything is claimed, so there must be an end to it."""
-    max_response: int = MIB
-    """What one record may cost; larger answers leave a tombstone."""
-    no_store: bool = False
-    """For answers that carry a secret: the retry gets status and headers, never the body."""
-    retry_on: tuple[type[Exception], ...] = ()
-    """Exceptions that are known to mean that nothing happened."""
     background: Background = "before"
     """Whether what the application does after its last byte belongs to the request.
 
@@ -122,6 +131,7 @@ class Rules(NamedTuple):
 
     policy: Policy
     request: RequestRules
+    outcome: OutcomeRules
     wire: Wire
     names: Names
 
@@ -194,6 +204,7 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
     return Rules(
         Policy(**{name: said[name] for name in Policy._fields if name in said}),
         RequestRules(**{name: said[name] for name in RequestRules._fields if name in said}),
+        OutcomeRules(**{name: said[name] for name in OutcomeRules._fields if name in said}),
         wire,
         _names(wire),
     )

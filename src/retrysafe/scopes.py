@@ -151,3 +151,8 @@ def _at_once(answer: "ScopeAnswer | Awaitable[ScopeAnswer]") -> ScopeAnswer:
             "`async def` that asks them in turn"
         )
     return answer
+
+
+def describe(rule: ScopeRule) -> str:
+    """Where a rule looks for the owner, for an operator."""
+    return getattr(rule, "__doc__", None) or repr(rule)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Claim, Final, Reservation, Response, Scope
+from retrysafe._core.model import Claim, Door, Final, Reservation, Response, Scope
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe._core.protocol import once
-from retrysafe._core.steps import Call, Flow, Gone, Outcome, Responded, Result, TooLarge
+from retrysafe._core.steps import Call, Flow, Gone, Outcome, Responded, Result, Run, TooLarge
 from retrysafe._runtime.drive_async import drive_async
 from retrysafe._runtime.runtime import Runtime
 from retrysafe.policy import Policy
@@ -40,8 +40,29 @@ class Flaky(MemoryStore):
         return work()
 
 
-class Performer:
-    """An adapter's part, for both drivers."""
+class Called:
+    """A call as the runtime sees it."""
+
+    claim: Claim | None = None
+    background = 0.0
+    door: Door = "operation"
+    action = "POST"
+    target = "/orders"
+    route = ""
+    source = ""
+
+    def owner(self) -> str:
+        return "the caller"
+
+    def status(self, result: Result) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Performer(Called):
+    """A door's part, for both drivers."""
 
     def __init__(self, run: Callable[[Attempt], Outcome]) -> None:
         self._run = run
@@ -56,12 +77,12 @@ class Performer:
     def reauthorise(self) -> bool:
         return True
 
-    def run(self, attempt: Attempt) -> Outcome:
+    def run(self, step: Run) -> Outcome:
         self.runs += 1
-        return self._run(attempt)
+        return self._run(step.attempt)
 
 
-class AsyncPerformer:
+class AsyncPerformer(Called):
     """The same, awaiting."""
 
     def __init__(self, performer: Performer) -> None:
@@ -76,9 +97,12 @@ class AsyncPerformer:
     async def reauthorise(self) -> bool:
         return self._hands.reauthorise()
 
-    async def run(self, attempt: Attempt) -> Outcome:
+    async def run(self, step: Run) -> Outcome:
         await asyncio.sleep(0)
-        return self._hands.run(attempt)
+        return self._hands.run(step)
+
+    def desert(self) -> None:
+        pass
 
 
 Drive = Callable[[Flow[Any], Runtime, Performer], Any]
@@ -94,7 +118,7 @@ def describe(problem: Problem) -> Response:
 
 
 def a_flow(claim: Claim | None = None, policy: Policy | None = None) -> Flow[Result]:
-    return once(Call(claim or a_claim(), policy or Policy(), the_rules().request, describe))
+    return once(Call(claim or a_claim(), policy or Policy(), the_rules().outcome, describe))
 
 
 def created(_: Attempt) -> Outcome:

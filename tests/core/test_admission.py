@@ -12,7 +12,8 @@ import pytest
 
 from retrysafe._core.steps import Flow, Wait, ask
 from retrysafe._runtime.admission import PER_KEY, PER_PROCESS, WaitLimit
-from retrysafe._runtime.drive_async import drive, drive_async
+from retrysafe._runtime.drive_async import drive_async
+from retrysafe._runtime.drive_sync import drive_sync
 
 
 def test_the_limits() -> None:
@@ -103,7 +104,7 @@ def test_a_waiter_who_is_woken_goes_on_at_once(driver: str) -> None:
 
     def wait(id: bytes, seconds: float) -> float | None:
         if driver == "blocking":
-            return drive(flow(id, seconds), engine, nobody)
+            return drive_sync(flow(id, seconds), engine, nobody)
         return asyncio.run(drive_async(flow(id, seconds), engine, nobody))
 
     began = time.monotonic()

@@ -295,7 +295,7 @@ def test_no_secret_in_a_repr() -> None:
     claim = a_claim()._replace(key="canary")
     request = Request("POST", "/", b"", [(b"authorization", b"canary")])
     guard = a_guard()
-    call = Call(claim, guard.rules.policy, guard.rules.request, lambda _: Response(500), secret=b"canary")
+    call = Call(claim, guard.rules.policy, guard.rules.outcome, lambda _: Response(500), secret=b"canary")
     store = MemoryStore()
     store.reserve(claim)
     found = store.look(claim.id)

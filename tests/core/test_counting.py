@@ -68,16 +68,16 @@ def test_counts_are_told_on_the_round(keeper: LeaseKeeper, store: Moody) -> None
     """Without any lease to keep, and the thread ends when all is told."""
     with no_leaked_threads():
         for verdict in ("replayed", "completed", "replayed"):
-            keeper.note(verdict)
+            keeper.count((verdict, "request", "/orders", ""))
         eventually(lambda: store.told() == {"replayed": 2, "completed": 1})
-    keeper.note("replayed")
+    keeper.count(("replayed", "request", "/orders", ""))
     eventually(lambda: store.told() == {"replayed": 3, "completed": 1})
 
 
 def test_counts_are_told_at_the_end(store: Moody) -> None:
     """Whoever closes the keeper does not wait for a round."""
     keeper = LeaseKeeper(store)
-    keeper.note("completed")
+    keeper.count(("completed", "request", "/orders", ""))
     keeper.close()
     assert store.told() == {"completed": 1}
 
@@ -89,7 +89,7 @@ def test_nothing_is_lost_between_threads(keeper: LeaseKeeper, store: Moody) -> N
     def work() -> None:
         together.wait()
         for _ in range(2000):
-            keeper.note("completed")
+            keeper.count(("completed", "request", "/orders", ""))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -106,11 +106,11 @@ def test_what_was_refused_is_told_later(
     """A store in trouble keeps no thread alive for it, and costs no count."""
     store.bad_mood = True
     with no_leaked_threads():
-        keeper.note("completed")
+        keeper.count(("completed", "request", "/orders", ""))
         eventually(lambda: store.refused >= 1)
-    assert "could not be counted" in caplog.text
+    assert "could not be stored" in caplog.text
     store.bad_mood = False
-    keeper.note("replayed")
+    keeper.count(("replayed", "request", "/orders", ""))
     eventually(lambda: store.told() == {"completed": 1, "replayed": 1})
 
 
@@ -118,10 +118,10 @@ def test_what_was_refused_is_told_later(
 def test_a_child_tells_its_own(store: Moody) -> None:
     """What the parent has counted the parent tells, once."""
     keeper = LeaseKeeper(store)
-    keeper.note("completed")
+    keeper.count(("completed", "request", "/orders", ""))
 
     def child() -> object:
-        keeper.note("replayed")
+        keeper.count(("replayed", "request", "/orders", ""))
         keeper.close()
         return dict(store.told())
 

@@ -11,6 +11,7 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt, current
 from retrysafe._core.model import Claim, Final, Reservation
 from retrysafe._core.steps import (
+    Call,
     Flow,
     Outcome,
     Pause,
@@ -23,18 +24,28 @@ from retrysafe._core.steps import (
     ask,
 )
 from retrysafe._runtime.drive_async import _PERFORM_ASYNC, drive_async
-from retrysafe._runtime.drive_sync import _PERFORM, drive
+from retrysafe._runtime.drive_sync import _PERFORM, drive_sync
 from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import Observers
-from retrysafe.policy import Policy
-from tests.core.driving import CREATED, AsyncPerformer, Drive, Flaky, Performer, a_flow, awaiting, created
+from retrysafe.policy import OutcomeRules, Policy
+from tests.core.driving import (
+    CREATED,
+    AsyncPerformer,
+    Drive,
+    Flaky,
+    Performer,
+    a_flow,
+    awaiting,
+    created,
+    describe,
+)
 from tests.core.values import a_claim, eventually, no_leaked_threads
 
 
 @pytest.fixture(params=["blocking", "awaiting"])
 def driving(request: pytest.FixtureRequest) -> Drive:
-    return drive if request.param == "blocking" else awaiting
+    return drive_sync if request.param == "blocking" else awaiting
 
 
 @pytest.fixture
@@ -225,8 +236,8 @@ def test_the_attempt_is_current_where_hands_say_so(runtime: Runtime) -> None:
     seen: list[Attempt] = []
 
     class Entering(AsyncPerformer):
-        async def run(self, attempt: Attempt) -> Outcome:
-            attempts.enter(attempt)
+        async def run(self, step: Run) -> Outcome:
+            attempts.enter(step.attempt)
             seen.append(await asyncio.to_thread(current))
             return Responded(CREATED)
 
@@ -237,10 +248,11 @@ def test_the_attempt_is_current_where_hands_say_so(runtime: Runtime) -> None:
 def test_an_unprotected_run_holds_no_lease(driving: Drive, runtime: Runtime) -> None:
     """There is none to renew: the store never confirmed it."""
     attempt = Attempt(a_claim(), 1, leased=False)
+    call = Call(attempt.claim, Policy(), OutcomeRules(), describe)
     held: list[bool] = []
 
     def flow() -> Flow[Outcome]:
-        return (yield from ask(Run(attempt)))
+        return (yield from ask(Run(attempt, call)))
 
     def run(attempt: Attempt) -> Outcome:
         held.append(attempt.claim.token in runtime.leases._held)

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim, Final, Reservation
-from retrysafe._core.steps import Outcome, Raised, Responded, Result
-from retrysafe._runtime.drive_async import drive_async, uncancelled
+from retrysafe._core.steps import Outcome, Raised, Responded, Run
+from retrysafe._runtime.drive_async import call_async, drive_async
 from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import NotDone
 from retrysafe.events import Observers
@@ -124,7 +124,7 @@ def test_a_cancelled_handler_is_left_to_lapse(runtime: Runtime) -> None:
         began = asyncio.Event()
 
         class Endless(AsyncPerformer):
-            async def run(self, attempt: Attempt) -> Outcome:
+            async def run(self, step: Run) -> Outcome:
                 began.set()
                 await asyncio.Event().wait()
                 raise AssertionError
@@ -141,72 +141,98 @@ def test_a_cancelled_handler_is_left_to_lapse(runtime: Runtime) -> None:
     assert found.record.state == "in_progress"
 
 
-# --- Work that nobody waits for any more
+# --- Handlers whose caller was cancelled
 
 
-def test_uncancelled_work_goes_on(runtime: Runtime) -> None:
-    """Cancelling the caller ends the waiting, and not the work; the runtime holds on to its task."""
+class Slow(AsyncPerformer):
+    """Its handler waits for a gate."""
 
-    async def scene() -> str:
-        gate, done = asyncio.Event(), list[str]()
+    def __init__(self, run: Callable[[Attempt], Outcome]) -> None:
+        super().__init__(Performer(run))
+        self.began, self.gate = asyncio.Event(), asyncio.Event()
+        self.deserted = False
 
-        async def work() -> None:
-            await gate.wait()
-            done.append("done")
+    async def run(self, step: Run) -> Outcome:
+        self.began.set()
+        await self.gate.wait()
+        return await super().run(step)
 
-        caller = asyncio.ensure_future(uncancelled(work(), runtime))
-        await asyncio.sleep(0)
-        assert len(runtime._tasks) == 1
+    def desert(self) -> None:
+        self.deserted = True
+
+
+def test_a_cancelled_caller_does_not_end_its_handler(runtime: Runtime) -> None:
+    """Only the waiting for it; the runtime holds its task, and its outcome is stored."""
+    claim = a_claim()
+
+    async def scene() -> None:
+        call = Slow(created)
+        caller = asyncio.ensure_future(call_async(a_flow(claim), runtime, call))
+        await call.began.wait()
+        assert (len(runtime.tasks), runtime.unfinished()) == (1, 1)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
-        assert done == []
-        gate.set()
-        await asyncio.gather(*runtime._tasks)
-        return done[0]
+        assert call.deserted
+        assert runtime.unfinished() == 1
+        call.gate.set()
+        await asyncio.gather(*runtime.tasks)
+        assert runtime.unfinished() == 0
 
-    assert asyncio.run(scene()) == "done"
+    asyncio.run(scene())
+    found = runtime.store.look(claim.id)
+    assert found is not None
+    assert found.record.state == "completed"
 
 
-def test_uncancelled_work_answers(runtime: Runtime) -> None:
-    """With its result or its exception, at once or later."""
+def test_a_handler_that_never_began_is_forgotten(runtime: Runtime) -> None:
+    """An event loop that is shut down cancels tasks before their first step: the key is free again."""
+    claim = a_claim()
 
-    async def work(error: Exception | None, sleeps: int) -> str:
-        for _ in range(sleeps):
+    async def scene() -> None:
+        call = Slow(created)
+        caller = asyncio.ensure_future(call_async(a_flow(claim), runtime, call))
+        while not runtime.tasks:  # noqa: ASYNC110 - it takes a few turns of the loop
             await asyncio.sleep(0)
-        if error is not None:
-            raise error
-        return "result"
+        if call.began.is_set():
+            pytest.skip("on this Python a task begins at once")
+        for task in tuple(runtime.tasks):
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert not call.began.is_set()
+        assert runtime.unfinished() == 0
 
-    for sleeps in (0, 3):
-        assert asyncio.run(uncancelled(work(None, sleeps), runtime)) == "result"
-        with pytest.raises(RuntimeError, match="broken"):
-            asyncio.run(uncancelled(work(RuntimeError("broken"), sleeps), runtime))
+    asyncio.run(scene())
+    eventually(lambda: runtime.store.look(claim.id) is None)
 
 
-@pytest.mark.parametrize("how", ["raises", "answers with an error"])
-def test_errors_that_nobody_hears_are_logged(
-    runtime: Runtime, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_call_gives_its_result(runtime: Runtime) -> None:
+    """Or what went wrong on the way, and in either case nothing is left of it."""
+
+    def broken(_: Attempt) -> Outcome:
+        raise KeyboardInterrupt
+
+    result = asyncio.run(call_async(a_flow(), runtime, AsyncPerformer(Performer(created))))
+    assert result.verdict == "completed"
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(call_async(a_flow(a_claim("other")), runtime, AsyncPerformer(Performer(broken))))
+    assert runtime.unfinished() == 0
+
+
+def test_errors_without_a_client_are_logged(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     """The application's log is all that is left of them."""
 
     async def scene() -> None:
-        gate = asyncio.Event()
-
-        async def work() -> Result:
-            await gate.wait()
-            if how == "raises":
-                raise RuntimeError("unheard")
-            return Result("failed", CREATED, error=RuntimeError("unheard"))
-
-        caller = asyncio.ensure_future(uncancelled(work(), runtime))
-        await asyncio.sleep(0)
+        call = Slow(lambda _: Raised(RuntimeError("unnoticed")))
+        caller = asyncio.ensure_future(call_async(a_flow(), runtime, call))
+        await call.began.wait()
         caller.cancel()
         await asyncio.wait([caller])
-        gate.set()
-        await asyncio.wait(runtime._tasks)
+        call.gate.set()
+        await asyncio.wait(runtime.tasks)
         await asyncio.sleep(0)
 
     asyncio.run(scene())
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
-    assert "unheard" in caplog.text
+    assert "unnoticed" in caplog.text

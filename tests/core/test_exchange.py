@@ -1,21 +1,31 @@
 """One HTTP exchange without any I/O: what is held, what is replayed, and what clients are told."""
 
+from functools import partial
+
 import pytest
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Header, Record, Response
-from retrysafe._core.steps import Checkpoint, Raised, Responded, Result, Streamed, TooLarge
+from retrysafe._core.model import Claim, Header, Record, Response
+from retrysafe._core.steps import Call, Checkpoint, Raised, Responded, Result, Run, Streamed, TooLarge
 from retrysafe._http.exchange import Exchange, IncompleteResponse
-from retrysafe._http.render import specification_url
+from retrysafe._http.render import describe, specification_url
 from retrysafe.policy import Rules, Wire
 from retrysafe.stores.memory import _Row
-from tests.core.values import a_claim, a_request, the_rules
+from tests.core.values import a_claim, a_request, a_route, the_rules
 
 RULES = the_rules()
 
 
 def exchange(*headers: Header, rules: Rules = RULES, scheme: str = "http") -> Exchange:
-    return Exchange(a_request(*headers, scheme=scheme), rules)
+    return Exchange(a_request(*headers, scheme=scheme), a_route(rules))
+
+
+def a_run(exchange: Exchange, claim: Claim) -> Run:
+    rules = exchange.rules
+    return Run(
+        Attempt(claim, 1),
+        Call(claim, rules.policy, rules.outcome, partial(describe, request=exchange.request, rules=rules)),
+    )
 
 
 def a_record(response: Response | None, *, omitted: bool = False, failed: bool = False) -> Record:
@@ -92,13 +102,7 @@ def test_without_a_host() -> None:
 def test_somebody_elses_page() -> None:
     """An absolute address is used as it is, whatever the request says."""
     rules = the_rules(Wire(specification="https://docs.test/keys"))
-    assert (
-        specification_url(
-            exchange((b"host", b"evil.test"), rules=rules).request,
-            exchange((b"host", b"evil.test"), rules=rules).rules,
-        )
-        == "https://docs.test/keys"
-    )
+    assert _url(exchange((b"host", b"evil.test"), rules=rules)) == "https://docs.test/keys"
 
 
 # --- The request's body
@@ -132,9 +136,9 @@ def test_a_body_that_grows_too_large() -> None:
     """What was not announced is noticed as it arrives, and not a byte later (F33)."""
     arriving = exchange(rules=the_rules(max_request=10))
     assert arriving.announced() is None
-    assert arriving.take(b"12345") is None
-    assert arriving.take(b"67890") is None
-    assert arriving.take(b"!") == TooLarge(10)
+    assert arriving.take(b"12345", last=False) is None
+    assert arriving.take(b"67890", last=False) is None
+    assert arriving.take(b"!", last=True) == TooLarge(10)
     assert arriving.body.size == 10
     arriving.body.close()
 
@@ -142,10 +146,10 @@ def test_a_body_that_grows_too_large() -> None:
 def test_the_fingerprint_is_of_the_body() -> None:
     """In however many pieces it came."""
     one, other, third = exchange(), exchange(), exchange()
-    one.take(b"abc")
-    other.take(b"a")
-    other.take(b"bc")
-    third.take(b"abd")
+    one.take(b"abc", last=True)
+    other.take(b"a", last=False)
+    other.take(b"bc", last=True)
+    third.take(b"abd", last=True)
     assert one.fingerprint() == other.fingerprint()
     assert one.fingerprint() != third.fingerprint()
 
@@ -202,10 +206,9 @@ def test_flowing() -> None:
     """The checkpoint is made first; then every piece is poured out but the last, which is held."""
     held = exchange((b"x-request-id", b"r"), rules=the_rules(max_response=1))
     claim = a_claim()
-    held.call(claim, lambda: False, b"secret")
     held.start(200, [])
     assert not held.hold(b"12", last=False)
-    flow = held.let_flow(Attempt(claim, 1))
+    flow = held.let_flow(a_run(held, claim))
     assert next(flow) == Checkpoint(claim._replace(hold=held.rules.policy.unknown_retention), Response(200))
     assert held.stage == "held", "not a byte before the checkpoint"
     with pytest.raises(StopIteration):
@@ -223,13 +226,12 @@ def test_an_overtaken_response_does_not_flow() -> None:
     """It must not be sent at all."""
     held = exchange(rules=the_rules(max_response=1))
     claim = a_claim()
-    held.call(claim, lambda: False, b"secret")
     held.start(200, [])
-    flow = held.let_flow(Attempt(claim, 1))
+    flow = held.let_flow(a_run(held, claim))
     next(flow)
     with pytest.raises(StopIteration):
         flow.send(False)
-    assert (held.stage, held.opening) == ("overtaken", None)
+    assert (held.stage, held.opening) == ("discarded", None)
 
 
 def test_what_no_server_could_send() -> None:
@@ -270,7 +272,7 @@ def test_an_error_page_of_its_own_is_kept() -> None:
         held.hold(b"page", last=True)
         outcome = held.outcome(ValueError("x"))
         assert isinstance(outcome, Raised)
-        assert (outcome.said == Response(status, (), b"page")) is said
+        assert (outcome.page == Response(status, (), b"page")) is said
 
 
 @pytest.mark.parametrize("started", [False, True])

@@ -6,13 +6,13 @@ from retrysafe._core.model import Response
 from retrysafe._core.steps import Raised, Responded, Result
 from retrysafe._http.body import IN_MEMORY
 from retrysafe._http.exchange import Exchange
-from tests.core.values import a_request, the_rules
+from tests.core.values import a_request, a_route, the_rules
 
 RULES = the_rules(effects="database", max_response=8)
 
 
 def answering(*pieces: bytes) -> Exchange:
-    exchange = Exchange(a_request(), RULES)
+    exchange = Exchange(a_request(), a_route(RULES))
     exchange.start(200, [(b"content-type", b"text/plain")])
     for piece in pieces:
         assert exchange.hold(piece, last=False)
@@ -21,7 +21,7 @@ def answering(*pieces: bytes) -> Exchange:
 
 
 def sent(exchange: Exchange, answer: Result) -> bytes:
-    pieces = exchange.waiting(answer)
+    pieces = exchange.spooled(answer)
     response = exchange.render(answer)
     assert response is not None
     return response.body if pieces is None else b"".join(pieces)
@@ -49,29 +49,29 @@ def test_what_waits_is_not_sent_with_another_answer() -> None:
     exchange = answering(b"much too large")
     exchange.outcome()
     assert sent(exchange, Result("replayed", Response(200, (), b"theirs"))) == b"theirs"
-    assert exchange.waiting(Result("completed", None)) is None
+    assert exchange.spooled(Result("completed", None)) is None
 
 
 def test_an_error_page_may_be_large_too() -> None:
-    exchange = Exchange(a_request(), RULES)
+    exchange = Exchange(a_request(), a_route(RULES))
     exchange.start(500, [])
     exchange.hold(b"a large page", last=False)
     exchange.hold(b"", last=True)
     outcome = exchange.outcome(RuntimeError("broke"))
     assert isinstance(outcome, Raised)
-    assert outcome.said is not None
-    assert sent(exchange, Result("released", outcome.said)) == b"a large page"
+    assert outcome.page is not None
+    assert sent(exchange, Result("released", outcome.page)) == b"a large page"
 
 
 def test_an_event_stream_is_refused() -> None:
     """It has no end at which it could be committed; the message says what to do."""
-    exchange = Exchange(a_request(), RULES)
+    exchange = Exchange(a_request(), a_route(RULES))
     with pytest.raises(ValueError, match="event stream") as error:
         exchange.start(200, [(b"content-type", b"text/event-stream")])
     assert 'effects="outside"' in str(error.value)
 
 
 def test_an_event_stream_elsewhere_is_not_our_business() -> None:
-    exchange = Exchange(a_request(), the_rules())
+    exchange = Exchange(a_request(), a_route())
     exchange.start(200, [(b"content-type", b"text/event-stream")])
     assert exchange.head is not None

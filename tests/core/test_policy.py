@@ -148,7 +148,8 @@ def test_the_defaults_are_for_money() -> None:
         store_down="refuse",
         keep_key=True,
     )
-    assert rules.request[1:] == (False, "raw", 100 * MIB, MIB, False, (), "before", None)
+    assert rules.request[1:] == (False, "raw", 100 * MIB, "before", None)
+    assert rules.outcome == (MIB, False, (), "store")
 
 
 def test_what_follows_from_repeatable() -> None:

@@ -8,17 +8,17 @@ from retrysafe._core.attempt import Attempt
 from retrysafe._core.decisions import settle
 from retrysafe._core.model import Header, Headers, Record, Response
 from retrysafe._core.problems import Problem
-from retrysafe._core.steps import Responded, Result, ToStore
+from retrysafe._core.steps import Call, Responded, Result, ToStore
 from retrysafe._http.exchange import Exchange
 from retrysafe.policy import Rules, Wire
 from retrysafe.stores.memory import _Row
-from tests.core.values import a_claim, a_request, the_rules
+from tests.core.values import a_claim, a_request, a_route, the_rules
 
 RULES = the_rules()
 
 
 def exchange(*headers: Header, rules: Rules = RULES, scheme: str = "http") -> Exchange:
-    return Exchange(a_request(*headers, scheme=scheme), rules)
+    return Exchange(a_request(*headers, scheme=scheme), a_route(rules))
 
 
 def a_record(response: Response | None, *, omitted: bool = False, failed: bool = False) -> Record:
@@ -127,7 +127,7 @@ def test_a_renamed_request_id_is_refreshed_too() -> None:
     first.hold(b"x", last=True)
     outcome = first.outcome()
     assert isinstance(outcome, Responded)
-    call = first.call(a_claim(), lambda: False, b"secret")
+    call = Call(a_claim(), rules.policy, rules.outcome, lambda _: Response(500))
     settled = settle(outcome, Attempt(call.claim, 1), call)
     assert isinstance(settled, ToStore)
     response = replayed(a_record(settled.final.response), (b"x-trace", b"t-2"), rules=rules)

@@ -10,6 +10,7 @@ from typing import Any
 
 from retrysafe import scopes
 from retrysafe._core.model import Claim, Header, Request
+from retrysafe._http.routes import Route
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 
 PATIENCE = 20.0
@@ -36,6 +37,10 @@ def a_claim(key: str = "key", *, lease: float = 30.0) -> Claim:
 def the_rules(wire: Wire | None = None, **options: Any) -> Rules:
     said: Options = {"scope": scopes.public(), **options}  # type: ignore[typeddict-item]  # any option
     return compile_rules(said, wire or Wire())
+
+
+def a_route(rules: Rules | None = None, path: str = "") -> Route:
+    return Route(path, lambda _: True, rules or the_rules())
 
 
 def a_request(*headers: Header, method: str = "POST", path: str = "/orders", **rest: Any) -> Request:

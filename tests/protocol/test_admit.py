@@ -1,4 +1,4 @@
-"""`admit` and `arrive`: from the head of a request to a claim, or to a refusal that leaves no record."""
+"""`admit` and `respond`: from the head of a request to a claim, or to a refusal that leaves no record."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from retrysafe._core import keys
 from retrysafe._core.decisions import admit
 from retrysafe._core.model import Claim, Header, Request, Scope
 from retrysafe._core.problems import Problem
-from retrysafe._core.protocol import arrive
-from retrysafe._core.steps import Gone, Identify, ReadBody, Result, TooLarge
+from retrysafe._core.protocol import respond
+from retrysafe._core.steps import Gone, Identify, ReadBody, Reserve, Result, TooLarge
 from retrysafe.policy import Options, Rules, Wire, compile_rules
-from tests.protocol.values import Stepper
+from tests.protocol.values import Stepper, describe
 
 SOMEBODY = Scope((("user", "1"),))
 EVERYBODY = Scope((("public", "*"),), public=True)
@@ -28,8 +28,8 @@ def a_request(*values: bytes, name: bytes = b"idempotency-key") -> Request:
     return Request("POST", "/orders", b"", headers)
 
 
-def arriving(request: Request, rules: Rules) -> Stepper[Claim | Result]:
-    return Stepper(arrive(request, rules, b"token", "request-1", "trace-1"))
+def arriving(request: Request, rules: Rules) -> Stepper[Result]:
+    return Stepper(respond(request, rules, describe, b"token", "request-1", "trace-1", lambda: False, b""))
 
 
 @pytest.mark.parametrize("value", [b"k", b'"k"', b" k\t", b'"k";a=1'])
@@ -94,7 +94,7 @@ def test_header_and_limit_are_wire_policy() -> None:
 def test_a_bad_key_asks_for_nothing() -> None:
     """Nobody is identified and no body is read for a request that is refused anyway."""
     flow = arriving(a_request(b""), the_rules())
-    assert flow.result == Result("key-invalid", flow.result.reply)  # type: ignore[union-attr]
+    assert flow.result == Result("key-invalid", flow.result.reply)
     assert flow.asked == []
 
 
@@ -144,8 +144,7 @@ def claimed(rules: Rules, scope: Scope = SOMEBODY) -> Claim:
     flow = arriving(a_request(b"k"), rules)
     flow.give(scope)
     flow.give(b"fingerprint")
-    assert isinstance(flow.result, Claim)
-    return flow.result
+    return flow.expect(Reserve).claim
 
 
 def test_the_claim() -> None:

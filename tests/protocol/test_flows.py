@@ -370,7 +370,7 @@ def test_a_zombie_never_delivers_its_own_result(
     """An owner that was overtaken tells what its successor made of the key (F7)."""
     flow = ended(a_call(Policy(abandoned=abandoned)))  # type: ignore[arg-type]
     flow.give(False)
-    assert flow.expect(Look).id == CLAIM.id
+    assert flow.expect(Look).claim.id == CLAIM.id
     flow.give(found(now_there) if now_there else None)
     assert flow.result.verdict == verdict
     assert flow.result.reply != CREATED

@@ -24,7 +24,6 @@ from retrysafe._core.steps import (
 from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
-    CAREFUL,
     CLAIM,
     COMPLETED,
     CREATED,
@@ -192,12 +191,12 @@ def test_a_mismatch_does_not_wait() -> None:
 @pytest.mark.parametrize("record", [COMPLETED, FAILED])
 def test_a_stored_answer_is_authorised_again(record: Record) -> None:
     """Whoever was let in then may not be let in now (I9, S2)."""
-    flow = stepping(a_call(rules=CAREFUL))
+    flow = stepping(a_call(reauthorises=True))
     flow.give(found(record))
     flow.expect(Reauthorise)
     flow.give(True)
     assert flow.result.verdict == "replayed"
-    flow = stepping(a_call(rules=CAREFUL))
+    flow = stepping(a_call(reauthorises=True))
     flow.give(found(record))
     flow.give(False)
     assert flow.result.verdict == "replay-forbidden"
@@ -206,9 +205,9 @@ def test_a_stored_answer_is_authorised_again(record: Record) -> None:
 
 def test_what_is_no_replay_needs_no_authorisation() -> None:
     """Running is authorised by the application itself, and a 409 reveals no answer."""
-    flow = running(a_call(rules=CAREFUL))
+    flow = running(a_call(reauthorises=True))
     flow.expect(Run)
-    flow = stepping(a_call(rules=CAREFUL))
+    flow = stepping(a_call(reauthorises=True))
     flow.give(found(RUNNING))
     assert flow.result.verdict == "in-flight"
 
@@ -233,7 +232,7 @@ def test_what_is_no_replay_needs_no_authorisation() -> None:
 def test_draining_looks_and_does_not_bid(there: Record | None, policy: Policy, verdict: str) -> None:
     """New claims get 503, replays go on, and nothing is written (F6)."""
     flow = stepping(a_call(policy, draining=True))
-    assert flow.expect(Look).id == CLAIM.id
+    assert flow.expect(Look).claim.id == CLAIM.id
     flow.give(found(there) if there else None)
     assert flow.result.verdict == verdict
     assert [type(step) for step in flow.asked] == [Look]

@@ -29,7 +29,6 @@ from retrysafe.errors import NotDone
 from retrysafe.policy import Policy
 from tests.protocol.values import (
     ABANDONED,
-    CAREFUL,
     COMPLETED,
     CREATED,
     DOWN,
@@ -58,7 +57,7 @@ def _drained(steps: int) -> Flow[Result]:
 PATHS: dict[str, tuple[Callable[[], Flow[Result]], list[object]]] = {
     "runs": (lambda: once(a_call()), [Reserved(1), Responded(CREATED), True]),
     "takes over": (lambda: once(a_call(RETRY)), [found(ABANDONED), Reserved(2), Responded(CREATED), True]),
-    "replays": (lambda: once(a_call(rules=CAREFUL)), [found(COMPLETED), True]),
+    "replays": (lambda: once(a_call(reauthorises=True)), [found(COMPLETED), True]),
     "waits": (lambda: once(a_call(WAITING)), [found(RUNNING), 0.01, Reserved(1), Responded(CREATED), True]),
     "retries its bid": (lambda: once(a_call()), [DOWN, None, Reserved(1), Responded(CREATED), True]),
     "retries its take-over": (

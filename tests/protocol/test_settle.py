@@ -7,7 +7,7 @@ from retrysafe._core.decisions import settle
 from retrysafe._core.model import Headers, Response
 from retrysafe._core.steps import Outcome, Raised, Responded, Streamed, ToRelease, ToStore
 from retrysafe.errors import NotDone
-from retrysafe.policy import RequestRules
+from retrysafe.policy import OutcomeRules
 from tests.protocol.values import CLAIM, CREATED, RULES, a_call
 
 RETRY_AFTER: Headers = ((b"retry-after", b"5"),)
@@ -32,13 +32,13 @@ def an_attempt(*, derived: bool = False, checkpointed: bool = False, not_started
     return attempt
 
 
-def kept(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES) -> ToStore:
+def kept(outcome: Outcome, attempt: Attempt | None = None, rules: OutcomeRules = RULES) -> ToStore:
     settlement = settle(outcome, attempt or an_attempt(), a_call(rules=rules))
     assert isinstance(settlement, ToStore)
     return settlement
 
 
-def let_go(outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES) -> Response:
+def let_go(outcome: Outcome, attempt: Attempt | None = None, rules: OutcomeRules = RULES) -> Response:
     settlement = settle(outcome, attempt or an_attempt(), a_call(rules=rules))
     assert isinstance(settlement, ToRelease)
     return settlement.reply
@@ -192,7 +192,7 @@ def test_a_stream_that_broke_off_is_never_a_success() -> None:
     ],
     ids=["too large", "event stream", "event stream with parameters", "no_store"],
 )
-def test_what_cannot_be_stored_leaves_a_tombstone(answer: Response, rules: RequestRules) -> None:
+def test_what_cannot_be_stored_leaves_a_tombstone(answer: Response, rules: OutcomeRules) -> None:
     """The client gets all of it now; the record gets its head, and blocks another execution."""
     settled = kept(Responded(answer), rules=rules)
     assert settled.final == ("completed", answer._replace(body=b""), True)

@@ -28,7 +28,7 @@ from retrysafe._core.steps import (
     ToStore,
 )
 from retrysafe.errors import CommitRefused, NotDone
-from retrysafe.policy import Policy, RequestRules
+from retrysafe.policy import OutcomeRules, Policy
 from tests.protocol.values import (
     ABANDONED,
     CLAIM,
@@ -48,7 +48,7 @@ POLICY = Policy(effects="database", failed="retry", abandoned="retry")
 MINE = a_record(token=OURS.token)
 
 
-def a_call(rules: RequestRules = RULES) -> Call:
+def a_call(rules: OutcomeRules = RULES) -> Call:
     return Call(OURS, POLICY, rules, describe)
 
 
@@ -79,7 +79,7 @@ def fenced() -> Stepper[Result]:
 
 
 def settled(
-    outcome: Outcome, attempt: Attempt | None = None, rules: RequestRules = RULES
+    outcome: Outcome, attempt: Attempt | None = None, rules: OutcomeRules = RULES
 ) -> ToStore | ToRelease:
     return settle(outcome, attempt or Attempt(OURS, 1), a_call(rules))
 

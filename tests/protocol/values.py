@@ -2,13 +2,12 @@
 
 from typing import Any, Generic, TypeVar
 
-from retrysafe import scopes
 from retrysafe._core.model import Claim, Found, Record, Reserved, Response
 from retrysafe._core.problems import Problem, render
 from retrysafe._core.protocol import once
 from retrysafe._core.steps import Call, Finish, Flow, Reserve, Responded, Result, Run, Step
 from retrysafe.errors import StoreUnavailable
-from retrysafe.policy import Policy, RequestRules
+from retrysafe.policy import OutcomeRules, Policy
 from retrysafe.stores.memory import _Row
 
 S = TypeVar("S")
@@ -29,7 +28,7 @@ CLAIM = Claim(
     target="/orders",
     request_id="request-1",
 )
-RULES = RequestRules(scopes.public())
+RULES = OutcomeRules()
 CREATED = Response(201, ((b"content-type", b"text/plain"), (b"location", b"/orders/1")), b"made")
 BROKE = Response(500, (), b"it broke")
 
@@ -38,8 +37,14 @@ def describe(problem: Problem) -> Response:
     return render(problem, "https://api.test/idempotency")
 
 
-def a_call(policy: Policy | None = None, rules: RequestRules = RULES, *, draining: bool = False) -> Call:
-    return Call(CLAIM, policy or Policy(), rules, describe, lambda: draining)
+def a_call(
+    policy: Policy | None = None,
+    rules: OutcomeRules = RULES,
+    *,
+    draining: bool = False,
+    reauthorises: bool = False,
+) -> Call:
+    return Call(CLAIM, policy or Policy(), rules, describe, lambda: draining, reauthorises=reauthorises)
 
 
 def a_record(**changes: Any) -> Record:
@@ -56,7 +61,6 @@ ABANDONED = a_record(lease_until=NOW)
 DOWN = StoreUnavailable("down")
 WAITING = Policy(in_flight="wait", wait_for=1.0)
 RETRY = Policy(failed="retry", abandoned="retry")
-CAREFUL = RULES._replace(reauthorise=lambda _: True)
 
 
 def found(record: Record) -> Found:

@@ -11,7 +11,7 @@ import pytest
 
 from retrysafe._core import decisions, protocol
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.decisions import trimmed
+from retrysafe._core.decisions import storable_part
 from retrysafe._core.model import Final, Record
 from retrysafe._core.steps import Busy, Call, Finish, Flow, Judgement, Outcome, Result, Streamed, ask
 from retrysafe.policy import Policy
@@ -50,7 +50,9 @@ def the_overtaken_finish_all_the_same(patch: pytest.MonkeyPatch) -> None:
 
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         if isinstance(outcome, Streamed) and not attempt.checkpointed:
-            kept = yield from ask(Finish(call.claim, Final("completed", trimmed(outcome.head), omitted=True)))
+            kept = yield from ask(
+                Finish(call.claim, Final("completed", storable_part(outcome.head), omitted=True))
+            )
             if kept:
                 return Result("completed", None, attempt=attempt.number)
         return (yield from mended(call, attempt, outcome))
@@ -64,7 +66,7 @@ def the_overtaken_are_not_asked_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _unasked(mended: Callable[[Call, Record], Flow[Result]]) -> Callable[[Call, Record], Flow[Result]]:
-    return lambda call, record: mended(call._replace(rules=call.rules._replace(reauthorise=None)), record)
+    return lambda call, record: mended(call._replace(reauthorises=False), record)
 
 
 class Found(NamedTuple):

@@ -162,15 +162,16 @@ def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_bid_is_spared_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may be cancelled before it was answered for the first time."""
 
-    def surely(bid: Reserve | TakeOver, unconfirmed: protocol.Unconfirmed) -> Flow[Reservation]:
-        try:
-            reservation: Reservation = yield bid
-        except StoreUnavailable:
-            unconfirmed.append(bid)
-            reservation = yield bid
-        return reservation  # and a bid that was cancelled is never forgotten
+    def again(
+        bid: Reserve | TakeOver, trouble: BaseException, unconfirmed: protocol.Unconfirmed
+    ) -> Flow[Reservation]:
+        if not isinstance(trouble, StoreUnavailable):
+            raise trouble  # and a bid that was cancelled is never forgotten
+        unconfirmed.append(bid)
+        reservation: Reservation = yield bid
+        return reservation
 
-    monkeypatch.setattr(protocol, "_surely", surely)
+    monkeypatch.setattr(protocol, "_again", again)
     with pytest.raises(Refuted, match="I11") as refuted:
         search(Stage(HOLD), Bound(attempts=1, crashes=0, lost_replies=0, cancellations=1))
     assert [action.kind for action in refuted.value.schedule] == ["arrive", "cancel after"]

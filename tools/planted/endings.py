@@ -184,19 +184,19 @@ PLANTED = (
         "an answer is sent before it is kept",
         "soterika/aura-vault-protocol#581: answers are stored some time after they were sent",
         HOLD,
-        patching(protocol, "keep", _answers_first),
+        patching(protocol, "store", _answers_first),
     ),
     Planted(
         "a write that failed counts as done",
         "fastapi-idempotency 0.1.1 replays a success whose commit failed",
         HOLD,
-        patching(protocol, "keep", _tries_once),
+        patching(protocol, "store", _tries_once),
     ),
     Planted(
         "an owner that was overtaken returns its own result",
         "patibandlavenkatamanideep/memoryops-ai#98: a stalled worker goes on with stale authority",
         RETRY,
-        patching(protocol, "keep", _believes_no_fence),
+        patching(protocol, "store", _believes_no_fence),
     ),
     Planted(
         "what could not be stored is released",

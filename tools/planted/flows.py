@@ -50,7 +50,7 @@ class Overwrites(ModelStore):
 
 def _looks_then_locks(_real: object) -> Callable[[Call, object], Flow[object]]:
     def bid(call: Call, _doubts: object) -> Flow[object]:
-        found = yield from ask(Look(call.claim.id))
+        found = yield from ask(Look(call.claim))
         judgement = judge(found, call.claim, call.policy) if found else None
         if judgement is None or isinstance(judgement, CanTakeOver):
             return (yield from ask(Reserve(call.claim)))
@@ -62,7 +62,7 @@ def _looks_then_locks(_real: object) -> Callable[[Call, object], Flow[object]]:
 def _runs_first(real: Once) -> Once:
     def once(call: Call) -> Flow[Result]:
         attempt = Attempt(call.claim, 1, call.secret, leased=False)
-        outcome = yield from ask(Run(attempt))
+        outcome = yield from ask(Run(attempt, call))
 
         def perform(step: Step) -> Flow[object]:
             return outcome if isinstance(step, Run) else (yield step)

@@ -177,19 +177,19 @@ PLANTED = (
         "a store that stays silent counts as one that refused",
         REASONED,
         HOLD,
-        patching(protocol, "keep", _takes_silence_for_a_fence),
+        patching(protocol, "store", _takes_silence_for_a_fence),
     ),
     Planted(
         "an outcome is given up at the first trouble",
         REASONED,
         HOLD,
-        patching(protocol, "keep", _gives_up_at_once),
+        patching(protocol, "store", _gives_up_at_once),
     ),
     Planted(
         "an outcome is tried to be kept after the lease",
         REASONED,
         HOLD,
-        patching(protocol, "keep", _never_gives_up),
+        patching(protocol, "store", _never_gives_up),
     ),
     Planted(
         "a server that drains does not even replay",

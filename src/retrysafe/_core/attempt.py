@@ -12,7 +12,7 @@ from retrysafe._core.model import Claim, Parts
 from retrysafe.errors import NotGuarded
 
 # Without a secret of the application's own, derived keys are still different per name and per record and do
-# not reveal the client's key; but whoever knows scope and key could compute them.
+# not reveal the client's key; but who knows scope and key could compute them.
 DEFAULT_SECRET = b"retrysafe derived keys, version 1"
 
 
@@ -20,11 +20,14 @@ class Attempt:
     """One execution of a guarded call."""
 
     lost = False
-    """Somebody else holds the key by now: whatever this attempt answers will not count."""
+    """Another attempt holds the key by now: what this one responds will not count."""
     lease_ends = 0.0
     """By this process's monotonic clock, as last confirmed by the store."""
     derived = False
     checkpointed = False
+    """Bytes of its response have left."""
+    promised = False
+    """Bytes of its response have left as those of one that will be stored."""
     said_not_started = False
     callbacks: Sequence[Callable[[], object]] = ()
     """What is to be called after the commit, in this order."""
@@ -63,9 +66,9 @@ class Attempt:
         return hmac.digest(self._secret, self.claim.id + name.encode(), "sha256").hex()
 
     def on_commit(self, callback: Callable[[], object]) -> None:
-        """Have something called once the outcome is kept, and not at all if it is not.
+        """Have something called once the outcome is stored, and not at all if it is not.
 
-        In transactional mode that is after the commit, and before the client is answered.  A coroutine
+        In transactional mode that is after the commit, and before the response is sent.  A coroutine
         function is awaited where the call is asynchronous.  What it raises is logged, and changes nothing.
         If the process dies in between it is not called: what must not be lost belongs into the transaction.
         """
@@ -74,10 +77,10 @@ class Attempt:
         self.callbacks = (*self.callbacks, callback)
 
     def not_started(self) -> None:
-        """Say that nothing has begun: the answer is sent but not kept, and the key stays free.
+        """Say that nothing has begun: the response is sent but not stored, and the key stays free.
 
         For validation that the framework does not do itself.  Not believed once a derived key was given out
-        or part of the answer was sent.
+        or part of the response was sent.
         """
         self.said_not_started = True
 

@@ -1,7 +1,7 @@
 """What things mean: the decisions, as pure functions of what is known.
 
 `admit` says whether a request may ask at all, `judge` what the record of its key means for it, `settle` what
-its outcome means for the record.  In which order they are asked, and what follows, is `protocol.py`'s.
+its outcome means for the record.  In which order they are asked, and what follows, is up to `protocol.py`.
 """
 
 from typing import Literal, assert_never
@@ -12,6 +12,7 @@ from retrysafe._core.fingerprint import same
 from retrysafe._core.model import (
     Claim,
     Final,
+    Headers,
     Record,
     Request,
     Reservation,
@@ -33,7 +34,7 @@ from retrysafe._core.steps import (
     ToStore,
 )
 from retrysafe.errors import NotDone
-from retrysafe.policy import Policy, RequestRules, Rules
+from retrysafe.policy import OutcomeRules, Policy, Rules
 
 UNKNOWN = Problem("outcome-unknown", "An earlier request with this key broke off; what it did is not known.")
 
@@ -111,13 +112,13 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToReleas
     """What is known about the effect, and so what becomes of the key."""
     if call.claim.mode == "tx":
         return _settle_undoable(outcome, attempt, call)
-    # Whoever was given a derived key may have used it, and bytes that were sent cannot be unsaid.
+    # A derived key that was given out may have been used, and bytes that were sent cannot be taken back.
     believable = not (attempt.derived or attempt.checkpointed)
     if isinstance(outcome, Responded):
-        response = outcome.response
-        if believable and (attempt.said_not_started or _not_begun(response)):
+        response, omitted, storable = outcome
+        if believable and _nothing_done(response, attempt, call.rules):
             return ToRelease(response)
-        return ToStore(_final(response, call.rules), response)
+        return ToStore(_final(response, call.rules, omitted=omitted, storable=storable), response)
     match outcome:
         case Raised(NotDone() as notice) if believable:
             return ToRelease(call.describe(Problem("not-done", str(notice), notice.retry_after)))
@@ -125,14 +126,14 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToReleas
             return ToRelease(call.describe(Problem("not-done", "Nothing was done.")))
         case Raised(error, page):
             failure = page or call.describe(Problem("handler-failed", "The request failed."))
-            final = _final(page, call.rules) if page else Final("failed", trimmed(failure))
+            final = _final(page, call.rules) if page else Final("failed", storable_part(failure))
             return ToStore(final, failure, error)
         case Streamed(head, None):
             return ToStore(_final(head, call.rules, omitted=True), None)
         case Streamed(_, error):
             # Never to be replayed as the success that its status promised.
-            failure = call.describe(Problem("handler-failed", "The answer broke off."))
-            return ToStore(Final("failed", trimmed(failure)), None, error)
+            failure = call.describe(Problem("handler-failed", "The response broke off."))
+            return ToStore(Final("failed", storable_part(failure)), None, error)
         case unreachable:
             assert_never(unreachable)
 
@@ -143,10 +144,10 @@ def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore 
     Even if a derived key was given out: the other side, asked again with it, does nothing again.
     """
     match outcome:
-        case Responded(response):
-            if attempt.said_not_started or response.status >= 500 or _not_begun(response):
+        case Responded(response, omitted, storable):
+            if response.status >= 500 or _nothing_done(response, attempt, call.rules):
                 return ToRelease(response)
-            return ToStore(_final(response, call.rules, omitted=outcome.omitted), response)
+            return ToStore(_final(response, call.rules, omitted=omitted, storable=storable), response)
         case Raised(NotDone() as notice):
             return ToRelease(call.describe(Problem("not-done", str(notice), notice.retry_after)))
         case Raised(error) if isinstance(error, call.rules.retry_on):
@@ -160,21 +161,33 @@ def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore 
             assert_never(unreachable)
 
 
-def _not_begun(response: Response) -> bool:
-    if response.status == 503:
+def _nothing_done(response: Response, attempt: Attempt, rules: OutcomeRules) -> bool:
+    """Whether a response says that the effect has not happened."""
+    status = response.status
+    if status < 400:
+        return attempt.said_not_started
+    if attempt.said_not_started or (rules.refusals == "release" and status < 500):
+        return True
+    if status == 503:
         # Only a server that says when to come back says that it did nothing.
         return headers.find(response.headers, b"retry-after") is not None
-    return response.status in _NOT_BEGUN
+    return status in _NOT_BEGUN
 
 
-def trimmed(response: Response) -> Response:
-    """What may be kept of an answer."""
+def storable_part(response: Response) -> Response:
+    """What of a response may be stored."""
     return Response(response.status, headers.kept(response.headers), response.body)
 
 
-def _final(response: Response, rules: RequestRules, *, omitted: bool = False) -> Final:
+def _final(
+    response: Response, rules: OutcomeRules, *, omitted: bool = False, storable: Headers | None = None
+) -> Final:
     status, fields, body = response
-    if omitted or rules.no_store or len(body) > rules.max_response or headers.is_event_stream(fields):
+    if storable is None:
+        storable = headers.kept(fields)
+        omitted = omitted or headers.is_event_stream(fields)
+    if omitted or rules.no_store or len(body) > rules.max_response:
         omitted, body = True, b""
-    state: Literal["completed", "failed"] = "failed" if status >= 500 else "completed"
-    return Final(state, Response(status, headers.kept(fields), body), omitted)
+    unsettled = 400 if rules.refusals == "release" else 500
+    state: Literal["completed", "failed"] = "failed" if status >= unsettled else "completed"
+    return Final(state, Response(status, storable, body), omitted)

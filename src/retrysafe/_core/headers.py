@@ -9,6 +9,7 @@ lower case already.
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from retrysafe._core.model import Header, Headers
 
@@ -58,6 +59,77 @@ def _is_kept(name: bytes) -> bool:
         and not name.endswith(_DROPPED_SUFFIXES)
         and _NAME.fullmatch(name) is not None
     )
+
+
+class Sorted(NamedTuple):
+    """The headers of a response, looked at once."""
+
+    sent: Headers
+    """All of them, names in lower case."""
+    storable: Headers
+    """As `kept` gives them."""
+    length: int | None
+    """What `Content-Length` announces."""
+    is_event_stream: bool
+
+
+class UnfitHeader(ValueError):
+    """A header that no server could send."""
+
+    def __init__(self, name: bytes) -> None:
+        # By its name only: the value may be a secret.
+        super().__init__(f"the application's header {name!r} has a character that no header may have")
+
+
+_STORED, _DROPPED_HERE, _LENGTH, _TYPE, _REQUEST_ID, _CONNECTION = range(6)
+_SPECIAL = {
+    b"content-length": _LENGTH,
+    b"content-type": _TYPE,
+    b"x-request-id": _REQUEST_ID,
+    b"connection": _CONNECTION,
+}
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: bytes) -> tuple[bytes, int]:
+    """A name in lower case, and what is done with its header."""
+    lower = name.lower()
+    if not is_name(lower):
+        raise UnfitHeader(lower)
+    return lower, _SPECIAL.get(lower, _STORED if _is_kept(lower) else _DROPPED_HERE)
+
+
+def sort(headers: Iterable[tuple[bytes, bytes]]) -> Sorted:
+    """All that has to be known about the headers of a response, in one pass."""
+    sent: list[Header] = []
+    storable: list[Header] = []
+    announced: int | None = None
+    streams = False
+    named: set[bytes] = set()
+    for given, value in headers:
+        # Names may be buffers that will be used again, and so may values.
+        name, kind = _kind(given if type(given) is bytes else bytes(given))
+        if type(value) is not bytes:
+            value = bytes(value)
+        if value.translate(None, _IN_VALUES):
+            raise UnfitHeader(name)
+        pair = (name, value)
+        sent.append(pair)
+        if kind == _STORED:
+            storable.append(pair)
+        elif kind == _LENGTH:
+            announced = length(value)
+        elif kind == _TYPE:
+            storable.append(pair)
+            streams = value[:17].lower() == b"text/event-stream"
+        elif kind == _REQUEST_ID:
+            storable.append((ORIGINAL_ID, value))
+        elif kind == _CONNECTION:
+            # RFC 9110 section 7.6.1: fields that `Connection` names belong to the connection too.
+            named.update(option.strip().lower() for option in value.split(b","))
+    if named:
+        storable = [pair for pair in storable if pair[0] not in named]
+    return Sorted(tuple(sent), tuple(storable), announced, streams)
 
 
 def kept(headers: Sequence[Header]) -> Headers:

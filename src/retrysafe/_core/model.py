@@ -16,6 +16,7 @@ State = Literal["in_progress", "completed", "failed"]
 Unsettled = Literal["in_progress", "failed"]
 """States that a later attempt may follow."""
 Mode = Literal["lease", "tx"]
+RetentionFrom = Literal["creation", "update"]
 
 Header = tuple[bytes, bytes]
 Headers = tuple[Header, ...]
@@ -44,17 +45,18 @@ class Request:
         principal: object = None,
         native: object = None,
         root: str = "",
+        fields: dict[bytes, bytes] | None = None,
     ) -> None:
         self.method = method
         self.path = path
         self.query = query
         self.headers = headers
         """Names in lower case, in the order and number in which they arrived."""
-        self.fields = dict(headers)
+        self.fields = dict(headers) if fields is None else fields
         """The same by name; of a header that was sent several times the last value."""
         self.scheme = scheme
         self.principal = principal
-        """Whoever the framework says is asking, if it says so at all."""
+        """Who is asking, if the framework says so."""
         self.native = native
         """The framework's own request: an ASGI scope, a WSGI environ, a Django request."""
         self.root = root
@@ -105,7 +107,7 @@ class Claim(NamedTuple):
     door: Door
     scope: Parts
     key: str | None
-    """As the client sent it; `None` where only its digest may be kept."""
+    """As the client sent it; `None` where only its digest may be stored."""
     action: str
     """The method of a request, the action of an operation."""
     target: str
@@ -115,7 +117,11 @@ class Claim(NamedTuple):
     mode: Mode = "lease"
     """How its effects are kept from happening twice: by the lease, or by a transaction that carries them."""
     announced: bool = False
-    """Whether somebody may be waiting to hear of its end."""
+    """Whether other requests may be waiting for its end."""
+    details: Parts = ()
+    """What an operator may want to know besides, by name: a callback's run, status and result."""
+    retention_from: RetentionFrom = "creation"
+    """What the retention is counted from."""
 
     def __repr__(self) -> str:
         return f"<Claim of {self.id.hex()[:8]} by {self.token.hex()[:8]}>"  # the key is a secret
@@ -133,7 +139,7 @@ class Record(NamedTuple):
     lease_until: float | None
     """`None` is a lease that was lost or damaged in the store. It counts as alive until `expires_at`."""
     checkpointed: bool
-    """Bytes of this attempt's answer have left: nobody may take it over."""
+    """Bytes of this attempt's response have left: it is never taken over."""
     door: Door
     scope: Parts
     key: str | None
@@ -147,9 +153,13 @@ class Record(NamedTuple):
     expires_at: float
     held_until: float
     response: Response | None
-    """The kept answer; for a checkpointed attempt its status and headers so far."""
+    """The stored response; for a checkpointed attempt its status and headers so far."""
     omitted: bool
-    """The answer was too large or too secret to keep: status and headers stand for it."""
+    """The response was too large or too secret to store: status and headers stand for it."""
+    details: Parts = ()
+    deliveries: int = 1
+    """How often it was asked for: requests with this key, deliveries of this event."""
+    retention_from: RetentionFrom = "creation"
 
     def __repr__(self) -> str:
         return f"<Record {self.id.hex()[:8]}: attempt {self.attempt} {self.state} by {self.token.hex()[:8]}>"
@@ -162,7 +172,7 @@ class Reserved(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The key is somebody's; `now` is the store's clock at the moment of looking."""
+    """The key is taken; `now` is the store's clock at the moment of looking."""
 
     record: Record
     now: float
@@ -172,7 +182,7 @@ Reservation = Reserved | Found
 
 
 class Final(NamedTuple):
-    """How an attempt ended, as it is to be kept."""
+    """How an attempt ended, as it is to be stored."""
 
     state: Literal["completed", "failed"]
     response: Response
@@ -184,4 +194,4 @@ class Purged(NamedTuple):
 
     records: int
     unresolved: tuple[Record, ...] = ()
-    """Abandoned records whose outcome nobody ever settled, and which were too old to keep."""
+    """Abandoned records whose outcome was never settled, and which had expired."""

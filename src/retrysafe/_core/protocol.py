@@ -1,27 +1,34 @@
 """What happens next: the only file that decides it.
 
 Here live the flows, which put the decisions of `decisions.py` (`admit`, `judge`, `settle`) in order.  A flow
-is a generator: it yields steps (`steps.py`), is sent their answers, and returns an `Result`.  It performs
+is a generator: it yields steps (`steps.py`), is sent what came of them, and returns a `Result`.  It performs
 nothing itself, so a test can step it without threads, crash it between any two steps, and enumerate every
 interleaving of several.  That is the point: the danger in this protocol is not the decisions but their
 order, and what happens when a step fails.
 
 What must not live here: sockets, clocks, threads, SQL, header names, and any knowledge of a framework.
 
-    arrive ──► once ──► acquire ──► Run ──► conclude ──► keep
-                           │           └──► commit
-                         judge              settle
+    respond ──► once ──► acquire ──► Run ──► conclude ──► store
+    (a door)                │           └──► commit
+                          judge              settle
+
+One flow per door, over the same sub-flows: a door brings a claim (`make_claim`) and how its problems are
+described; `once` and everything below it knows no door.
 
 The first rule of this file: between a reservation and its end, every way out, exceptional ones included,
-either keeps, releases or forgets the claim, or leaves it to lapse because nobody knows what happened.
+either stores, releases or forgets the claim, or leaves it to lapse because it is not known what happened.
 """
+
+from collections.abc import Callable
 
 from retrysafe._core import headers, keys
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.decisions import UNKNOWN, admit, judge, settle, trimmed
+from retrysafe._core.decisions import UNKNOWN, admit, judge, settle, storable_part
 from retrysafe._core.model import (
     Claim,
+    Door,
     Found,
+    Parts,
     Record,
     Request,
     Reservation,
@@ -62,24 +69,35 @@ from retrysafe._core.steps import (
     ask,
 )
 from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
-from retrysafe.policy import Rules
+from retrysafe.policy import Policy, Rules
+
+Draining = Callable[[], bool]
+"""Whether this process is shutting down."""
 
 _DRAINING = Problem("draining", "This server is shutting down.")
 
 
-def arrive(
-    request: Request, rules: Rules, token: bytes, request_id: str, correlation_id: str | None
-) -> Flow[Claim | Result]:
-    """From the head of a request to a claim.  Nothing is stored before its body is complete."""
+def respond(
+    request: Request,
+    rules: Rules,
+    describe: Callable[[Problem], Response],
+    token: bytes,
+    request_id: str,
+    correlation_id: str | None,
+    draining: Draining,
+    secret: bytes,
+) -> Flow[Result]:
+    """The request door: from the head of a request to what its client is sent."""
     key = admit(request, rules)
     if isinstance(key, Problem):
         return _refuse(key)
     scope: Scope | None = yield IDENTIFY
     if scope is None:
-        return _refuse(Problem("principal-required", "It is not known whose key this is."))
+        return _refuse(Problem("principal-required", "The owner of this key is not known."))
     shortest = rules.wire.shortest_public_key
     if scope.public and len(key) < shortest:
         return _refuse(Problem("key-invalid", f"A public key needs at least {shortest} characters."))
+    # Nothing is reserved before the body is complete.
     try:
         fingerprint: bytes | TooLarge | Gone = yield READ_BODY
     except StoreError as trouble:
@@ -89,28 +107,59 @@ def arrive(
     if isinstance(fingerprint, Gone):
         return Result("gone", None)
     policy = rules.policy
-    in_transaction = policy.effects == "database"
+    claim = make_claim(
+        "request",
+        scope.parts,
+        key,
+        fingerprint,
+        policy,
+        token,
+        request.method,
+        request.path,
+        request_id,
+        correlation_id,
+    )
+    reauthorises = rules.request.reauthorise is not None
+    call = Call(claim, policy, rules.outcome, describe, draining, secret, reauthorises)
+    return (yield from once(call))
+
+
+def make_claim(
+    door: Door,
+    scope: Parts,
+    key: str,
+    fingerprint: bytes,
+    policy: Policy,
+    token: bytes,
+    action: str,
+    target: str,
+    request_id: str,
+    correlation_id: str | None = None,
+    details: Parts = (),
+) -> Claim:
+    """A bid for a key, through whichever door it came."""
     return Claim(
-        keys.digest("request", scope.parts, key),
+        keys.digest(door, scope, key),
         token,
         fingerprint,
         policy.lease,
         policy.retention,
         policy.unknown_retention if policy.abandoned == "hold" else 0.0,
-        "request",
-        scope.parts,
+        door,
+        scope,
         key if policy.keep_key else None,
-        request.method,
-        request.path,
+        action,
+        target,
         request_id,
         correlation_id,
-        "tx" if in_transaction else "lease",
+        "tx" if policy.effects == "database" else "lease",
         policy.in_flight == "wait",
+        details,
     )
 
 
 def once(call: Call) -> Flow[Result]:
-    """Run the handler if this is the first time, and answer as the first time if it is not."""
+    """Run the handler if this is the first time, and respond as the first time if it is not."""
     unconfirmed: Unconfirmed = []
     try:
         held = yield from acquire(call, unconfirmed)
@@ -121,7 +170,7 @@ def once(call: Call) -> Flow[Result]:
             yield from ask(Forget(call.claim))
         if not isinstance(trouble, StoreError):
             raise
-        # A record that cannot be read is not an absent one, and nobody chose to run beside it.
+        # A record that cannot be read is not an absent one, and no policy is to run beside it.
         absent = isinstance(trouble, StoreUnavailable)
         if absent and call.policy.store_down == "run" and not call.draining():
             return (yield from _unprotected(call, trouble))
@@ -132,22 +181,22 @@ def once(call: Call) -> Flow[Result]:
         return held
     attempt = Attempt(call.claim, held.attempt, call.secret)
     if call.claim.mode == "tx":
-        answer = yield from commit(call, attempt)
+        result = yield from commit(call, attempt)
     else:
-        # An exception here is no outcome of the handler's but a cancellation or the end of the process:
-        # nobody knows how far it came, so the lease is left to lapse.
-        outcome: Outcome = yield Run(attempt)
-        answer = yield from conclude(call, attempt, outcome)
-    if attempt.callbacks and answer.verdict == "completed":
+        # An exception here is not an outcome of the handler but a cancellation or the end of the process:
+        # it is not known how far it came, so the lease is left to lapse.
+        outcome: Outcome = yield Run(attempt, call)
+        result = yield from conclude(call, attempt, outcome)
+    if attempt.callbacks and result.verdict == "completed":
         yield from ask(CallBack(attempt))
-    if unconfirmed and (answer.verdict == "released" or _rolled_back(call, answer)):
+    if unconfirmed and (result.verdict == "released" or _rolled_back(call, result)):
         yield from ask(Forget(call.claim))
-    return answer
+    return result
 
 
-def _rolled_back(call: Call, answer: Result) -> bool:
+def _rolled_back(call: Call, result: Result) -> bool:
     """Whether nothing was done, although it ran: of a transaction that was not completed, nothing is left."""
-    return call.claim.mode == "tx" and answer.verdict != "completed"
+    return call.claim.mode == "tx" and result.verdict != "completed"
 
 
 Unconfirmed = list[Reserve | TakeOver]
@@ -157,7 +206,7 @@ its claim, but in the end and not before, because all its bids have one token.""
 
 
 def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
-    """Bid for the key until it is ours, or somebody else's answer is ours."""
+    """Bid for the key until it is ours, or another attempt's response is ours."""
     claim, policy = call.claim, call.policy
     waited, pause = 0.0, 0.01
     while True:
@@ -169,7 +218,7 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
                 yield from _release(call)
                 return _refuse(_DRAINING)
             case Replay(record):
-                return (yield from _replay(call, record))
+                return (yield from _replay(call, record)) if call.reauthorises else _replayed(record)
             case Busy(retry_after):
                 # Poll: fast at first, since most handlers are, then gently.
                 left = policy.wait_for - waited if policy.in_flight == "wait" else 0.0
@@ -186,73 +235,78 @@ def _bid(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Replay | Busy 
     """One bid, and the take-over that may follow from it.  A server that drains looks, and does not bid."""
     claim, policy = call.claim, call.policy
     if call.draining():
-        found = yield from ask(Look(claim.id))
+        found = yield from ask(Look(claim))
         judgement = judge(found, claim, policy) if found else _DRAINING
         return _DRAINING if isinstance(judgement, CanTakeOver) else judgement
-    judgement = judge((yield from _surely(Reserve(claim), unconfirmed)), claim, policy)
-    while isinstance(judgement, CanTakeOver):
-        # Conditional on the token and state that we saw.  Whoever else came to the same conclusion loses and
-        # looks again; and an owner that woke up and failed meanwhile has had the last word.
-        judgement = judge((yield from _surely(TakeOver(claim, *judgement), unconfirmed)), claim, policy)
-    return judgement
-
-
-def _surely(bid: Reserve | TakeOver, unconfirmed: Unconfirmed) -> Flow[Reservation]:
-    """Make a bid, and make it again if its acknowledgement did not come: the token makes that harmless."""
-    try:
-        reservation: Reservation = yield bid
-        return reservation
-    except GeneratorExit:
-        raise
-    except BaseException as trouble:
-        unconfirmed.append(bid)
-        if not isinstance(trouble, StoreUnavailable):
+    bid: Reserve | TakeOver = Reserve(claim)
+    while True:
+        try:
+            reservation: Reservation = yield bid
+        except GeneratorExit:
             raise
+        except BaseException as trouble:  # noqa: BLE001 - raised again, unless it is the store's
+            reservation = yield from _again(bid, trouble, unconfirmed)
+        judgement = judge(reservation, claim, policy)
+        if not isinstance(judgement, CanTakeOver):
+            return judgement
+        # Conditional on the token and state that we saw.  Another request that came to the same conclusion
+        # loses and looks again; and an owner that woke up and failed meanwhile has had the last word.
+        bid = TakeOver(claim, *judgement)
+
+
+def _again(bid: Reserve | TakeOver, trouble: BaseException, unconfirmed: Unconfirmed) -> Flow[Reservation]:
+    """Repeat a bid whose acknowledgement did not come: the token makes that harmless."""
+    unconfirmed.append(bid)
+    if not isinstance(trouble, StoreUnavailable):
+        raise trouble
     yield from ask(Pause(0.05))
     return (yield from ask(bid))
 
 
 def _replay(call: Call, record: Record) -> Flow[Result]:
-    if call.rules.reauthorise is not None and not (yield from ask(Reauthorise())):
-        return _refuse(Problem("replay-forbidden", "You may no longer see the answer to this request."))
+    if call.reauthorises and not (yield Reauthorise()):
+        return _refuse(Problem("replay-forbidden", "You may no longer see the response to this request."))
     return _replayed(record)
 
 
 def _replayed(record: Record) -> Result:
     original_id = (headers.ORIGINAL_ID, record.request_id.encode(errors="replace"))
     if record.response is None or not headers.are_fit((*record.response.headers, original_id)):
-        damage = UnreadableRecord("the stored answer is missing, or has headers that must not be sent")
-        return _unavailable("The stored answer cannot be read.", damage)
+        damage = UnreadableRecord("the stored response is missing, or has headers that must not be sent")
+        return _unavailable("The stored response cannot be read.", damage)
     return Result("replayed", record, attempt=record.attempt)
 
 
 def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
-    """Settle what happened, make it durable, and only then answer."""
+    """Settle what happened, make it durable, and only then respond."""
     settlement = settle(outcome, attempt, call)
     if isinstance(settlement, ToRelease):
         yield from _release(call)
         return Result("released", settlement.reply, attempt=attempt.number)
     final, reply, error = settlement
     if reply is None and not attempt.checkpointed:
-        # Overtaken before a byte of it had left.  Nothing is to be kept: a bid of ours that came late may
-        # have made the record anew, and then the client would be told nothing at all.
-        return (yield from _overtaken(call, error))
-    kept = yield from keep(call, Finish(call.claim, final))
-    if isinstance(kept, StoreError):
+        # Taken over before a byte of it had left.  Nothing is to be stored: a bid of ours that came late may
+        # have made the record anew, and then the client would be sent nothing at all.
+        return (yield from _taken_over(call, error))
+    stored = yield from store(call, Finish(call.claim, final))
+    # A response that is on its way as one that will be stored, and is not, is never brought to its end: a
+    # client that saw the end would take the effect for settled, and its retry would be refused.
+    cut_off = stored is not True and attempt.promised
+    if isinstance(stored, StoreError):
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
-        return Result("unstored", reply, False, error, attempt.number, kept)
-    if kept or attempt.checkpointed:
-        return Result(final.state, reply, kept, error, attempt.number)
-    return (yield from _overtaken(call, error))
+        return Result("unstored", reply, False, error, attempt.number, stored, cut_off)
+    if stored or attempt.checkpointed:
+        return Result(final.state, reply, stored, error, attempt.number, None, cut_off)
+    return (yield from _taken_over(call, error))
 
 
 def commit(call: Call, attempt: Attempt) -> Flow[Result]:
-    """Run the handler in a transaction, and commit what it wrote together with what it answered.
+    """Run the handler in a transaction, and commit what it wrote together with its response.
 
     Whatever goes wrong before that has undone everything, so the key is free again.
     """
     try:
-        outcome: Outcome = yield Run(attempt)
+        outcome: Outcome = yield Run(attempt, call)
         settlement = settle(outcome, attempt, call)
     except GeneratorExit:
         raise
@@ -274,7 +328,7 @@ def commit(call: Call, attempt: Attempt) -> Flow[Result]:
         return (yield from _find_out(call, settlement, attempt, trouble))
     if committed:
         return Result(settlement.final.state, settlement.reply, attempt=attempt.number)
-    return (yield from _overtaken(call, None))
+    return (yield from _taken_over(call, None))
 
 
 def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Result:
@@ -287,22 +341,22 @@ def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Result:
     return Result("released", call.describe(problem), error=refusal, attempt=attempt)
 
 
-def _find_out(call: Call, kept: ToStore, attempt: Attempt, trouble: StoreError) -> Flow[Result]:
+def _find_out(call: Call, settled: ToStore, attempt: Attempt, trouble: StoreError) -> Flow[Result]:
     """A commit was asked for, and its result was lost.  The record, which was part of it, knows.
 
-    A fenced release waits for whoever still holds the row.  Either it removes a record that was not
-    completed, and then nothing was committed and nothing will be; or the record is completed.
+    A fenced release waits for the transaction that still holds the row.  Either it removes a record that
+    was not completed, and then nothing was committed and nothing will be; or the record is completed.
     """
     try:
         yield from ask(RollBack(attempt))
         yield from ask(Release(call.claim))
-        found = yield from ask(Look(call.claim.id))
+        found = yield from ask(Look(call.claim))
     except StoreError:
         yield from ask(Forget(call.claim))
         return _unavailable("It is not known whether the request was committed.", trouble)
     record = found and found.record
     if record is not None and record.token == call.claim.token and record.state != "in_progress":
-        return Result(kept.final.state, kept.reply, attempt=attempt.number)
+        return Result(settled.final.state, settled.reply, attempt=attempt.number)
     return _unavailable("The request could not be committed.", trouble)
 
 
@@ -317,13 +371,13 @@ def _release(call: Call) -> Flow[None]:
             raise
 
 
-def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
+def store(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
     """Write, trying for as long as the lease lasts.  False: fenced.  An error: the store never took it."""
     pause = 0.05
     while True:
         try:
-            kept: bool = yield write
-            return kept
+            stored: bool = yield write
+            return stored
         except StoreError as trouble:
             if not (yield from ask(Persist(call.claim, pause))):
                 return trouble
@@ -331,22 +385,23 @@ def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
 
 
 def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
-    """An answer is too large to hold: how its bytes may leave.  `None`: not at all, we were overtaken."""
+    """A response is too large to hold: how its bytes may leave.  `None`: not at all, we were taken over."""
     if not attempt.leased:
         attempt.checkpointed = True
         return Result("unprotected", head, stored=False, attempt=attempt.number)
     claim = call.claim._replace(hold=call.policy.unknown_retention)  # from now on, it is never run again
-    kept = yield from keep(call, Checkpoint(claim, trimmed(head)))
-    if kept is False:
+    stored = yield from store(call, Checkpoint(claim, storable_part(head)))
+    if stored is False:
         return None
     attempt.checkpointed = True
-    return Result("completed", head, stored=kept is True, attempt=attempt.number)
+    attempt.promised = stored is True
+    return Result("completed", head, stored=stored is True, attempt=attempt.number)
 
 
-def _overtaken(call: Call, error: Exception | None) -> Flow[Result]:
-    """Somebody else holds the key: tell what they made of it, never what we did."""
+def _taken_over(call: Call, error: Exception | None) -> Flow[Result]:
+    """Another attempt holds the key: its outcome counts, never ours."""
     try:
-        found: Found | None = yield from ask(Look(call.claim.id))
+        found: Found | None = yield from ask(Look(call.claim))
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
     if call.claim.mode == "tx" and (found is None or found.record.token == call.claim.token):
@@ -366,9 +421,9 @@ def _overtaken(call: Call, error: Exception | None) -> Flow[Result]:
 
 
 def _not_ours(call: Call, *, gone: bool) -> Flow[Result]:
-    """A transaction was rolled back because it did not find its record, and nobody else has it either."""
+    """A transaction was rolled back because it did not find its record, and no other attempt has it."""
     if gone:
-        reason = "the record was gone: another attempt had it and let it go, or it was past its time"
+        reason = "the record was gone: another attempt had it and released it, or it had expired"
     else:
         yield from _release(call)
         reason = "the transaction did not find the record, which is there: it ran in another database"
@@ -376,9 +431,9 @@ def _not_ours(call: Call, *, gone: bool) -> Flow[Result]:
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Result]:
-    """The store is down and the route chose to run all the same: marked, and nothing is kept."""
+    """The store is down and the policy is to run all the same: marked, and nothing is stored."""
     attempt = Attempt(call.claim, 1, call.secret, leased=False)
-    outcome = yield from ask(Run(attempt))
+    outcome = yield from ask(Run(attempt, call))
     # There is no transaction to roll back either: sessions that would have joined one are ordinary.
     settlement = settle(outcome, attempt, call._replace(claim=call.claim._replace(mode="lease")))
     error = settlement.error if isinstance(settlement, ToStore) else None

@@ -1,10 +1,10 @@
-"""The steps that a flow may ask for, and what each is answered with.
+"""The vocabulary of a flow: the steps it asks for, what it concludes, and what it knows about its call.
 
-A flow (see `protocol.py`) is a generator: it yields a step, is sent the answer, and returns its result.
-Who performs the steps, and whether by blocking or by awaiting, is `drive.py`'s business.
+A flow (see `protocol.py`) is a generator: it yields a step, is sent what came of it, and returns a `Result`.
+Who performs the steps, and whether by blocking or by awaiting, is up to the drivers in `_runtime`.
 
-`answer = yield from ask(step)` is precisely typed, which a bare `yield step` is not; the overloads of `ask`
-are also the table of what answers what.
+`found = yield from ask(step)` is precisely typed, which a bare `yield step` is not; the overloads of `ask`
+are also the table of what each step gives back.
 """
 
 from collections.abc import Callable, Generator
@@ -15,6 +15,7 @@ from retrysafe._core.model import (
     Claim,
     Final,
     Found,
+    Headers,
     Record,
     Reservation,
     Reserved,
@@ -24,7 +25,29 @@ from retrysafe._core.model import (
 )
 from retrysafe._core.problems import Code, Problem
 from retrysafe.errors import StoreError
-from retrysafe.policy import Policy, RequestRules
+from retrysafe.policy import OutcomeRules, Policy
+
+# --- what a flow knows
+
+
+class Call(NamedTuple):
+    """All that a flow needs to know about one guarded call, and all that its decisions may depend on."""
+
+    claim: Claim
+    policy: Policy
+    rules: OutcomeRules
+    describe: Callable[[Problem], Response]
+    """Renders a problem that is to be stored as the response."""
+    draining: Callable[[], bool] = lambda: False
+    secret: bytes = DEFAULT_SECRET
+    reauthorises: bool = False
+    """Whether the application is asked before a stored response is replayed."""
+
+    def __repr__(self) -> str:
+        return f"<Call for {self.claim!r}>"  # the secret is one
+
+
+# --- steps that a door performs
 
 
 class Identify(NamedTuple):
@@ -32,21 +55,31 @@ class Identify(NamedTuple):
 
 
 class ReadBody(NamedTuple):
-    """Read the whole request body, up to the route's limit, and take its fingerprint."""
+    """Read what is asked for, up to the route's limit, and take its fingerprint."""
 
 
 class Reauthorise(NamedTuple):
-    """Ask the application whether this client may still see a stored answer."""
+    """Ask the application whether this client may still see a stored response."""
+
+
+class Run(NamedTuple):
+    """Run the handler, and renew its lease until the flow is over, if it has one."""
+
+    attempt: Attempt
+    call: Call
+
+
+# --- steps that the runtime performs
 
 
 class Reserve(NamedTuple):
-    """Bid for the key."""
+    """Bid for the key.  From here to the end of its flow, the call counts as running."""
 
     claim: Claim
 
 
 class TakeOver(NamedTuple):
-    """Replace the attempt that holds `previous`, if it is still in that state and its time is up."""
+    """Replace the attempt that holds `previous`, if it is still in that state and its lease has ended."""
 
     claim: Claim
     previous: bytes
@@ -56,17 +89,11 @@ class TakeOver(NamedTuple):
 class Look(NamedTuple):
     """Read the record without bidding for it."""
 
-    id: bytes
-
-
-class Run(NamedTuple):
-    """Run the handler, and keep its lease alive until the flow is over, if it has one."""
-
-    attempt: Attempt
+    claim: Claim
 
 
 class Checkpoint(NamedTuple):
-    """Note that an answer begins to leave before it is complete."""
+    """Note that a response begins to leave before it is complete."""
 
     claim: Claim
     head: Response
@@ -82,8 +109,8 @@ class Finish(NamedTuple):
 class Commit(NamedTuple):
     """Store the outcome together with what the handler wrote, in its own transaction; then it is real.
 
-    Answers False if somebody else holds the key: then everything was rolled back.  Raises `CommitRefused` if
-    the database would not have it, and a `StoreError` if it is not known whether it was committed.
+    Gives False if another attempt holds the key: then everything was rolled back.  Raises `CommitRefused` if
+    the database refused, and a `StoreError` if it is not known whether it was committed.
     """
 
     attempt: Attempt
@@ -100,7 +127,7 @@ class RollBack(NamedTuple):
 
 
 class CallBack(NamedTuple):
-    """Call what the handler left to be called after the commit."""
+    """Call what the handler registered to be called after the commit."""
 
     attempt: Attempt
 
@@ -112,13 +139,13 @@ class Release(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """As `Release`, but by and by: the store cannot be relied upon just now, or we are being cancelled."""
+    """As `Release`, but in the background: the store cannot be relied upon now, or we are being cancelled."""
 
     claim: Claim
 
 
 class Persist(NamedTuple):
-    """Pause before the store is tried again.  Answers False, at once, if the lease would not last."""
+    """Pause before the store is tried again.  Gives False, at once, if the lease would not last."""
 
     claim: Claim
     pause: float
@@ -131,13 +158,20 @@ class Pause(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for another attempt to come to an end.
+    """Wait for another attempt to end.
 
-    Answers the seconds that went by; `None` if too many are waiting already.
+    Gives the seconds that went by; `None` if too many requests are waiting already.
     """
 
     id: bytes
     seconds: float
+
+
+IDENTIFY = Identify()
+READ_BODY = ReadBody()
+
+
+# --- what came of a step
 
 
 class TooLarge(NamedTuple):
@@ -147,37 +181,99 @@ class TooLarge(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The client went away before its request was complete."""
-
-
-IDENTIFY = Identify()
-READ_BODY = ReadBody()
+    """The client disconnected before its request was complete."""
 
 
 class Responded(NamedTuple):
-    """The handler gave a complete answer."""
+    """The handler gave a complete response."""
 
     response: Response
     omitted: bool = False
-    """Its body was too large to hold, and waits on disk to be sent."""
+    """Its body cannot be stored: it is too large to hold and waits on disk, or has no end of its own."""
+    storable: Headers | None = None
+    """Its headers that may be stored, where the door has sorted them already."""
 
 
 class Raised(NamedTuple):
     """The handler raised."""
 
     error: Exception
-    said: Response | None = None
+    page: Response | None = None
     """An error page of its own that it completed first, as frameworks do."""
 
 
 class Streamed(NamedTuple):
-    """The handler's answer went out as it came; `error` is what broke it off, if anything did."""
+    """The handler's response went out as it came; `error` is what broke it off, if anything did."""
 
     head: Response
     error: Exception | None = None
 
 
 Outcome = Responded | Raised | Streamed
+
+
+# --- what is concluded
+
+
+class Replay(NamedTuple):
+    """The response is there."""
+
+    record: Record
+
+
+class CanTakeOver(NamedTuple):
+    """The attempt that holds this token was abandoned or failed, and the policy is to run again."""
+
+    previous: bytes
+    state: Unsettled
+
+
+class Busy(NamedTuple):
+    """Another attempt runs; ask again in so many seconds."""
+
+    retry_after: float
+
+
+Judgement = Reserved | Replay | CanTakeOver | Busy | Problem
+
+
+class ToStore(NamedTuple):
+    """The outcome is settled: store it, then respond."""
+
+    final: Final
+    reply: Response | None
+    error: Exception | None = None
+
+
+class ToRelease(NamedTuple):
+    """Nothing happened: free the key, then respond."""
+
+    reply: Response
+    error: Exception | None = None
+
+
+Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
+"""One word for how a call ended: what observers count."""
+
+
+class Result(NamedTuple):
+    """What the client is sent, and how the call ended."""
+
+    verdict: Verdict
+    reply: Response | Problem | Record | None
+    """The handler's response, a refusal, a record to replay, or nothing: it was sent already, or the client
+    is gone."""
+    stored: bool = True
+    error: Exception | None = None
+    """What the handler raised, to be raised again once the response is out, for the application's log."""
+    attempt: int = 0
+    trouble: StoreError | None = None
+    """Why the store could not do its part, for our own log."""
+    cut_off: bool = False
+    """A response that is on its way must be broken off: an end would promise that it is stored."""
+
+
+# --- asking
 
 Step = (
     Identify
@@ -220,73 +316,5 @@ def ask(step: Wait) -> Flow[float | None]: ...
 @overload
 def ask(step: Release | RollBack | CallBack | Forget | Pause) -> Flow[None]: ...
 def ask(step: Step) -> Flow[object]:
-    """Yield one step and return its answer."""
+    """Yield one step and return what came of it."""
     return (yield step)
-
-
-class Replay(NamedTuple):
-    """The answer is there."""
-
-    record: Record
-
-
-class CanTakeOver(NamedTuple):
-    """The attempt that holds this token was abandoned or failed, and the policy is to run again."""
-
-    previous: bytes
-    state: Unsettled
-
-
-class Busy(NamedTuple):
-    """Somebody is at it; ask again in so many seconds."""
-
-    retry_after: float
-
-
-Judgement = Reserved | Replay | CanTakeOver | Busy | Problem
-
-
-class ToStore(NamedTuple):
-    """The outcome is settled: keep it, then answer."""
-
-    final: Final
-    reply: Response | None
-    error: Exception | None = None
-
-
-class ToRelease(NamedTuple):
-    """Nothing happened: free the key, then answer."""
-
-    reply: Response
-    error: Exception | None = None
-
-
-Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
-"""One word for how a request ended: what observers count."""
-
-
-class Result(NamedTuple):
-    """What to tell the client."""
-
-    verdict: Verdict
-    reply: Response | Problem | Record | None
-    """Our own answer, a refusal, a record to replay, or nothing: it was sent already, or nobody listens."""
-    stored: bool = True
-    error: Exception | None = None
-    """What the handler raised, to be raised again once the answer is out, for the application's log."""
-    attempt: int = 0
-    trouble: StoreError | None = None
-    """Why the store could not do its part, for our own log."""
-
-
-class Call(NamedTuple):
-    claim: Claim
-    policy: Policy
-    rules: RequestRules
-    describe: Callable[[Problem], Response]
-    """Renders a problem that is to be kept as the answer."""
-    draining: Callable[[], bool] = lambda: False
-    secret: bytes = DEFAULT_SECRET
-
-    def __repr__(self) -> str:
-        return f"<Call for {self.claim!r}>"  # the secret is one

@@ -17,22 +17,46 @@ _PIECE = 256 * 1024
 """What a handler is given at a time: large enough for few calls, small enough not to be felt."""
 
 
+class Whole:
+    """A body that arrived in one piece: nearly all of them."""
+
+    on_disk = False
+
+    def __init__(self, piece: bytes) -> None:
+        self.size = len(piece)
+        self._piece = piece
+
+    def chunks(self) -> Iterable[bytes]:
+        return (self._piece,) if self._piece else ()
+
+    def view(self) -> bytes:
+        return self._piece
+
+    def close(self) -> None:
+        """It is freed with its request."""
+
+
+EMPTY = Whole(b"")
+
+
 class Spool:
-    # Defaults of the class: most bodies are one piece, and never see the disk.
+    """A body that arrives in pieces."""
+
     size = 0
-    _pieces: list[bytes] | None = None
     on_disk = False
     _file: "_File | None" = None
+
+    def __init__(self, first: bytes = b"") -> None:
+        self._pieces: list[bytes] = []
+        if first:
+            self.add(first)
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
         if self._file is not None:
             self._file.write(chunk)
             return
-        if self._pieces is None:
-            self._pieces = [chunk]
-        else:
-            self._pieces.append(chunk)
+        self._pieces.append(chunk)
         if self.size > IN_MEMORY:
             self._file = _File()
             self.on_disk = True
@@ -42,7 +66,7 @@ class Spool:
 
     def chunks(self) -> Iterable[bytes]:
         if self._file is None:
-            return self._pieces or ()
+            return self._pieces
         whole = self.view()
         return (whole[start : start + _PIECE] for start in range(0, self.size, _PIECE))
 

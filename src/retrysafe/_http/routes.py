@@ -1,15 +1,14 @@
-"""Which requests concern us, and under which rules: the request door.
+"""Which requests concern a guard, and under which rules.
 
 Everything else passes through untouched, and most requests do, so this is asked with as little as possible.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
-from retrysafe._core.model import Header, Request, Response
+from retrysafe._core.model import Request, Response
 from retrysafe.errors import ConfigurationError
-from retrysafe.events import Observers
 from retrysafe.policy import Options, Paths, Rules
 
 Matcher = Callable[[str], bool]
@@ -22,21 +21,29 @@ class Route(NamedTuple):
     """Rules for the paths that match; the first match counts."""
 
     path: str
+    """As it was given; empty for requests that no route was given for."""
     matches: Matcher
     rules: Rules
+
+
+class OnKeyless(Protocol):
+    """Is called for a request without a key, on a route that takes keys but does not require them."""
+
+    def __call__(self, action: str, target: str, route: str, *, warn: bool) -> None: ...
 
 
 class Routes:
     def __init__(
         self,
         compile_rules: Callable[[Options], Rules],
-        observers: Observers,
+        on_keyless: OnKeyless,
         paths: Paths | None,
         routes: Mapping[str, Options] | None,
     ) -> None:
         self.rules = compile_rules({})
-        self._observers = observers
+        self._on_keyless = on_keyless
         self._selected = any_of(paths) if paths is not None else None
+        self._otherwise = Route("", lambda _: True, self.rules)
         self.routes = [
             Route(path, any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
         ]
@@ -51,27 +58,29 @@ class Routes:
 
     def specification(self, request: Request) -> Response:
         """What this service promises, as it is in force."""
-        from retrysafe._http import specification  # loaded by whoever asks for it
+        from retrysafe._http import specification  # seldom asked for
 
         return specification.respond(request, self.rules, {route.path: route.rules for route in self.routes})
 
-    def rules_for(self, method: str, path: str, headers: Iterable[Header]) -> Rules | None:
-        """The rules of a request that concerns us; `None`: let it pass."""
+    def match(self, method: str, path: str, fields: Mapping[bytes, bytes]) -> Route | None:
+        """The route of a request that concerns us; `None`: it passes through."""
         # Some frameworks take `post` for POST, so we must.
         if method not in self._methods and method.upper() not in self._methods:
             return None
         if self._selected is not None and not self._selected(path):
             return None
-        rules = self.rules
+        found = self._otherwise
         for route in self.routes:
             if route.matches(path):
-                rules = route.rules
+                found = route
                 break
-        if self._key in dict(headers):
-            return rules
-        if rules.request.required == "warn":
-            self._observers.keyless(method, path)
-        return rules if rules.request.required is True else None
+        if self._key in fields:
+            return found
+        required = found.rules.request.required
+        if required is True:
+            return found
+        self._on_keyless(method, path, found.path, warn=required == "warn")
+        return None
 
 
 def any_of(paths: Paths) -> Matcher:
@@ -83,7 +92,7 @@ def any_of(paths: Paths) -> Matcher:
     for path in paths:
         if not path.startswith("/") or "*" in path[:-1] or _TEMPLATE.search(path):
             raise ConfigurationError(
-                f'{path!r} is no path: expected "/orders" for one path or "/orders/*" for all below it'
+                f'{path!r} is not a valid path: expected "/orders" for one path, "/orders/*" for all below it'
             )
     exact = {path.rstrip("/") for path in paths if not path.endswith("*")}
     prefixes = tuple(path[:-1] for path in paths if path.endswith("*"))

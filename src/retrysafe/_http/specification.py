@@ -54,7 +54,7 @@ def _differences(document: dict[str, object], other: dict[str, object]) -> dict[
 
 def describe(rules: Rules) -> dict[str, object]:
     """The promises as data."""
-    policy, request, wire, _ = rules
+    policy, request, outcome, wire, _ = rules
     compared = request.fingerprint
     return {
         "key": {
@@ -81,8 +81,8 @@ def describe(rules: Rules) -> dict[str, object]:
             "other 5xx": _FAILED[policy.failed],
             "broken off": _ABANDONED[policy.abandoned],
             "bodies": f"Not kept: the retry gets status and headers, and {wire.body_header}: omitted."
-            if request.no_store
-            else f"Up to {request.max_response} bytes. Of a larger answer, or a stream of events, the retry "
+            if outcome.no_store
+            else f"Up to {outcome.max_response} bytes. Of a larger answer, or a stream of events, the retry "
             f"gets status and headers, and {wire.body_header}: omitted.",
         },
         "concurrent": "A retry while the first request runs is answered 409 with Retry-After."

@@ -1,11 +1,11 @@
-"""Two drivers for one flow: the only difference between blocking and asynchronous code in the runtime.
+"""The driver for coroutines.  It and `drive_sync` are all that differs between the two kinds of code.
 
-A driver performs each step and sends the answer back; an exception is thrown into the flow, which knows what
-it means at that point.  The adapter performs its own part: see `AsyncPerformer`.
+A driver performs each step and sends the flow what came of it; an exception is thrown into the flow, which
+knows what it means at that point.  A door performs its own steps: see `AsyncPerformer`.
 
-Cancellation reaches `drive_async` at an await.  A write that was cancelled is simply made again, to its end
-this time and however often it is cancelled: the token makes a repeated write the same write.  Any other step
-passes the cancellation on to the flow.
+Cancellation arrives at an await.  A write that was cancelled is simply made again, to its end this time and
+however often it is cancelled: the token makes a repeated write the same write.  Any other step passes the
+cancellation on to the flow.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Scope
+from retrysafe._core.model import Found, Reservation, Scope
 from retrysafe._core.steps import (
     CallBack,
     Checkpoint,
@@ -44,9 +44,7 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe._runtime.drive_sync import Performer as Performer
-from retrysafe._runtime.drive_sync import drive as drive
-from retrysafe._runtime.runtime import Runtime
+from retrysafe._runtime.runtime import GuardedCall, Runtime
 from retrysafe._runtime.threads import to_own_thread
 from retrysafe._runtime.transactions import CallTransaction, awaits, blocks
 from retrysafe.errors import NotDone, StoreUnavailable
@@ -64,27 +62,98 @@ _start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.
 )
 
 
-class AsyncPerformer(Protocol):
-    """The same, awaiting."""
+class AsyncPerformer(GuardedCall, Protocol):
+    """What a door does for a flow, on an event loop."""
 
-    async def identify(self) -> Scope | None: ...
-    async def read_body(self) -> bytes | TooLarge | Gone: ...
-    async def reauthorise(self) -> bool: ...
-    async def run(self, attempt: Attempt) -> Outcome: ...
+    def identify(self) -> Awaitable[Scope | None] | Scope | None: ...
+    def read_body(self) -> Awaitable[bytes | TooLarge | Gone]: ...
+    def reauthorise(self) -> Awaitable[bool] | bool: ...
+    def run(self, step: Run) -> Awaitable[Outcome]: ...
+    def desert(self) -> None:
+        """The caller was cancelled, and is not sent what the handler still responds."""
+        ...
 
 
-async def drive_async(
-    flow: Flow[T], runtime: Runtime, performer: AsyncPerformer, step: Step | None = None
-) -> T:
-    """Perform a flow, awaiting: from its beginning, or from a step that it has reached."""
-    result: T = await _drive(flow, runtime, performer, step, None)
+async def call_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer) -> Result:
+    """The whole life of a guarded call.
+
+    From its handler on, the flow runs in a task of its own: cancelling the caller ends the waiting for it,
+    and not the handler.
+    """
+    try:
+        reached = await _drive(flow, runtime, call, None, Run)
+    except BaseException:
+        runtime.end(call, None)
+        raise
+    if type(reached) is Result:
+        runtime.end(call, reached)
+        return reached
+    rest = _FromRunOn(flow, runtime, call, reached)
+    try:
+        return await rest.result()
+    except asyncio.CancelledError:
+        call.desert()
+        raise
+
+
+class _FromRunOn:
+    """What is left of a call when its handler is about to run, in a task that its caller does not cancel."""
+
+    __slots__ = ("begun", "call", "done", "flow", "run", "runtime", "task")
+
+    def __init__(self, flow: Flow[Result], runtime: Runtime, call: AsyncPerformer, run: Run) -> None:
+        self.flow = flow
+        self.runtime = runtime
+        self.call = call
+        self.run = run
+        self.begun = False
+        self.done: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[Result] | None = None
+
+    async def result(self) -> Result:
+        loop = asyncio.get_running_loop()
+        task: asyncio.Task[Result] = _start(loop, self._live())
+        if not task.done():
+            self.task = task
+            self.runtime.tasks.add(task)
+            if not self.begun:
+                task.add_done_callback(self._ended_before_it_began)
+            self.done = loop.create_future()
+            try:
+                await self.done
+            except asyncio.CancelledError:
+                task.add_done_callback(_log_failure)
+                raise
+        return task.result()
+
+    async def _live(self) -> Result:
+        self.begun = True
+        if self.task is not None:
+            self.task.remove_done_callback(self._ended_before_it_began)
+        result: Result | None = None
+        try:
+            result = await _drive(self.flow, self.runtime, self.call, self.run, None)
+            return result
+        finally:
+            self.runtime.end(self.call, result)
+            self._end()
+
+    def _ended_before_it_began(self, _: asyncio.Task[Result]) -> None:
+        """An event loop that is shut down cancels tasks before their first step."""
+        self.runtime.abandon(self.call)
+        self._end()
+
+    def _end(self) -> None:
+        if self.task is not None:
+            self.runtime.tasks.discard(self.task)
+        if self.done is not None and not self.done.done() and not self.done.get_loop().is_closed():
+            self.done.set_result(None)
+
+
+async def drive_async(flow: Flow[T], runtime: Runtime, performer: AsyncPerformer) -> T:
+    """Perform a flow that is part of a call."""
+    result: T = await _drive(flow, runtime, performer, None, None)
     return result
-
-
-async def drive_to_run(flow: Flow[T], runtime: Runtime, performer: AsyncPerformer) -> T | Run:
-    """Perform a flow up to where it runs the handler; or to its end, if it comes to that before."""
-    reached: T | Run = await _drive(flow, runtime, performer, None, Run)
-    return reached
 
 
 async def _drive(
@@ -97,16 +166,18 @@ async def _drive(
         while type(step) is not until:
             try:
                 try:
-                    answer = await _PERFORM_ASYNC[type(step)](step, runtime, performer)
+                    found = _PERFORM_ASYNC[type(step)](step, runtime, performer)
+                    if hasattr(found, "__await__"):
+                        found = await found
                 except asyncio.CancelledError as error:
                     if not isinstance(step, Finish | Release | Checkpoint | Commit | RollBack):
                         raise
                     cancelled = error
-                    answer = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, runtime, performer))
+                    found = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, runtime, performer))
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
-                step = flow.send(answer)
+                step = flow.send(found)
     except StopIteration as end:
         if cancelled is not None:
             raise cancelled from None
@@ -114,41 +185,13 @@ async def _drive(
     return step
 
 
-async def uncancelled(
-    work: Coroutine[Any, Any, T], runtime: Runtime, over: Callable[[], None] | None = None
-) -> T:
-    """Await work in a task of its own: cancelling the caller ends the waiting, and not the work.
-
-    `over` is called when a task that was not done at once has ended, even if it never began: an event loop
-    that is shut down cancels tasks before their first step.
-    """
-    loop = asyncio.get_running_loop()
-    task: asyncio.Task[T] = _start(loop, work)
-    if not task.done():
-        done: asyncio.Future[None] = loop.create_future()
-
-        def ended(_: asyncio.Task[T]) -> None:
-            if over is not None:
-                over()
-            if not done.done():
-                done.set_result(None)
-
-        runtime.remember(task, ended)
-        try:
-            await done
-        except asyncio.CancelledError:
-            task.add_done_callback(_log_unheard)
-            raise
-    return task.result()
-
-
-def _log_unheard(task: asyncio.Task[object]) -> None:
+def _log_failure(task: asyncio.Task[object]) -> None:
     """The application's log is all that is left of an error whose request was cancelled."""
     error = None if task.cancelled() else task.exception()
-    if error is None and not task.cancelled() and isinstance(answer := task.result(), Result):
-        error = answer.error
+    if error is None and not task.cancelled() and isinstance(result := task.result(), Result):
+        error = result.error
     if error is not None:
-        log.error("a request that nobody waits for any more failed", exc_info=error)
+        log.error("a request whose client is gone failed", exc_info=error)
 
 
 async def _to_its_end(make: Callable[[], Awaitable[T]]) -> T:
@@ -162,20 +205,31 @@ async def _to_its_end(make: Callable[[], Awaitable[T]]) -> T:
         # Not we but the write itself was cancelled, as at the end of an event loop: it is still to be made.
 
 
+def _reserve(step: Reserve, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Reservation]:
+    runtime.begin(performer, step.claim)
+    return runtime.aio.reserve(step.claim)
+
+
+def _look(step: Look, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Found | None]:
+    runtime.begin(performer, step.claim)
+    return runtime.aio.look(step.claim.id)
+
+
 def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Outcome]:
     attempt = step.attempt
     if attempt.leased:
         runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
-            return _run_joinable(attempt, runtime, performer)
-    return performer.run(attempt)
+            return _run_joinable(step, runtime, performer)
+    return performer.run(step)
 
 
-async def _run_joinable(attempt: Attempt, runtime: Runtime, performer: AsyncPerformer) -> Outcome:
+async def _run_joinable(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Outcome:
+    attempt = step.attempt
     attempt.transaction = CallTransaction(runtime.store, awaited=True)
     if runtime.connection_limit is not None and not await runtime.connection_limit.enter(attempt.claim.token):
         return Raised(NotDone("too many requests are waiting for a database connection"))
-    return await performer.run(attempt)
+    return await performer.run(step)
 
 
 async def _commit_async(step: Commit, runtime: Runtime, performer: AsyncPerformer) -> bool:
@@ -300,17 +354,14 @@ def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) ->
         loop.call_soon_threadsafe(function)
 
 
-async def _forget_async(step: Forget, runtime: Runtime, performer: AsyncPerformer) -> None:
-    runtime.leases.forget(step.claim)
-
-
-_PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Awaitable[object]]] = {
+# What comes of a step, or an awaitable of it.  One table and no way around it: fault traps hook in here.
+_PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Any]] = {
     Identify: lambda _, runtime, performer: performer.identify(),
     ReadBody: lambda _, runtime, performer: performer.read_body(),
     Reauthorise: lambda _, runtime, performer: performer.reauthorise(),
-    Reserve: lambda step, runtime, performer: runtime.aio.reserve(step.claim),
+    Reserve: _reserve,
     TakeOver: lambda step, runtime, performer: runtime.aio.take_over(step.claim, step.previous, step.state),
-    Look: lambda step, runtime, performer: runtime.aio.look(step.id),
+    Look: _look,
     Run: _run_async,
     Checkpoint: lambda step, runtime, performer: runtime.aio.checkpoint(step.claim, step.head),
     Finish: lambda step, runtime, performer: runtime.aio.finish(step.claim, step.final),
@@ -318,7 +369,7 @@ _PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Awaita
     RollBack: _roll_back_async,
     CallBack: _call_back_async,
     Release: lambda step, runtime, performer: runtime.aio.release(step.claim),
-    Forget: _forget_async,
+    Forget: lambda step, runtime, performer: runtime.leases.forget(step.claim),
     Persist: _persist_async,
     Pause: lambda step, runtime, performer: asyncio.sleep(step.seconds),
     Wait: _wait_async,

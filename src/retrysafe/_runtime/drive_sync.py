@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Scope
+from retrysafe._core.model import Found, Reservation, Scope
 from retrysafe._core.steps import (
     CallBack,
     Checkpoint,
@@ -26,6 +26,7 @@ from retrysafe._core.steps import (
     Reauthorise,
     Release,
     Reserve,
+    Result,
     RollBack,
     Run,
     Step,
@@ -33,36 +34,56 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe._runtime.runtime import Runtime
+from retrysafe._runtime.runtime import GuardedCall, Runtime
 from retrysafe._runtime.transactions import CallTransaction, Transaction, blocks
 from retrysafe.events import log
 
 T = TypeVar("T")
 
 
-class Performer(Protocol):
-    """What an adapter does for a flow, blocking."""
+class Performer(GuardedCall, Protocol):
+    """What a door does for a flow, blocking."""
 
     def identify(self) -> Scope | None: ...
     def read_body(self) -> bytes | TooLarge | Gone: ...
     def reauthorise(self) -> bool: ...
-    def run(self, attempt: Attempt) -> Outcome: ...
+    def run(self, step: Run) -> Outcome: ...
 
 
-def drive(flow: Flow[T], runtime: Runtime, performer: Performer) -> T:
-    """Perform a flow, blocking."""
+def call_sync(flow: Flow[Result], runtime: Runtime, call: Performer) -> Result:
+    """The whole life of a guarded call."""
+    result: Result | None = None
+    try:
+        result = drive_sync(flow, runtime, call)
+        return result
+    finally:
+        runtime.end(call, result)
+
+
+def drive_sync(flow: Flow[T], runtime: Runtime, performer: Performer) -> T:
+    """Perform a flow that is part of a call."""
     try:
         step = next(flow)
         while True:
             try:
-                answer = _PERFORM[type(step)](step, runtime, performer)
+                found = _PERFORM[type(step)](step, runtime, performer)
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
-                step = flow.send(answer)
+                step = flow.send(found)
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def _reserve(step: Reserve, runtime: Runtime, performer: Performer) -> Reservation:
+    runtime.begin(performer, step.claim)
+    return runtime.store.reserve(step.claim)
+
+
+def _look(step: Look, runtime: Runtime, performer: Performer) -> Found | None:
+    runtime.begin(performer, step.claim)
+    return runtime.store.look(step.claim.id)
 
 
 def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome:
@@ -71,7 +92,7 @@ def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome:
         runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
             attempt.transaction = CallTransaction(runtime.store, awaited=False)
-    return performer.run(attempt)
+    return performer.run(step)
 
 
 def _commit(step: Commit, runtime: Runtime, performer: Performer) -> bool:
@@ -140,9 +161,9 @@ _PERFORM: dict[type[Step], Callable[[Any, Runtime, Performer], object]] = {
     Identify: lambda _, runtime, performer: performer.identify(),
     ReadBody: lambda _, runtime, performer: performer.read_body(),
     Reauthorise: lambda _, runtime, performer: performer.reauthorise(),
-    Reserve: lambda step, runtime, performer: runtime.store.reserve(step.claim),
+    Reserve: _reserve,
     TakeOver: lambda step, runtime, performer: runtime.store.take_over(step.claim, step.previous, step.state),
-    Look: lambda step, runtime, performer: runtime.store.look(step.id),
+    Look: _look,
     Run: _run,
     Checkpoint: lambda step, runtime, performer: runtime.store.checkpoint(step.claim, step.head),
     Finish: lambda step, runtime, performer: runtime.store.finish(step.claim, step.final),

@@ -3,9 +3,9 @@
 A thread, for blocking and asynchronous handlers alike: an `async def` that blocks its event loop must not
 lose its lease.  It starts with the first handler, renews all leases that are due in one batch every third
 of a lease, through a connection of its own, and ends when it has had nothing to do for a while.  On its
-rounds it also tells the store how requests ended, as numbers for operators.
+rounds it also adds to the store's counts of how calls ended, for operators.
 
-Keeping a lease is a matter of liveness only.  A lease that is lost all the same does no harm, because every
+Renewing a lease is a matter of liveness only.  A lease that is lost all the same does no harm, because every
 write is fenced by its token: the attempt is marked as lost, and the handler is not interrupted.
 """
 
@@ -21,7 +21,7 @@ from retrysafe._runtime import fork
 from retrysafe._runtime.log import Log
 from retrysafe.stores.contract import Renewer, Store
 
-log = Log("retrysafe._runtime.leases")
+log = Log("retrysafe.leases")
 
 _FORGOTTEN_LIMIT = 10_000
 """Unconfirmed reservations to be released when the store is back; beyond it they lapse by themselves."""
@@ -32,7 +32,7 @@ _STRAGGLER = 5.0
 either arrived or never will."""
 
 _ROUND = 10.0
-"""Seconds between two rounds if no lease asks for more, and between two times that numbers are told."""
+"""Seconds between two rounds if no lease asks for more, and between two updates of the store's counts."""
 
 
 class Forgotten(NamedTuple):
@@ -42,6 +42,10 @@ class Forgotten(NamedTuple):
     claim: Claim
     again: bool
     """Whether it is to be released once more, a little later."""
+
+
+Ended = tuple[str, str, str, str]
+"""Verdict, door, route and source of a call: what it is counted by."""
 
 
 class LeaseKeeper:
@@ -59,7 +63,9 @@ class LeaseKeeper:
         self._forgotten: deque[Forgotten] = deque(maxlen=_FORGOTTEN_LIMIT)
         self._period = _ROUND
         self._counting = Lock()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[Ended, int] = {}
+        self._stored: Counter[str] = Counter()
+        """How many of them the store knows of, by verdict."""
 
     def hold(self, attempt: Attempt) -> None:
         """Renew this attempt's lease until it is dropped."""
@@ -95,15 +101,20 @@ class LeaseKeeper:
             self._start()
         self._wake.set()
 
-    def note(self, verdict: str) -> None:
-        """Count how a request ended."""
+    def count(self, ended: Ended) -> None:
+        """Count how a call ended."""
         with self._counting:
-            self._counts[verdict] += 1
+            self._counts[ended] = self._counts.get(ended, 0) + 1
         if self._thread is None:
             self._start()
 
+    def counts(self) -> dict[Ended, int]:
+        """How calls have ended in this process."""
+        with self._counting:
+            return dict(self._counts)
+
     def close(self) -> None:
-        """Stop renewing, release what is forgotten, and tell what was counted.
+        """Stop renewing, release what is forgotten, and store what was counted.
 
         The thread ends by itself; `hold` starts another.
         """
@@ -122,13 +133,13 @@ class LeaseKeeper:
             try:
                 thread.start()
             except RuntimeError as error:
-                # No thread to be had.  A lease without a keeper lapses later, and is fenced as ever.
+                # Without a keeper, a lease lapses later, and is fenced as ever.
                 self._thread = None
-                log.error("leases are not renewed, no thread can be started: %s", error)
+                log.error("leases are not renewed: no thread can be started: %s", error)
 
     def _run(self) -> None:
         me = current_thread()
-        tell_at = monotonic() + _ROUND
+        count_at = monotonic() + _ROUND
         renewer: Renewer | None = None
         pause = self._pause()
         while True:
@@ -141,9 +152,9 @@ class LeaseKeeper:
                     renewer = self._store.open_keeper()
                 self._renew(renewer)
                 self._release_forgotten(renewer)
-                if monotonic() >= tell_at:
-                    tell_at = monotonic() + _ROUND
-                    self._tell(renewer)
+                if monotonic() >= count_at:
+                    count_at = monotonic() + _ROUND
+                    self._store_counts(renewer)
                 pause = self._pause()
             except Exception as error:  # noqa: BLE001 - leases depend on this thread: it goes on whatever comes
                 # Soon again: a lease has room for two renewals that fail, and the store may be back.
@@ -156,8 +167,8 @@ class LeaseKeeper:
     def _retire(self) -> bool:
         """End the thread if it has nothing to do: it would keep its store alive for ever.
 
-        Numbers are no reason to stay: they are told at the end, or else wait for the next thread.
-        Whoever holds a lease writes it down before looking for a thread, so one of both sees the other.
+        Counts are no reason to stay: they are stored at the end, or else wait for the next thread.
+        `hold` notes its lease before it looks for a thread, so one of both sees the other.
         """
         with self._starting:
             me, self._thread = self._thread, None
@@ -203,32 +214,32 @@ class LeaseKeeper:
                 self._forgotten.append(Forgotten(later, entry.claim, again=False))
         self._wake.set()  # there may be more; but the leases that are alive come first again
 
-    def _tell(self, renewer: Renewer) -> None:
-        with self._counting:
-            counts, self._counts = self._counts, Counter()
-        if not counts:
-            return
-        try:
-            renewer.count(counts)
-        except BaseException:
-            with self._counting:
-                self._counts += counts  # for the next time; they are numbers, and take no more room
-            raise
+    def _store_counts(self, renewer: Renewer) -> None:
+        new = self._unstored()
+        if new:
+            renewer.count(new)
+            self._stored += new
+
+    def _unstored(self) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for ended, times in self.counts().items():
+            counted[ended[0]] += times
+        return counted - self._stored
 
     def _end(self, renewer: Renewer | None) -> None:
-        """What cannot wait for another thread, which may never come; trouble is said and not fought."""
+        """What cannot wait for another thread, which may never come; trouble is logged and not retried."""
         try:
             renewer = self._release_last(renewer)
-            if self._counts:
+            if self._unstored():
                 renewer = renewer or self._store.open_keeper()
-                self._tell(renewer)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is let go of
-            log.warning("how some requests ended could not be counted: %s", error)
+                self._store_counts(renewer)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is closed
+            log.warning("counts of how calls ended could not be stored: %s", error)
         finally:
             _close(renewer)
 
     def _release_last(self, renewer: Renewer | None) -> Renewer | None:
-        """Under "hold" a claim that is left behind answers that its outcome is unknown, for weeks.
+        """Under "hold" a claim that is left behind has an unknown outcome, for weeks.
 
         They stay noted all the same, for the second time, should there be another thread.
         """
@@ -237,8 +248,8 @@ class LeaseKeeper:
             for first in range(0, len(left), _BATCH):
                 renewer = renewer or self._store.open_keeper()
                 renewer.release(left[first : first + _BATCH])
-        except Exception as error:  # noqa: BLE001 - nobody is there to try again, and there is more to do
-            log.warning("%d claims that nobody uses could not be released: %s", len(left), error)
+        except Exception as error:  # noqa: BLE001 - this was the last try, and there is more to do
+            log.warning("%d unused claims could not be released: %s", len(left), error)
             _close(renewer)
             return None
         return renewer

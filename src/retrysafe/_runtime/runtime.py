@@ -1,36 +1,41 @@
-"""What all guarded calls of a process share: the store, the lease keeper, the waiting room, and the count of
-what is running.
+"""What all guarded calls of a process share, and the life of each of them, whichever door it came through.
 
-Nothing here decides; `protocol.py` asks and `drive.py` performs.
+A call begins when its flow says so, is counted as running until its flow is over, and ends in one place:
+`Runtime.end`.  Nothing here decides; `protocol.py` asks and the drivers perform.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from retrysafe._core import protocol
 from retrysafe._core.model import Claim, Final
-from retrysafe._core.steps import Flow, Result
-from retrysafe._http.exchange import Exchange
+from retrysafe._core.steps import Result
 from retrysafe._runtime import fork
-from retrysafe._runtime.admission import WaitLimit
+from retrysafe._runtime.admission import ConnectionLimit, WaitLimit
 from retrysafe._runtime.leases import LeaseKeeper
-from retrysafe.events import Observers
+from retrysafe.events import Observed, Observers
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
     from asyncio import Task  # importing it takes longer than all of this library
 
-    from retrysafe._runtime.admission import ConnectionLimit
-
 T = TypeVar("T")
 
-SLOW_BACKGROUND = 0.5
-"""Seconds after the last byte of an answer that a client does not expect to wait for."""
+
+class GuardedCall(Observed, Protocol):
+    """One call on its way, as a door brings it."""
+
+    claim: Claim | None
+    """Set once its flow has begun to bid for a key."""
+
+    def close(self) -> None:
+        """Give back what the call holds: it is over, whether it came to a result or not."""
+        ...
 
 
 class Runtime:
-    connection_limit: "ConnectionLimit | None" = None
-    """Before handlers in transactions, once there is somebody who waits in threads."""
+    connection_limit: ConnectionLimit | None = None
+    """Before handlers in transactions, where these wait for connections in threads."""
 
     def __init__(self, store: Store, observers: Observers, secret: bytes) -> None:
         self.store = store
@@ -49,73 +54,81 @@ class Runtime:
         self.wait_limit = WaitLimit(getattr(self.store, "subscribe", None))
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
-        self._tasks: dict[Task[Any], Callable[[Task[Any]], None] | None] = {}
+        self.tasks: set[Task[Any]] = set()
+        """Held here until they have ended, because an event loop holds them only weakly."""
 
-    def begin(self, exchange: Exchange, claim: Claim) -> Flow[Result]:
-        """The flow from a claim to an answer; from now on it counts as running."""
+    # --- the life of a call
+
+    def begin(self, call: GuardedCall, claim: Claim) -> None:
+        """From now on it counts as running."""
+        call.claim = claim
         self.running.add(claim.token)
-        return protocol.once(exchange.call(claim, self.is_draining, self.secret))
 
-    def end(self, exchange: Exchange, claim: Claim | None, answer: Result | None) -> None:
-        """It is over, with this answer or by an exception: let go of everything, and tell observers."""
+    def end(self, call: GuardedCall, result: Result | None) -> None:
+        """It is over, with this result or by an exception: free what it holds, and tell observers."""
+        claim = call.claim
         if claim is not None:
             self.running.discard(claim.token)
             self.leases.drop(claim)
             if self.connection_limit is not None:
                 self.connection_limit.leave(claim.token)
-            exchange.drop_call()
-        waited = exchange.rules.request.background == "before"
-        if waited and exchange.body.on_disk:
-            exchange.body.close()  # else the application may still be reading it
-        if waited and exchange.background > SLOW_BACKGROUND:
-            self.observers.once(
-                exchange.request.method,
-                exchange.request.path,
-                "the client waited for work after the last byte of its answer (%.1f s this time); if a "
-                'failure of that work does not concern the client, background="after" answers first',
-                exchange.background,
-            )
-        if answer is not None:
-            self.leases.note(answer.verdict)
-            self.observers.ended(exchange.request, claim, answer)
+        call.close()
+        if result is not None:
+            self.leases.count((result.verdict, call.door, call.route, call.source))
+            self.observers.ended(call, result)
+
+    def abandon(self, call: GuardedCall) -> None:
+        """It was cancelled before its handler began: nothing was done, so the claim is not kept."""
+        if call.claim is not None:
+            self.leases.forget(call.claim)
+        self.end(call, None)
+
+    @contextmanager
+    def still_running(self, token: bytes) -> Generator[None]:
+        """Have a drain wait for what an application does after its response."""
+        self.running.add(token)
+        try:
+            yield
+        finally:
+            self.running.discard(token)
+
+    def keyless(self, action: str, target: str, route: str, *, warn: bool) -> None:
+        """A request without a key is served, on a route that takes keys."""
+        self.leases.count(("keyless", "request", route, ""))
+        self.observers.keyless(action, target, route, warn=warn)
+
+    # --- what is shared
 
     def at_most(self, calls: int | None) -> None:
         """So many calls in transactions may run at once, because each may block a thread for a connection."""
         if self.connection_limit is None:
-            from retrysafe._runtime.admission import (
-                ConnectionLimit,  # only those need it who use transactions
-            )
-
             self.connection_limit = ConnectionLimit()
         self.connection_limit.limit = calls
 
     def nothing_joined(self, claim: Claim, final: Final) -> None:
         """A call said that its effects are in our database, and used no session or connection of ours."""
         if final.response.status >= 400:
-            return  # whoever refuses a request has no need for one
+            return  # a handler that refuses a request has no need for one
         self.observers.once(
             claim.action,
             claim.target,
             'effects="database", but the handler used no session or connection of the guard\'s: what it '
-            "wrote by other means was not committed with its answer, and a crash in between runs it again",
+            "wrote by other means was not committed with its response, and a crash in between runs it again",
         )
 
     def unfinished(self) -> int:
-        """How much is still running: calls, and what applications do after their answers."""
-        return max(len(self.running), len(self._tasks))
+        """How much is still running: calls, and what applications do after their responses."""
+        return max(len(self.running), len(self.tasks))
 
     def is_draining(self) -> bool:
         return self.draining
 
     def remember(self, task: "Task[T]", ended: "Callable[[Task[T]], None] | None" = None) -> None:
-        """Hold a task until it has ended, because the event loop holds it only weakly; then say so."""
-        self._tasks[task] = ended
-        task.add_done_callback(self._let_go)
-
-    def _let_go(self, task: "Task[Any]") -> None:
-        ended = self._tasks.pop(task, None)
+        """Hold a task until it has ended; then call `ended`."""
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         if ended is not None:
-            ended(task)
+            task.add_done_callback(ended)
 
     def close(self) -> None:
         self.leases.close()

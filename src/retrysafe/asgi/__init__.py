@@ -9,7 +9,7 @@ Requests that do not concern it, websockets among them, are handed on as they ar
 from asyncio import to_thread
 from collections.abc import Mapping
 
-from retrysafe.asgi.request import GuardedRequest, route_path, send_whole, translate
+from retrysafe.asgi.exchange import AsgiExchange, route_path, send_whole, translate
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
@@ -34,7 +34,9 @@ class Middleware:
         routes: Mapping[str, Options] | None = None,
     ) -> None:
         if not isinstance(guard, Guard):
-            raise ConfigurationError(f"guard={guard!r} is no Guard: build one with Guard(store, scope=...)")
+            raise ConfigurationError(
+                f"guard={guard!r} is not a Guard: build one with Guard(store, scope=...)"
+            )
         self.app = app
         self.guard = guard
         self._routes = guard.routes(paths, routes)
@@ -43,11 +45,13 @@ class Middleware:
         if scope["type"] == "http" and "retrysafe" not in scope:
             method = scope["method"]
             path = route_path(scope) if scope.get("root_path") else scope["path"]
-            rules = self._routes.rules_for(method, path, scope["headers"])
-            if rules is not None:
-                return await GuardedRequest(self.app, self.guard, rules, scope, receive, send).answer()
+            fields = dict(scope["headers"])
+            route = self._routes.match(method, path, fields)
+            if route is not None:
+                request = translate(scope, fields)
+                return await AsgiExchange(request, route, self.app, self.guard, scope, receive, send).serve()
             if self._routes.publishes(method, path):
-                return await send_whole(send, self._routes.specification(translate(scope)))
+                return await send_whole(send, self._routes.specification(translate(scope, fields)))
         elif scope["type"] == "lifespan":
             return await _live(self.app, self.guard, scope, receive, send)
         return await self.app(scope, receive, send)
@@ -56,18 +60,18 @@ class Middleware:
 async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, send: Send) -> None:
     """The application's life, and the guard's with it."""
 
-    async def receive_and_see_to_it() -> Message:
+    async def receive_and_drain() -> Message:
         message = await receive()
         if message["type"] == "lifespan.startup":
             await guard.check_async()
         elif message["type"] == "lifespan.shutdown":
-            # Before the application hears of it: its handlers still need what it is going to close.
+            # Before the application is told: its handlers still need what it is going to close.
             await guard.drain_async()
         return message
 
-    async def send_and_see_to_it(message: Message) -> None:
+    async def close_and_send(message: Message) -> None:
         if message["type"].startswith("lifespan.shutdown"):
-            await close()  # now: a server that has heard this may end without another turn for us
+            await close()  # now: a server that is sent this may end without another turn of the loop
         await send(message)
 
     async def close() -> None:
@@ -77,6 +81,6 @@ async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, sen
             await to_thread(guard.close)
 
     try:
-        await app(scope, receive_and_see_to_it, send_and_see_to_it)
+        await app(scope, receive_and_drain, close_and_send)
     finally:
-        await close()  # once more, for applications that say nothing; it does no harm
+        await close()  # once more, for applications that send nothing; it does no harm

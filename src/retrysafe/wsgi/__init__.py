@@ -46,7 +46,7 @@ from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths, Rules
 from retrysafe.wsgi.environ import GUARDED, decoded, translate, variable
-from retrysafe.wsgi.request import GuardedRequest
+from retrysafe.wsgi.exchange import WsgiExchange
 from retrysafe.wsgi.sending import send
 
 __all__ = ["Middleware"]
@@ -68,7 +68,9 @@ class Middleware:
         routes: Mapping[str, Options] | None = None,
     ) -> None:
         if not isinstance(guard, Guard):
-            raise ConfigurationError(f"guard={guard!r} is no Guard: build one with Guard(store, scope=...)")
+            raise ConfigurationError(
+                f"guard={guard!r} is not a Guard: build one with Guard(store, scope=...)"
+            )
         self.app = app
         self.guard = guard
         self._routes = guard.routes(paths, routes)
@@ -76,14 +78,15 @@ class Middleware:
             _check(rules)
         key = guard.rules.names.key
         self._key = variable(key)
-        self._with_key = ((key, b""),)
+        self._with_key = {key: b""}
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if GUARDED not in environ:
             method, path = environ["REQUEST_METHOD"], decoded(environ.get("PATH_INFO", ""))
-            rules = self._routes.rules_for(method, path, self._with_key if self._key in environ else ())
-            if rules is not None:
-                return GuardedRequest(self.app, self.guard, rules, environ, start_response).answer()
+            route = self._routes.match(method, path, self._with_key if self._key in environ else {})
+            if route is not None:
+                request = translate(environ)
+                return WsgiExchange(request, route, self.app, self.guard, environ, start_response).serve()
             if self._routes.publishes(method, path):
                 page = self._routes.specification(translate(environ))
                 return send(start_response, page if method == "GET" else Response(page.status, page.headers))

@@ -12,7 +12,7 @@ from wsgiref.util import FileWrapper
 
 from retrysafe._core import headers
 from retrysafe._core.model import Header, Request
-from retrysafe._http.body import Spool
+from retrysafe._http.body import Spool, Whole
 from retrysafe._http.exchange import Exchange
 
 GUARDED = "retrysafe.guarded"
@@ -106,7 +106,7 @@ def inner(environ: WSGIEnvironment, exchange: Exchange) -> WSGIEnvironment:
     return found
 
 
-def _stream(body: Spool) -> BinaryIO:
+def _stream(body: Spool | Whole) -> BinaryIO:
     view = body.view()
     return io.BytesIO(view) if isinstance(view, bytes) else cast("BinaryIO", io.BufferedReader(_Mapped(view)))
 

@@ -55,6 +55,13 @@ def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
     if kind is None:
         return VERSION + sha256(framed("none", request.method, request.path)).digest()
     content_type = request.fields.get(b"content-type", b"")
+    if kind == "raw" and len(request.path) + len(request.query) + len(content_type) <= _SHORT:
+        raw_head = _raw_head(request.method, request.path, request.query, content_type)
+        if raw_head is not None:
+            hashed = sha256(raw_head)
+            for chunk in body.chunks():
+                hashed.update(chunk)
+            return VERSION + hashed.digest()
     parse = _media_type if len(content_type) <= _SHORT else _media_type.__wrapped__
     media_type, is_multipart = parse(content_type)
     pieces: Iterable[bytes | memoryview]
@@ -66,8 +73,8 @@ def fingerprint(kind: Fingerprint, request: Request, body: BodyView) -> bytes:
     # it can be hashed as it is read, without knowing its length.
     # What is long is rarely asked twice, and a cache full of it would be a gift to whoever sends it.
     is_short = len(request.path) + len(request.query) + len(content_type) <= _SHORT
-    head = _head if is_short else _head.__wrapped__
-    hashed = sha256(head(encoding, request.method, request.path, request.query, media_type))
+    make_head = _head if is_short else _head.__wrapped__
+    hashed = sha256(make_head(encoding, request.method, request.path, request.query, media_type))
     for piece in pieces:
         hashed.update(piece)
     return VERSION + hashed.digest()
@@ -82,13 +89,19 @@ def _media_type(content_type: bytes) -> tuple[str, bool]:
 
 
 @lru_cache(maxsize=1024)
+def _raw_head(method: str, path: str, query: bytes, content_type: bytes) -> bytes | None:
+    """What comes before the bytes of a body that is compared raw; `None` for a multipart one."""
+    media_type, is_multipart = _media_type(content_type)
+    return None if is_multipart else _head("raw", method, path, query, media_type)
+
+
+@lru_cache(maxsize=1024)
 def _head(encoding: str, method: str, path: str, query: bytes, media_type: str) -> bytes:
     return framed(encoding, method, path, query.decode("latin-1"), media_type)
 
 
-def same(one: bytes, other: bytes) -> bool:
-    """In constant time: how much of a fingerprint was right is nobody's business."""
-    return compare_digest(one, other)
+same = compare_digest
+"""In constant time: how much of a fingerprint was right must not be measurable."""
 
 
 def check(kind: object) -> None:

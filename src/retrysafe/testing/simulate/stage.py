@@ -1,6 +1,6 @@
 """What is made once for many worlds of one setting: the rules, and every claim that may be laid.
 
-Requests come in through the real `protocol.arrive`, with a real head, scope and fingerprint.  Those who ask,
+Requests come in through the real `protocol.respond`, with a real head, scope and fingerprint.  Those who ask,
 and what they ask for, are such as a careless identity or fingerprint takes for one another.
 """
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from retrysafe._core import fingerprint, protocol
 from retrysafe._core.model import Claim, Parts, Request, Response, Scope
 from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.steps import Reserve
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
@@ -111,15 +112,13 @@ def _arrive(identity: Identity, asked: Asked, trace: int, rules: Rules) -> Claim
         (b"traceparent", b"00-%032x-%016x-00" % (trace + 1, trace + 1)),
     )
     request = Request(asked.method, asked.path, asked.query, fields)
-    flow = protocol.arrive(request, rules, b"", "id", None)
+    flow = protocol.respond(request, rules, describe, b"", "id", None, lambda: False, b"")
     body = fingerprint.InMemory(asked.body)
-    answers = (Scope(identity.scope), fingerprint.fingerprint(rules.request.fingerprint, request, body))
-    claim: object = next(flow)
-    try:
-        for answer in answers:
-            claim = flow.send(answer)
-    except StopIteration as end:
-        claim = end.value
-    if not isinstance(claim, Claim):
-        raise AssertionError(f"{identity}, {asked}: no claim but {claim}")
-    return claim
+    found = (Scope(identity.scope), fingerprint.fingerprint(rules.request.fingerprint, request, body))
+    step = next(flow)
+    for one in found:
+        step = flow.send(one)
+    if not isinstance(step, Reserve):
+        raise AssertionError(f"{identity}, {asked}: no bid but {step}")
+    flow.close()
+    return step.claim

@@ -124,7 +124,14 @@ class World:
         claim = self.stage.claim(identity, asked, number)
         visit = self.visits[number] = Visit(number, account, asked, serving, claim)
         rules = self.stage.rules
-        visit.call = Call(claim, rules.policy, rules.request, describe, serving.is_draining)
+        visit.call = Call(
+            claim,
+            rules.policy,
+            rules.outcome,
+            describe,
+            serving.is_draining,
+            reauthorises=self.setting.reauthorise,
+        )
         visit.began = self.tick
         visit.late = account.window if account.definitive is not None else 0
         visit.flow = protocol.once(visit.call)
@@ -294,7 +301,7 @@ class World:
         return reservation
 
     def _look(self, _: Visit, step: Look) -> Found | None:
-        return self.store.look(step.id)
+        return self.store.look(step.claim.id)
 
     def _checkpoint(self, visit: Visit, step: Checkpoint) -> bool:
         kept = self.store.checkpoint(step.claim, step.head)

@@ -1,9 +1,9 @@
-"""One guarded request: the hands of its flow, and the `start_response` and `write` of the application.
+"""One guarded request over WSGI: the steps of its flow, and the application's `start_response` and `write`.
 
 It translates between PEP 3333 and the exchange, and decides nothing about idempotency.  All of it runs in the
 server's own thread.  The application is called, its iterable is read to its end and closed before anything is
-sent, so a client that hangs up meanwhile is not even noticed.  Only an answer that cannot be held goes out
-piece by piece, through the `write` that PEP 3333 obliges every server to offer.
+sent, so a client that disconnects meanwhile is not even noticed.  Only a response that cannot be held goes
+out piece by piece, through the `write` that PEP 3333 obliges every server to offer.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -13,112 +13,101 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
-from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Claim, Header, Response, Scope
-from retrysafe._core.steps import Gone, Outcome, Result, TooLarge
+from retrysafe._core.model import Header, Request, Response, Scope
+from retrysafe._core.steps import Gone, Outcome, Run, TooLarge
 from retrysafe._http.exchange import Exchange
-from retrysafe._runtime.drive_sync import drive
+from retrysafe._http.routes import Route
+from retrysafe._runtime.drive_sync import call_sync, drive_sync
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.policy import Rules
-from retrysafe.wsgi.environ import body_length, inner, translate
+from retrysafe.wsgi.environ import body_length, inner
 from retrysafe.wsgi.sending import AndThenClose, Write, and_then_raise, checked, send, start
 
 _PIECE = 64 * 1024
 """How much of a body is asked for at a time."""
 
-_NOBODY_THERE = Response(400, ((b"content-type", b"text/plain"), (b"content-length", b"0")))
-"""A server wants to be told something, even where nobody is left to hear it."""
+_CLIENT_GONE = Response(400, ((b"content-type", b"text/plain"), (b"content-length", b"0")))
+"""A server has to be given some response, even where no client is left."""
 
 ExcInfo = tuple[type[BaseException], BaseException, object] | tuple[None, None, None]
 
 
-class GuardedRequest:
+class WsgiExchange(Exchange):
+    _line = ""
+    """The application's status line, with its own words."""
+    _head: tuple[int, list[Header]] | None = None
+    """As it was started last; it counts as soon as there is a first byte, and can be replaced before."""
+    _ended = False
+    _write: Write | None = None
+    """The server's, once something flows."""
+    _close: Callable[[], object] | None = None
+    """The application's, until it has been called."""
+    _run: Run
+
     def __init__(
         self,
+        request: Request,
+        route: Route,
         app: WSGIApplication,
         guard: Guard,
-        rules: Rules,
         environ: WSGIEnvironment,
         start_response: StartResponse,
     ) -> None:
+        super().__init__(request, route)
         self._app = app
         self._runtime = guard.runtime
-        self._exchange = Exchange(translate(environ), rules)
         self._environ = environ
         self._start_response = start_response
         self._context: Context = copy_context()
         """The application's own: a thread serves many requests, and none must find another's attempt."""
-        self._line = ""
-        """The application's status line, with its own words."""
-        self._head: tuple[int, list[Header]] | None = None
-        """As it was started last; it counts as soon as there is a first byte, and can be replaced before."""
-        self._ended = False
-        self._write: Write | None = None
-        """The server's, once something flows."""
-        self._close: Callable[[], object] | None = None
-        """The application's, until it has been called."""
 
-    def answer(self) -> Iterable[bytes]:
+    def serve(self) -> Iterable[bytes]:
         try:
-            return self._answer()
+            return self._serve()
         except BaseException:
             self._context.run(self._close_and_log)
             raise
 
-    def _answer(self) -> Iterable[bytes]:
-        exchange = self._exchange
-        arrived = drive(exchange.arrive(), self._runtime, self)
-        if isinstance(arrived, Claim):
-            answer = self._once(arrived)
-        else:
-            answer = arrived
-            self._runtime.end(exchange, None, answer)
-        response = exchange.render(answer)
+    def _serve(self) -> Iterable[bytes]:
+        runtime = self._runtime
+        result = call_sync(self.respond(runtime.is_draining, runtime.secret), runtime, self)
+        response = self.render(result)
+        error = self.error_after(result) if result.error is not None or result.cut_off else None
         body: Iterable[bytes]
         if response is not None:
-            pieces = exchange.waiting(answer)
+            pieces = self.spooled(result)
             body = send(self._start_response, response, self._line)
             body = body if pieces is None else pieces
-        elif exchange.stage == "flowing":
-            body = filter(None, [exchange.pour()])
+        elif error is not None:
+            raise error
+        elif self.stage == "flowing":
+            body = filter(None, [self.pour()])
         else:
-            body = send(self._start_response, _NOBODY_THERE)
-        if answer.error is not None:
-            if response is None:
-                raise answer.error
-            body = and_then_raise(body, answer.error)
+            body = send(self._start_response, _CLIENT_GONE)
+        if error is not None:
+            body = and_then_raise(body, error)
         return body if self._close is None else AndThenClose(body, self._close_afterwards)
 
-    def _once(self, claim: Claim) -> Result:
-        answer: Result | None = None
-        try:
-            answer = drive(self._runtime.begin(self._exchange, claim), self._runtime, self)
-            return answer
-        finally:
-            self._runtime.end(self._exchange, claim, answer)
-
-    # --- hands
+    # --- the steps of the flow
 
     def identify(self) -> Scope | None:
-        exchange = self._exchange
-        answer = exchange.rules.request.scope(exchange.request)
-        return scopes.resolve(_refuse("scope", answer) if isinstance(answer, Awaitable) else answer)
+        found = self.rules.request.scope(self.request)
+        if isinstance(found, Awaitable) and not isinstance(found, Scope):
+            _refuse("scope", found)
+        return scopes.resolve(found)
 
     def reauthorise(self) -> bool:
-        exchange = self._exchange
-        ask = exchange.rules.request.reauthorise
-        answer = ask(exchange.request) if ask is not None else True
-        return _refuse("reauthorise", answer) if isinstance(answer, Awaitable) else answer
+        ask = self.rules.request.reauthorise
+        allowed = ask(self.request) if ask is not None else True
+        return _refuse("reauthorise", allowed) if isinstance(allowed, Awaitable) else allowed
 
     def read_body(self) -> bytes | TooLarge | Gone:
-        exchange = self._exchange
-        refused = exchange.announced()
+        refused = self.announced()
         left = body_length(self._environ)
         while refused is None and left != 0:
             # `read` waits for as much as it is asked for: no more than is needed to see that it is too much.
-            wanted = min(_PIECE, exchange.rules.request.max_request - exchange.body.size + 1)
+            wanted = min(_PIECE, self.rules.request.max_request - self.body.size + 1)
             try:
                 piece: bytes = self._environ["wsgi.input"].read(wanted if left is None else min(wanted, left))
             except OSError:
@@ -127,29 +116,29 @@ class GuardedRequest:
                 if left is not None:
                     return Gone()
                 break
-            refused = exchange.take(piece)
             left = None if left is None else left - len(piece)
-        return refused if refused is not None else exchange.fingerprint()
+            refused = self.take(piece, last=left == 0)
+        return refused if refused is not None else self.fingerprint()
 
-    def run(self, attempt: Attempt) -> Outcome:
-        return self._context.run(self._run, attempt)
+    def run(self, step: Run) -> Outcome:
+        return self._context.run(self._run_handler, step)
 
-    def _run(self, attempt: Attempt) -> Outcome:
-        attempts.enter(attempt)
-        self._attempt = attempt
-        environ = inner(self._environ, self._exchange)
+    def _run_handler(self, step: Run) -> Outcome:
+        attempts.enter(step.attempt)
+        self._run = step
+        environ = inner(self._environ, self)
         given = set(environ)
         try:
-            self._respond(environ)
+            self._call_application(environ)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
-            return self._exchange.outcome(error)
+            return self.outcome(error)
         finally:
             # Frameworks leave what they found (a session, a route) in the environ, for those outside.
             for name in environ.keys() - given:
                 self._environ[name] = environ[name]
-        return self._exchange.outcome()
+        return self.outcome()
 
-    def _respond(self, environ: WSGIEnvironment) -> None:
+    def _call_application(self, environ: WSGIEnvironment) -> None:
         pieces = self._app(environ, self.start_response)
         self._close = getattr(pieces, "close", None)
         try:
@@ -157,11 +146,11 @@ class GuardedRequest:
                 self.write(piece)
             self._begin()
             self._ended = True
-            self._exchange.hold(b"", last=True)
+            self.hold(b"", last=True)
         except BaseException:
             self._close_and_log()  # what went wrong first is what counts
             raise
-        if self._exchange.rules.request.background == "before":
+        if self.rules.request.background == "before":
             self._close_now()
 
     def _close_now(self) -> None:
@@ -173,16 +162,12 @@ class GuardedRequest:
         try:
             self._close_now()
         except Exception as error:  # noqa: BLE001 - whatever a handler raises
-            log.error("close() of an answer that had failed already failed too", exc_info=error)
+            log.error("close() of a response that had failed already failed too", exc_info=error)
 
     def _close_afterwards(self) -> None:
-        """As a background task: the answer was sent and stored, and a drain waits for it."""
-        running, token = self._runtime.running, self._attempt.claim.token
-        running.add(token)
-        try:
+        """As a background task: the response was sent and stored, and a drain waits for it."""
+        with self._runtime.still_running(self._run.attempt.claim.token):
             self._context.run(self._close_now)
-        finally:
-            running.discard(token)
 
     # --- what the application is given
 
@@ -191,7 +176,7 @@ class GuardedRequest:
     ) -> Write:
         if exc_info is not None:
             # PEP 3333: an error page replaces a head of which nothing has left; otherwise the error does.
-            if self._exchange.head is not None and exc_info[1] is not None:
+            if self.head is not None and exc_info[1] is not None:
                 raise exc_info[1]
         elif self._head is not None:
             raise RuntimeError("the application started a second response without saying why (exc_info)")
@@ -207,29 +192,28 @@ class GuardedRequest:
         if self._ended:
             raise RuntimeError("the application wrote to a response that was complete")
         self._begin()
-        if not self._exchange.hold(data, last=False):
+        if not self.hold(data, last=False):
             self._pour()
 
     def _begin(self) -> None:
-        if self._exchange.head is None and self._head is not None:
-            self._exchange.start(*self._head)
+        if self.head is None and self._head is not None:
+            self.start(*self._head)
 
     def _pour(self) -> None:
-        exchange = self._exchange
-        if exchange.stage == "held":
-            drive(exchange.let_flow(self._attempt), self._runtime, self)
-        if exchange.opening is not None:
-            head, exchange.opening = exchange.opening, None
+        if self.stage == "held":
+            drive_sync(self.let_flow(self._run), self._runtime, self)
+        if self.opening is not None:
+            head, self.opening = self.opening, None
             self._write = start(self._start_response, head, self._line)
-        body = exchange.pour()
+        body = self.pour()
         if self._write is not None:
             self._write(body)
 
 
-def _refuse(what: str, answer: Awaitable[object]) -> NoReturn:
-    if isinstance(answer, Coroutine):
-        answer.close()  # it will never be awaited
+def _refuse(what: str, found: Awaitable[object]) -> NoReturn:
+    if isinstance(found, Coroutine):
+        found.close()  # it will never be awaited
     raise ConfigurationError(
-        f"the {what} function answered something to await, and in WSGI there is no event loop: it must "
-        "be a plain function of the request"
+        f"the {what} function returned an awaitable, and in WSGI there is no event loop: it must be a plain "
+        "function of the request"
     )

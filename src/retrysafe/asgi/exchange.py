@@ -1,53 +1,56 @@
-"""One guarded request: the hands of its flow, and the `receive` and `send` of the application.
+"""One guarded request over ASGI: the steps of its flow, and the `receive` and `send` of the application.
 
-It translates between ASGI messages and the exchange, and decides nothing about idempotency.  From the handler
-on, the flow runs in a task of its own.  A server that cancels the request, or a client that hangs up, ends
-the waiting for it and not the handler: its outcome is stored, and the retry replays it.
+It translates between ASGI messages and the exchange, and decides nothing about idempotency.  A server that
+cancels the request, or a client that disconnects, ends the waiting for the handler and not the handler: its
+outcome is stored, and the retry replays it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from functools import cached_property, partial
+from functools import cached_property
 
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
-from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Claim, Request, Response, Scope
-from retrysafe._core.steps import Flow, Gone, Outcome, Result, Run, TooLarge
+from retrysafe._core.model import Request, Response, Scope
+from retrysafe._core.steps import Gone, Outcome, Run, TooLarge
 from retrysafe._http.exchange import Exchange
-from retrysafe._runtime.drive_async import drive_async, drive_to_run, uncancelled
+from retrysafe._http.routes import Route
+from retrysafe._runtime.drive_async import call_async, drive_async
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.policy import Rules
 
 
-class GuardedRequest(Exchange):
-    """An exchange over ASGI."""
-
+class AsgiExchange(Exchange):
     _given = 0
     """Bytes of the request's body that the application has taken."""
     _read = False
     """It has taken all of them."""
-    _begun = False
-    """The task that runs the handler has taken its first step."""
     _deserted = False
     """The server has given the request up, and may be sending something else already."""
     _complete: asyncio.Event | None = None
     _rest: asyncio.Future[None] | None = None
-    """What the application still does after its answer."""
+    """What the application still does after its response."""
+    _run: Run
 
     def __init__(
-        self, app: App, guard: Guard, rules: Rules, scope: Connection, receive: Receive, send: Send
+        self,
+        request: Request,
+        route: Route,
+        app: App,
+        guard: Guard,
+        scope: Connection,
+        receive: Receive,
+        send: Send,
     ) -> None:
-        super().__init__(translate(scope), rules)
+        super().__init__(request, route)
         self._app = app
         self._runtime = guard.runtime
         self._scope = scope
         self._receive = receive
         self._send = send
 
-    # Most answers never flow, and most handlers never ask whether their client is gone.
+    # Most responses never flow, and most handlers never ask whether their client is gone.
 
     @cached_property
     def _flows(self) -> asyncio.Event:
@@ -57,70 +60,34 @@ class GuardedRequest(Exchange):
     def _pouring(self) -> asyncio.Lock:
         return asyncio.Lock()
 
-    async def answer(self) -> None:
-        arrived = await drive_async(self.arrive(), self._runtime, self)
-        if isinstance(arrived, Claim):
-            answer = await self._once(arrived)
-        else:
-            answer = arrived
-            self._runtime.end(self, None, answer)
-        response = self.render(answer)
+    async def serve(self) -> None:
+        runtime = self._runtime
+        result = await call_async(self.respond(runtime.is_draining, runtime.secret), runtime, self)
+        response = self.render(result)
         if response is not None:
-            pieces = self.waiting(answer)
+            pieces = self.spooled(result)
             if pieces is None:
                 await send_whole(self._send, response)
             else:
                 await _send_pieces(self._send, response, pieces)
-        if answer.error is not None:
-            raise answer.error
+        if result.error is not None or result.cut_off:
+            raise self.error_after(result)
         if self.stage == "flowing":
             await self._flush(more=False)
         if self._rest is not None:
             await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
 
-    async def _once(self, claim: Claim) -> Result:
-        flow = self._runtime.begin(self, claim)
-        try:
-            reached = await drive_to_run(flow, self._runtime, self)
-        except BaseException:
-            self._runtime.end(self, claim, None)
-            raise
-        if not isinstance(reached, Run):
-            self._runtime.end(self, claim, reached)
-            return reached
-        try:
-            work = self._from_run_on(flow, reached, claim)
-            return await uncancelled(work, self._runtime, partial(self._unless_begun, claim))
-        except asyncio.CancelledError:
-            self._deserted = True
-            raise
+    # --- the steps of the flow
 
-    async def _from_run_on(self, flow: Flow[Result], run: Run, claim: Claim) -> Result:
-        self._begun = True
-        answer: Result | None = None
-        try:
-            answer = await drive_async(flow, self._runtime, self, run)
-            return answer
-        finally:
-            self._runtime.end(self, claim, answer)
+    def identify(self) -> Awaitable[Scope | None] | Scope | None:
+        found = self.rules.request.scope(self.request)
+        if isinstance(found, Scope) or not isinstance(found, Awaitable):
+            return scopes.resolve(found)
+        return _resolved(found)
 
-    def _unless_begun(self, claim: Claim) -> None:
-        if not self._begun:
-            self._runtime.leases.forget(claim)
-            self._runtime.end(self, claim, None)
-
-    # --- hands
-
-    async def identify(self) -> Scope | None:
-        answer = self.rules.request.scope(self.request)
-        if not isinstance(answer, Scope) and isinstance(answer, Awaitable):
-            answer = await answer
-        return scopes.resolve(answer)
-
-    async def reauthorise(self) -> bool:
+    def reauthorise(self) -> Awaitable[bool] | bool:
         ask = self.rules.request.reauthorise
-        allowed = ask(self.request) if ask is not None else True
-        return (await allowed) if isinstance(allowed, Awaitable) else allowed
+        return ask(self.request) if ask is not None else True
 
     async def read_body(self) -> bytes | TooLarge | Gone:
         refused = self.announced()
@@ -129,17 +96,17 @@ class GuardedRequest(Exchange):
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 return Gone()
-            refused = self.take(message.get("body", b""))
             more = message.get("more_body", False)
+            refused = self.take(message.get("body", b""), last=not more)
         if refused is not None:
             return refused
-        if self.takes_long():
+        if self.body.size > 65536 and self.takes_long():
             return await asyncio.to_thread(self.fingerprint)
         return self.fingerprint()
 
-    async def run(self, attempt: Attempt) -> Outcome:
-        attempts.enter(attempt)
-        self._attempt = attempt
+    async def run(self, step: Run) -> Outcome:
+        attempts.enter(step.attempt)
+        self._run = step
         self._pieces = iter(self.body.chunks())
         inner = _inner(self._scope, self)
         try:
@@ -151,19 +118,21 @@ class GuardedRequest(Exchange):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Nobody cancelled us: the handler did that to itself, and it is a failure like any other.
+            # We were not cancelled: the handler did that to itself, and it is a failure like any other.
             failure = RuntimeError("the handler was cancelled from inside")
             failure.__cause__ = error
             return self.outcome(failure)
         finally:
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
             inner.pop("retrysafe", None)
-            for name in inner.keys() - self._scope.keys():
-                self._scope[name] = inner[name]
+            if len(inner) > len(self._scope):
+                for name in inner.keys() - self._scope.keys():
+                    self._scope[name] = inner[name]
+                self.route = _template(inner) or self.route
         return self.outcome()
 
     async def _ahead_of(self, work: Awaitable[None]) -> None:
-        """Wait for the application's answer, and leave it to itself with whatever it does afterwards."""
+        """Wait for the application's response, and leave it to itself with what it does afterwards."""
         self._complete = asyncio.Event()
         task = asyncio.ensure_future(work)
         self._runtime.remember(task)
@@ -178,9 +147,12 @@ class GuardedRequest(Exchange):
         if task.done() and not self.is_complete:
             task.result()
         else:
-            # Whatever becomes of it now, and even if it has become of it already: the answer stands.
+            # Whatever becomes of it now, or has become of it already: the response stands.
             self._rest = task
             task.add_done_callback(_log_failure)
+
+    def desert(self) -> None:
+        self._deserted = True
 
     # --- what the application is given
 
@@ -192,8 +164,8 @@ class GuardedRequest(Exchange):
             return {"type": "http.request", "body": piece, "more_body": not self._read}
         if not self._deserted:
             await self._receive()
-        # The client is gone.  A handler whose answer is held is not told: it is to finish, so that the
-        # retry finds its answer.  One whose answer flows has nobody to send it to.
+        # The client is gone.  A handler whose response is held is not told: it is to finish, so that the
+        # retry is sent its response.  One whose response flows has no client to send it to.
         await self._flows.wait()
         return {"type": "http.disconnect"}
 
@@ -212,21 +184,25 @@ class GuardedRequest(Exchange):
         # One at a time: an application may send from several tasks.
         async with self._pouring:
             if self.stage == "held":
-                await drive_async(self.let_flow(self._attempt), self._runtime, self)
+                await drive_async(self.let_flow(self._run), self._runtime, self)
                 self._flows.set()
             await self._flush(more=True)
 
     async def _flush(self, *, more: bool) -> None:
         head, self.opening = self.opening, None
         body = self.pour()
-        if self.stage == "overtaken" or self._deserted:
+        if self.stage == "discarded" or self._deserted:
             return
         if head is not None:
             await _send_head(self._send, head)
         await _send_body(self._send, body, more=more)
 
 
-def translate(scope: Connection) -> Request:
+async def _resolved(found: Awaitable[scopes.ScopeAnswer]) -> Scope | None:
+    return scopes.resolve(await found)
+
+
+def translate(scope: Connection, fields: dict[bytes, bytes]) -> Request:
     return Request(
         scope["method"],
         scope["path"],
@@ -236,6 +212,7 @@ def translate(scope: Connection) -> Request:
         scope.get("user"),
         scope,
         scope.get("root_path", ""),
+        fields,
     )
 
 
@@ -249,12 +226,27 @@ def route_path(scope: Connection) -> str:
     return path[len(prefix) - 1 :] if path.startswith(prefix) else path
 
 
+def _template(scope: Connection) -> str | None:
+    """The route's template, as far as the framework has left it in the scope.
+
+    FastAPI leaves the route; Starlette leaves the parameters, from which its template follows.
+    """
+    found = getattr(scope.get("route"), "path", None)
+    if isinstance(found, str):
+        return found
+    if "endpoint" not in scope:
+        return None
+    names = {str(value): name for name, value in scope.get("path_params", {}).items()}
+    parts = scope["path"].split("/")
+    return "/".join(f"{{{names[part]}}}" if part in names else part for part in parts)
+
+
 def _inner(scope: Connection, exchange: Exchange) -> Connection:
     """The scope for the application: nothing in it that would lead the response past us.
 
-    No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
-    may not take them.  No extensions by which bytes are sent other than as body messages.  And our request
-    id, so that the application's log and ours speak of the same request.
+    No `Accept-Encoding`: a compressing middleware inside would have us store compressed bytes for clients
+    that may not take them.  No extensions by which bytes are sent other than as body messages.  And our
+    request id, so that the application's log and ours speak of the same request.
     """
     id_name, sent = exchange.rules.names.request_id, exchange.request.fields
     headers = [*scope["headers"], (id_name, exchange.request_id.encode())]
@@ -294,4 +286,4 @@ async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
 
 def _log_failure(task: asyncio.Future[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("work after an answer failed, which was sent and stored", exc_info=error)
+        log.error("work after a response failed; the response was sent and stored", exc_info=error)
