@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from retrysafe import Guard, stores
 from retrysafe.sqlalchemy import begin, sessionmaker
-from retrysafe.sqlalchemy.dialect import JOINED
+from retrysafe.sqlalchemy.dialect import INFO_KEY
 from tests.transactions.calls import guarded
 from tests.transactions.ledgers import INSERT, SELECT, Broken, Place, a_guard, on_server
 
@@ -150,11 +150,11 @@ def test_its_traces_are_gone(server: Place, guard: Guard) -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             session.commit()
-            assert JOINED in session.connection().info
+            assert INFO_KEY in session.connection().info
 
     assert guarded(guard, handler) == 201
     with server.engine.connect() as db:
-        assert JOINED not in db.info
+        assert INFO_KEY not in db.info
         db.execute(INSERT, {"name": "b"})
         db.commit()
     assert server.audit() == ["a", "b"]

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from retrysafe import CommitRefused, NotJoined, stores
 from retrysafe.sqlalchemy import async_sessionmaker, sessionmaker
-from retrysafe.sqlalchemy.dialect import JOINED
+from retrysafe.sqlalchemy.dialect import INFO_KEY
 from tests.transactions.calls import Ledger, guarded
 from tests.transactions.ledgers import INSERT, InServer, Place, a_guard
 from tests.transactions.test_semantics import ask
@@ -123,7 +123,7 @@ def test_a_connection_that_is_closed_leaves_no_trace(place: Place) -> None:
     assert guarded(guard, handler, NotJoined) == 500
     assert place.audit() == []
     with place.engine.connect() as db:
-        assert JOINED not in db.info
+        assert INFO_KEY not in db.info
 
 
 def test_what_one_dialect_learns_the_other_knows(database: str) -> None:
