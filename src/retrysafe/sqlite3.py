@@ -8,7 +8,9 @@ Where one would open a connection to the database that the guard's store is in. 
 becomes real with the response.  Anywhere else the block is a transaction of its own.
 
 SQLite has one writer at a time, so from the first `connection(guard)` of a call to its response all other
-writers wait: do slow things, such as calling another service, before it.
+writers wait: do slow things, such as calling another service, before it.  For the same reason it is refused
+inside an `async def` handler, where the wait would stop the event loop: use a plain `def`, or
+`asyncio.to_thread`.
 """
 
 import sqlite3
@@ -19,7 +21,7 @@ from types import TracebackType
 from typing import Literal, TypeVar
 
 from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import BeginLock, join
+from retrysafe._runtime.transactions import BeginLock, join, refuse_event_loop
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
@@ -98,6 +100,7 @@ class SQLiteTransaction:
         self._db = db
 
     def _begin(self) -> "JoinedConnection":
+        refuse_event_loop()
         db = _open(self._store, JoinedConnection, self._setup)
         try:
             # As every writer of the store does.  IMMEDIATE: a transaction that reads first and then writes

@@ -6,6 +6,7 @@ is done the driver commits or rolls back.  Which libraries can join is not known
 `retrysafe.psycopg` and `retrysafe.sqlite3` each implement `Transaction` or `AsyncTransaction`.
 """
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Lock
@@ -23,6 +24,12 @@ _ENDED = (
     "the guarded call that this code belongs to has ended without it, or was cancelled: what it writes now "
     "could not be committed with the response. Wait for threads and tasks before the handler returns; for "
     "what is to be written afterwards, use a session or a connection that is not a guard's"
+)
+_ON_EVENT_LOOP = (
+    "a blocking session or connection to SQLite was used inside `async def`, on the event loop's thread: "
+    "while it waits for SQLite's one write lock, the loop cannot commit the call that holds it. Make the "
+    "handler a plain `def`, which frameworks run in a thread; or use async_sessionmaker(guard) with "
+    "sqlite+aiosqlite; or call the blocking code with asyncio.to_thread"
 )
 
 
@@ -185,3 +192,21 @@ def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool 
             "and cannot join it: use a blocking session"
         )
     return found.join(kind, begin)
+
+
+def refuse_event_loop() -> None:
+    """Raise `NotJoined` on the thread of the event loop that drives the running call.
+
+    For blocking transactions that begin by waiting for a lock.  A view that WSGI runs in a loop of its own is
+    not refused: its thread commits it, and stalls no other call.
+    """
+    asyncio = sys.modules.get("asyncio")  # importing it takes longer than all of this library
+    attempt = attempts.running()
+    call = None if attempt is None else attempt.transaction
+    if asyncio is None or not isinstance(call, CallTransaction) or not call.awaited:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise NotJoined(_ON_EVENT_LOOP)

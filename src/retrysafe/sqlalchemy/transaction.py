@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import BeginLock
+from retrysafe._runtime.transactions import BeginLock, refuse_event_loop
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.sqlalchemy.dialect import INFO_KEY, watching
@@ -57,6 +57,7 @@ class AlchemyTransaction:
         """Whether the guard is beginning or ending it at this moment."""
 
     _sleep: Callable[[float], None] = staticmethod(time.sleep)
+    _blocking = True
 
     @property
     def begun(self) -> bool:
@@ -92,6 +93,8 @@ class AlchemyTransaction:
         self._connection = connection
 
     def _begin(self) -> Connection:
+        if self._sqlite is not None and self._blocking:
+            refuse_event_loop()
         self.by_guard = True
         engine = _watched(self._store, self._engine)
         connection = engine.connect()
@@ -223,6 +226,7 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
         self._async_engine = engine
 
     _sleep = staticmethod(_sleep_in_greenlet)
+    _blocking = False
 
     def _fetch_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
         from retrysafe.stores.sql.cursors import fetch_async
