@@ -91,13 +91,13 @@ class Runtime:
 
     def nothing_joined(self, claim: Claim, final: Final) -> None:
         """A call said that its effects are in our database, and used no session or connection of ours."""
-        if final.response.status >= 400:
-            return  # whoever refuses a request has no need for one
+        if final.response.status >= 300:
+            return  # a redirect or a refusal needs none
         self.observers.once(
             claim.action,
             claim.target,
             'effects="database", but the handler used no session or connection of the guard\'s: what it '
-            "wrote by other means was not committed with its answer, and a crash in between runs it again",
+            "wrote by other means was not committed with its response, and a crash in between runs it again",
         )
 
     def unfinished(self) -> int:
