@@ -192,6 +192,9 @@ class PsycopgTransaction:
         if whole is not None:
             whole.__exit__(None if error is None else type(error), error, None)
 
+    def fileno(self) -> int | None:
+        return None if self._db is None or self._db.closed else self._db.fileno()
+
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
         return fetch(self._db, sql, arguments)

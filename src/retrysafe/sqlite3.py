@@ -142,6 +142,9 @@ class SQLiteTransaction:
             self._db.really_close()  # which undoes what was not committed
         self._lock.close()
 
+    def fileno(self) -> None:
+        return None
+
 
 class JoinedConnection(sqlite3.Connection):
     """A connection whose transaction the guard commits: its own `commit` is provisional."""

@@ -45,7 +45,7 @@ class Shop:
 
     async def ask(self, handler: "Handler") -> Client:
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            status, kind, body = handler(self)
+            status, kind, body = await asyncio.to_thread(handler, self)
             head = {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]}
             await send(head)
             await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -14,7 +14,12 @@ from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.model import Claim, Final
+from retrysafe._runtime.watchdog import ending_within
 from retrysafe.errors import NotJoined
+
+GRACE = 2.0
+"""Seconds for the end of a transaction, beyond the lease, for which its completion may wait for a lock: as
+many as a store has for an operation."""
 
 _CONCURRENT = (
     "two sessions or connections of one guarded call were used for the first time at the same moment: they "
@@ -97,6 +102,13 @@ class Transaction(Protocol):
         """
         ...
 
+    def fileno(self) -> int | None:
+        """The socket to the server, so that a wait for it can be cut.
+
+        `None`: there is none, as with SQLite, whose busy timeout bounds every wait.
+        """
+        ...
+
 
 class AsyncTransaction(Protocol):
     """The same, awaiting."""
@@ -116,6 +128,18 @@ def blocks(transaction: Transaction | AsyncTransaction) -> TypeGuard[Transaction
 
 def awaits(transaction: Transaction | AsyncTransaction) -> TypeGuard[AsyncTransaction]:
     return hasattr(transaction, "commit_async")
+
+
+def commit_in_time(transaction: Transaction, claim: Claim, final: Final) -> bool:
+    """`transaction.commit`, which raises `StoreUnavailable` where the server stays silent."""
+    with ending_within(claim.lease + GRACE, transaction.fileno()):
+        return transaction.commit(claim, final)
+
+
+def roll_back_in_time(transaction: Transaction, *, discard: bool) -> None:
+    """`transaction.roll_back`, which drops the connection where the server stays silent."""
+    with ending_within(GRACE, transaction.fileno()):
+        transaction.roll_back(discard=discard)
 
 
 T = TypeVar("T", bound=Transaction | AsyncTransaction)

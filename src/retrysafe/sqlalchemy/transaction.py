@@ -188,6 +188,18 @@ class AlchemyTransaction:
             connection.invalidate()
         self._close(connection)
 
+    def fileno(self) -> int | None:
+        connection = self._connection
+        if connection is None or connection.closed or connection.invalidated:
+            return None
+        driver: Any = connection.connection.driver_connection
+        # psycopg and psycopg2 have the method themselves, pg8000 has a socket; sqlite3 has neither.
+        found = driver if hasattr(driver, "fileno") else getattr(driver, "_usock", None)
+        try:
+            return None if found is None else found.fileno()
+        except connection.dialect.loaded_dbapi.Error:  # closed by the handler, past SQLAlchemy
+            return None
+
     def _close(self, connection: Connection) -> None:
         try:
             if self._sqlite is not None:
