@@ -2,19 +2,26 @@
 given back."""
 
 import asyncio
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
+import psycopg
 import pytest
-from psycopg_pool import ConnectionPool
+from psycopg.pq import ConnStatus
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from sqlalchemy import create_engine, event, make_url
 
 import retrysafe.psycopg
-from retrysafe import Guard, stores
+from retrysafe import Guard, StoreUnavailable, stores
+from retrysafe._runtime.watchdog import ending_within
 from retrysafe.sqlalchemy import sessionmaker
+from retrysafe.stores.sql.join import Joint
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
 from retrysafe.wsgi import Middleware
@@ -167,6 +174,134 @@ def test_a_rollback_without_a_response(
             proxy.restore()
         _until(lambda: by_wsgi(guard, write) == 201)
     assert audit() == ["a", "a"]
+
+
+def _lose(url: str, db: Any) -> None:
+    """Have the server end this connection's session, and libpq notice it before anything else is sent."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(%s)", [db.info.backend_pid])
+
+    def lost() -> bool:
+        with suppress(psycopg.Error):
+            db.pgconn.consume_input()
+        return bool(db.pgconn.status != ConnStatus.OK)
+
+    _until(lost)
+
+
+def test_psycopg_loses_the_connection_before_it_sends_commit(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg then leaves a transaction without an error, and nothing is committed: 503, and a retry runs."""
+    audit = InServer(database)
+    used: list[Any] = []
+    perform = Joint.perform
+
+    def perform_and_lose(self: Joint, operation: Any, execute: Any) -> Any:
+        performed = perform(self, operation, execute)
+        if used:
+            _lose(database, used.pop())
+        return performed
+
+    monkeypatch.setattr(Joint, "perform", perform_and_lose)
+    guard = a_guard(database)
+    with ConnectionPool(database, min_size=1, open=True) as pool:
+
+        def write() -> None:
+            with retrysafe.psycopg.connection(guard, pool) as db:
+                db.execute("INSERT INTO items VALUES ('a')")
+
+        def handler() -> None:
+            with retrysafe.psycopg.connection(guard, pool) as db:
+                write()
+                used.append(db)
+
+        assert (by_wsgi(guard, handler), audit()) == (503, [])
+        assert (by_wsgi(guard, write), audit()) == (201, ["a"])
+    guard.close()
+
+
+def test_async_psycopg_loses_the_connection_before_it_sends_commit(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = InServer(database)
+    used: list[Any] = []
+    perform = Joint.perform_async
+
+    async def perform_and_lose(self: Joint, operation: Any, execute: Any) -> Any:
+        performed = await perform(self, operation, execute)
+        if used:
+            _lose(database, used.pop())
+        return performed
+
+    monkeypatch.setattr(Joint, "perform_async", perform_and_lose)
+
+    async def scenario() -> None:
+        guard = a_guard(database)
+        async with AsyncConnectionPool(database, min_size=1) as pool:
+
+            async def write() -> None:
+                async with retrysafe.psycopg.connection_async(guard, pool) as db:
+                    await db.execute("INSERT INTO items VALUES ('a')")
+
+            async def handler() -> None:
+                async with retrysafe.psycopg.connection_async(guard, pool) as db:
+                    await write()
+                    used.append(db)
+
+            ledger = cast(Any, Ledger(guard))
+            assert ((await ask(ledger, handler)).status, audit()) == (503, [])
+            assert ((await ask(ledger, write)).status, audit()) == (201, ["a"])
+        guard.close()
+
+    asyncio.run(scenario())
+
+
+# --- the watchdog
+
+
+def _receive(connection: socket.socket) -> None:
+    if not connection.recv(1):
+        raise StoreUnavailable("the connection was lost")
+
+
+def test_what_takes_too_long_is_cut() -> None:
+    """Also by a deadline that is earlier than the one the watchdog sleeps for."""
+    began = time.monotonic()
+    near, far = socket.socketpair()
+    with near, far, ending_within(PATIENCE, far.fileno()), pytest.raises(StoreUnavailable, match="not known"):
+        with ending_within(0.05, near.fileno()):
+            _receive(near)
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_what_ends_in_time_is_not_cut() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        with pytest.raises(StoreUnavailable, match="refused"), ending_within(PATIENCE, near.fileno()):
+            raise StoreUnavailable("the connection was refused")
+        far.send(b"x")
+        with ending_within(PATIENCE, near.fileno()):
+            _receive(near)
+
+
+FORKED = """
+import os, socket
+from retrysafe._runtime.watchdog import ending_within
+
+near, far = socket.socketpair()
+with ending_within(60, near.fileno()):
+    pid = os.fork()
+    if pid == 0:
+        with ending_within(0.05, near.fileno()):
+            assert near.recv(1) == b""
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+def test_a_child_process_has_a_watchdog_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=PATIENCE)
 
 
 def _until(condition: Callable[[], bool]) -> None:
