@@ -269,9 +269,14 @@ def test_what_takes_too_long_is_cut() -> None:
     """Also by a deadline that is earlier than the one the watchdog sleeps for."""
     began = time.monotonic()
     near, far = socket.socketpair()
-    with near, far, ending_within(PATIENCE, far.fileno()), pytest.raises(StoreUnavailable, match="not known"):
-        with ending_within(0.05, near.fileno()):
-            _receive(near)
+    with (
+        near,
+        far,
+        ending_within(PATIENCE, far.fileno()),
+        pytest.raises(StoreUnavailable, match="not known"),
+        ending_within(0.05, near.fileno()),
+    ):
+        _receive(near)
     assert time.monotonic() - began < PATIENCE / 2
 
 

@@ -5,16 +5,18 @@ Nothing here decides; `protocol.py` asks and `drive.py` performs.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retrysafe._core import protocol
+from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Flow, Result
 from retrysafe._http.exchange import Exchange
 from retrysafe._runtime import fork
 from retrysafe._runtime.admission import WaitLimit
 from retrysafe._runtime.leases import LeaseKeeper
-from retrysafe.events import Observers
+from retrysafe.events import Observers, log
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -60,7 +62,9 @@ class Runtime:
         """It is over, with this answer or by an exception: let go of everything, and tell observers."""
         if claim is not None:
             self.running.discard(claim.token)
-            self.leases.drop(claim)
+            attempt = self.leases.drop(claim)
+            if attempt is not None and attempt.derived and self.secret == DEFAULT_SECRET:
+                _warn_of_missing_secret()
             if self.connection_limit is not None:
                 self.connection_limit.leave(claim.token)
             exchange.drop_call()
@@ -120,3 +124,12 @@ class Runtime:
     def close(self) -> None:
         self.leases.close()
         self.store.close()
+
+
+@cache
+def _warn_of_missing_secret() -> None:
+    """Once per process.  Here and not in `derive`, which is in the core and does not log."""
+    log.warning(
+        "derive() was called below a guard without a secret: its keys can be computed from a client's scope "
+        "and key. Build the guard with secret=; the keys that are derived change with it"
+    )
