@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -41,7 +41,7 @@ Write = Callable[[], None]
 
 
 @contextmanager
-def with_psycopg(direct: str, proxied: str) -> Iterator[tuple[Guard, Write]]:
+def with_psycopg(direct: str, proxied: str) -> Generator[tuple[Guard, Write]]:
     guard = a_guard(direct, lease=LEASE)
     with ConnectionPool(proxied, min_size=1, max_size=1, open=True) as pool:
 
@@ -56,7 +56,7 @@ def with_psycopg(direct: str, proxied: str) -> Iterator[tuple[Guard, Write]]:
 
 def with_session(driver: str) -> Any:
     @contextmanager
-    def opened(direct: str, proxied: str) -> Iterator[tuple[Guard, Write]]:
+    def opened(direct: str, proxied: str) -> Generator[tuple[Guard, Write]]:
         url = make_url(direct).set(drivername=f"postgresql+{driver}")
         engine = create_engine(url, pool_size=1, max_overflow=0)
         guard = a_guard(stores.from_engine(engine), lease=LEASE)
