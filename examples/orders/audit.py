@@ -45,7 +45,7 @@ def _payments(session: orm.Session, provider: sqlite3.Connection) -> Iterator[st
     charges = {
         id: money for id, *money in provider.execute("SELECT id, amount, captured, refunded FROM charges")
     }
-    pending = set(session.scalars(select(Instruction.charge).where(~Instruction.told)))
+    pending = set(session.scalars(select(Instruction.charge).where(~Instruction.sent)))
     for order in session.scalars(select(Order)):
         paid = charges.pop(order.charge, None)
         owed = [order.total, order.total, order.total if order.state == "cancelled" else 0]

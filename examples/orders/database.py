@@ -14,9 +14,11 @@ engine = create_engine(os.environ.get("SHOP_DATABASE", "sqlite:///shop.db"))
 guard = Guard(
     stores.from_engine(engine),
     effects="database",
-    # Whoever authenticates customers, in front of this service, sets the header.
+    # Set by the service in front of this one, which authenticates customers.
     scope=scopes.header("X-Customer"),
     required=True,
+    # Goes into the keys that the provider gets: see `derive` in `app.py`.
+    secret=os.environ.get("SHOP_SECRET"),
     # How long a retry waits for a worker that was killed.  Renewed while a handler runs.
     lease=float(os.environ.get("SHOP_LEASE", "30")),
 )

@@ -1,4 +1,4 @@
-"""What the shop keeps: products, orders with their items, and what is still to be told to the provider."""
+"""What the shop stores: products, orders with their items, and what is still to be sent to the provider."""
 
 from typing import Literal
 
@@ -51,7 +51,7 @@ class Item(Base):
 
 
 class Instruction(Base):
-    """The outbox: what the provider is to be told about a charge, once it is certain."""
+    """The outbox: what is to be sent to the provider about a charge, committed with the order."""
 
     __tablename__ = "outbox"
 
@@ -59,5 +59,5 @@ class Instruction(Base):
     charge: Mapped[str]
     what: Mapped[Literal["capture", "refund"]]
     key: Mapped[str]
-    """Told twice with the same key, the provider does it once."""
-    told: Mapped[bool] = mapped_column(default=False)
+    """Sent twice with the same key, it is done once."""
+    sent: Mapped[bool] = mapped_column(default=False)

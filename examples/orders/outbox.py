@@ -1,7 +1,7 @@
-"""Tells the provider what is certain: what the outbox holds was committed with the order that it belongs to.
+"""Sends instructions to the provider: each was committed with the order that it belongs to.
 
-It runs in a thread of its own, which is woken after a commit.  Should two processes tell the same thing, or
-one of them die before it has noted that it did, the key sees to it that the provider does it once.
+It runs in a thread of its own, which is woken after a commit.  If two processes send the same instruction, or
+one of them dies before it has noted that it did, the key makes the provider do it once.
 """
 
 import logging
@@ -21,7 +21,7 @@ from examples.orders.models import Instruction
 log = logging.getLogger("shop")
 
 _AGAIN = 5.0
-"""Seconds until it looks by itself: for what could not be told, and for what a process that died has left."""
+"""Seconds until it looks by itself: for what could not be sent, and for what a process that died has left."""
 
 _news = Event()
 wake = _news.set
@@ -39,16 +39,16 @@ def _work() -> None:
         try:
             deliver()
         except (httpx.HTTPError, OperationalError) as error:
-            log.warning("the provider could not be told everything: %s", error)
+            log.warning("not all instructions could be sent to the provider: %s", error)
         _news.wait(_AGAIN)
 
 
 def deliver() -> None:
-    """Tell all that is there, in its order."""
+    """Send all instructions that were not sent yet, in their order."""
     with Session(expire_on_commit=False) as session:
-        waiting = session.scalars(select(Instruction).where(~Instruction.told).order_by(Instruction.id)).all()
-        session.commit()  # nothing is locked while we talk
+        waiting = session.scalars(select(Instruction).where(~Instruction.sent).order_by(Instruction.id)).all()
+        session.commit()  # nothing is locked while the provider is called
         for one in waiting:
-            payments.tell(one.what, one.charge, one.key)
-            one.told = True
+            payments.send(one.what, one.charge, one.key)
+            one.sent = True
             session.commit()

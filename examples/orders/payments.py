@@ -1,4 +1,4 @@
-"""The payment provider, as the shop sees it.  Every call carries a key, so that it may be made again."""
+"""The payment provider, as the shop calls it.  Every call carries a key, so that it may be repeated."""
 
 import os
 from typing import Literal
@@ -14,15 +14,15 @@ class Declined(Exception):
 
 def charge(amount: int, reference: str, key: str) -> str:
     """Reserve money, to be captured later.  Gives the charge's id.  What is never captured, expires."""
-    answer = _provider.post(
+    response = _provider.post(
         "/charges", json={"amount": amount, "reference": reference}, headers={"Idempotency-Key": key}
     )
-    if answer.status_code == 402:
+    if response.status_code == 402:
         raise Declined
-    id: str = answer.raise_for_status().json()["id"]
+    id: str = response.raise_for_status().json()["id"]
     return id
 
 
-def tell(what: Literal["capture", "refund"], charge: str, key: str) -> None:
-    answer = _provider.post(f"/charges/{charge}/{what}", headers={"Idempotency-Key": key})
-    answer.raise_for_status()
+def send(what: Literal["capture", "refund"], charge: str, key: str) -> None:
+    response = _provider.post(f"/charges/{charge}/{what}", headers={"Idempotency-Key": key})
+    response.raise_for_status()

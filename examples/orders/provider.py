@@ -35,24 +35,24 @@ class Provider(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
-        if len(body) < length:  # whoever asked has died while asking
+        if len(body) < length:  # the client died while it sent the request
             self.close_connection = True
             return
         key = self.headers.get("Idempotency-Key")
-        time.sleep(random.uniform(0, self.delay))  # before and after: whoever asks may die at any moment
+        time.sleep(random.uniform(0, self.delay))  # before and after: the client may die at any moment
         match self.path.strip("/").split("/"):
             case _ if not key:
-                self._answer(400, {"error": "no Idempotency-Key"})
+                self._respond(400, {"error": "no Idempotency-Key"})
             case ["charges"]:
                 self._charge(key, json.loads(body))
             case ["charges", charge, "capture" | "refund" as what]:
                 self._settle(key, what, charge)
             case _:
-                self._answer(404, {"error": "no such thing"})
+                self._respond(404, {"error": "no such thing"})
 
     def _charge(self, key: str, asked: dict[str, Any]) -> None:
         if asked["amount"] % 100 == 13:
-            self._answer(402, {"error": "declined"})
+            self._respond(402, {"error": "declined"})
             return
         id = f"ch_{key[:16]}"
         with closing(self._open()) as books, books:
@@ -61,14 +61,14 @@ class Provider(BaseHTTPRequestHandler):
                     "INSERT INTO charges (id, reference, amount) VALUES (?, ?, ?)",
                     (id, asked["reference"], asked["amount"]),
                 )
-        self._answer(201, {"id": id})
+        self._respond(201, {"id": id})
 
     def _settle(self, key: str, what: str, charge: str) -> None:
         with closing(self._open()) as books, books:
             if self._is_new(books, key, what, charge):
                 column = {"capture": "captured", "refund": "refunded"}[what]
                 books.execute(f"UPDATE charges SET {column} = {column} + amount WHERE id = ?", (charge,))
-        self._answer(200, {"id": charge})
+        self._respond(200, {"id": charge})
 
     def _open(self) -> sqlite3.Connection:
         books = sqlite3.connect(self.books, timeout=30)
@@ -84,7 +84,7 @@ class Provider(BaseHTTPRequestHandler):
         ).fetchall()
         return bool(times == 1)
 
-    def _answer(self, status: int, document: object) -> None:
+    def _respond(self, status: int, document: object) -> None:
         time.sleep(random.uniform(0, self.delay))
         body = json.dumps(document).encode()
         self.send_response(status)

@@ -1,12 +1,12 @@
-"""psycopg 3, with what a guarded call writes and what it answers committed together.
+"""psycopg 3, with what a guarded call writes and its response committed together.
 
     with connection(guard, pool) as db:
         db.execute("INSERT INTO orders (item) VALUES (%s)", [item])
 
 Where one would write `pool.connection()`.  Inside a guarded call with `effects="database"` the block joins
-the call's transaction: leaving it is provisional, and becomes real with the answer.  Anywhere else it is
+the call's transaction: leaving it is provisional, and becomes real with the response.  Anywhere else it is
 `pool.connection()`.  Inside, psycopg itself refuses `commit()` and `rollback()`, and `db.transaction()` makes
-savepoints, as ever inside a transaction.
+savepoints, as always inside a transaction.
 """
 
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -23,7 +23,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import Opening, join
+from retrysafe._runtime.transactions import BeginLock, join
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
@@ -63,13 +63,14 @@ def _joint(guard: Guard) -> Joint:
     joint = getattr(guard.store, "joint", None)
     if not isinstance(joint, Joint) or joint.dialect != "postgresql":
         raise ConfigurationError(
-            f"retrysafe.psycopg is for guards whose store is in PostgreSQL, and this one's is {guard.store!r}"
+            f"retrysafe.psycopg needs a guard whose store is in PostgreSQL, and this guard's store is "
+            f"{guard.store!r}"
         )
     return joint
 
 
 class Blocks:
-    """The blocks of one call that are open.  They share one connection, so the last one opened ends first."""
+    """The open blocks of one call.  They share one connection: the one that began last has to end first."""
 
     def __init__(self) -> None:
         self._open: list[object] = []
@@ -91,13 +92,16 @@ class Blocks:
         return bool(self._open)
 
     def check(self) -> None:
-        """What was left half-way, or undone together with another block, must not be half committed."""
+        """A block that is half done, or was undone together with another, must not be half committed."""
         if self._open:
-            raise CommitRefused("a block of a guarded call's connection was still open when it had answered")
+            raise CommitRefused(
+                "a block of a guarded call's connection was still open when the call ended: leave every "
+                "block before the handler returns"
+            )
         if not self.in_order:
             raise CommitRefused(
-                "blocks of a guarded call's connection were open side by side, in several threads or tasks: "
-                "they share one connection, and have to take turns or be inside of one another"
+                "blocks of a guarded call's connection overlapped, in several threads or tasks: they share "
+                "one connection. Use one after the other, or one inside the other"
             )
 
 
@@ -108,7 +112,7 @@ class PsycopgTransaction:
         self._joint = joint
         self._pool = pool
         self._blocks = Blocks()
-        self.opening = Opening()
+        self.begin_lock = BeginLock()
         self._db: psycopg.Connection[Any] | None = None
         self._whole: AbstractContextManager[object] | None = None
 
@@ -132,37 +136,37 @@ class PsycopgTransaction:
             raise
 
     def _begin(self) -> psycopg.Connection[Any]:
-        with self.opening.once():
+        with self.begin_lock.beginning():
             db: psycopg.Connection[Any] = self._pool.getconn()
             try:
                 whole = db.transaction()
                 whole.__enter__()
-                self.opening.keep(lambda: self._take(db, whole))
+                self.begin_lock.begun(lambda: self._assign(db, whole))
             except BaseException:
                 db.close()
                 self._pool.putconn(db)
                 raise
         return db
 
-    def _take(self, db: psycopg.Connection[Any], whole: AbstractContextManager[object]) -> None:
+    def _assign(self, db: psycopg.Connection[Any], whole: AbstractContextManager[object]) -> None:
         self._db, self._whole = db, whole
 
     def commit(self, claim: Claim, final: Final) -> bool:
         db = self._db
         assert db is not None
         if db.info.transaction_status == TransactionStatus.IDLE:
-            log.error(_ENDED_BY_HAND)
+            log.error(_ENDED_BY_HANDLER)
         try:
             self._blocks.check()
-            kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
-            if kept:
+            stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
+            if stored:
                 self._end(None)
                 _check(db.closed, db.info.transaction_status)
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
         finally:
             self.roll_back()
-        return kept
+        return stored
 
     def roll_back(self, *, discard: bool = False) -> None:
         db, self._db = self._db, None
@@ -172,20 +176,24 @@ class PsycopgTransaction:
         try:
             self._end(psycopg.Rollback())
             idle = db.info.transaction_status == TransactionStatus.IDLE
-            sound = idle and not discard and not self._blocks.any_open  # else somebody may still be using it
+            # A handler that was cancelled, or whose block is open, may still be using it.
+            sound = idle and not discard and not self._blocks.any_open
         except psycopg.Error as error:
-            # The server undoes what it was not told to commit, as soon as it notices that we are gone.
-            log.warning("a guarded call was not rolled back but cut off: %s", error)
+            # The server rolls back what was not committed as soon as it notices that the connection is gone.
+            log.warning("the rollback of a guarded call failed, its connection is dropped: %s", error)
         finally:
             if not sound:
                 db.close()
             self._pool.putconn(db)
 
     def _end(self, error: psycopg.Rollback | None) -> None:
-        """By a COMMIT, or by a ROLLBACK; once, whatever comes of it."""
+        """By a COMMIT, or by a ROLLBACK; once, even if that fails."""
         whole, self._whole = self._whole, None
         if whole is not None:
             whole.__exit__(None if error is None else type(error), error, None)
+
+    def fileno(self) -> int | None:
+        return None if self._db is None or self._db.closed else self._db.fileno()
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
@@ -199,7 +207,7 @@ class AsyncPsycopgTransaction:
         self._joint = joint
         self._pool = pool
         self._blocks = Blocks()
-        self.opening = Opening()
+        self.begin_lock = BeginLock()
         self._db: psycopg.AsyncConnection[Any] | None = None
         self._whole: AbstractAsyncContextManager[object] | None = None
 
@@ -224,37 +232,37 @@ class AsyncPsycopgTransaction:
             raise
 
     async def _begin(self) -> psycopg.AsyncConnection[Any]:
-        with self.opening.once():
+        with self.begin_lock.beginning():
             db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
             try:
                 whole = db.transaction()
                 await whole.__aenter__()
-                self.opening.keep(lambda: self._take(db, whole))
+                self.begin_lock.begun(lambda: self._assign(db, whole))
             except BaseException:
                 await db.close()
                 await self._pool.putconn(db)
                 raise
         return db
 
-    def _take(self, db: psycopg.AsyncConnection[Any], whole: AbstractAsyncContextManager[object]) -> None:
+    def _assign(self, db: psycopg.AsyncConnection[Any], whole: AbstractAsyncContextManager[object]) -> None:
         self._db, self._whole = db, whole
 
     async def commit_async(self, claim: Claim, final: Final) -> bool:
         db = self._db
         assert db is not None
         if db.info.transaction_status == TransactionStatus.IDLE:
-            log.error(_ENDED_BY_HAND)
+            log.error(_ENDED_BY_HANDLER)
         try:
             self._blocks.check()
-            kept = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
-            if kept:
+            stored = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
+            if stored:
                 await self._end(None)
                 _check(db.closed, db.info.transaction_status)
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
         finally:
             await self.roll_back_async()
-        return kept
+        return stored
 
     async def roll_back_async(self, *, discard: bool = False) -> None:
         db, self._db = self._db, None
@@ -264,17 +272,18 @@ class AsyncPsycopgTransaction:
         try:
             await self._end(psycopg.Rollback())
             idle = db.info.transaction_status == TransactionStatus.IDLE
-            sound = idle and not discard and not self._blocks.any_open  # else somebody may still be using it
+            # A handler that was cancelled, or whose block is open, may still be using it.
+            sound = idle and not discard and not self._blocks.any_open
         except psycopg.Error as error:
-            # The server undoes what it was not told to commit, as soon as it notices that we are gone.
-            log.warning("a guarded call was not rolled back but cut off: %s", error)
+            # The server rolls back what was not committed as soon as it notices that the connection is gone.
+            log.warning("the rollback of a guarded call failed, its connection is dropped: %s", error)
         finally:
             if not sound:
                 await db.close()
             await self._pool.putconn(db)
 
     async def _end(self, error: psycopg.Rollback | None) -> None:
-        """By a COMMIT, or by a ROLLBACK; once, whatever comes of it."""
+        """By a COMMIT, or by a ROLLBACK; once, even if that fails."""
         whole, self._whole = self._whole, None
         if whole is not None:
             await whole.__aexit__(None if error is None else type(error), error, None)
@@ -284,13 +293,14 @@ class AsyncPsycopgTransaction:
         return await fetch_async(self._db, sql, arguments)
 
 
-_ENDED_BY_HAND = (
-    "a handler ended its guard's transaction itself, by a COMMIT or ROLLBACK in SQL: what it wrote and what "
-    "it answered are committed apart, and a crash in between would have run it again"
+_ENDED_BY_HANDLER = (
+    "a handler ended the transaction of its guarded call by a COMMIT or ROLLBACK in SQL: what it wrote and "
+    "its response are committed separately, and a crash in between would run it again. Leave the block of "
+    "connection(guard, pool) instead"
 )
 
 
 def _check(closed: bool, status: TransactionStatus) -> None:
-    """psycopg says nothing where the connection was lost before it could send the COMMIT."""
+    """psycopg raises nothing where the connection was lost before it could send the COMMIT."""
     if closed or status != TransactionStatus.IDLE:
-        raise StoreUnavailable("the connection was lost while a guarded call was committed")
+        raise StoreUnavailable("the connection was lost at the commit of a guarded call")

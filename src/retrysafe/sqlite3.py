@@ -1,14 +1,16 @@
-"""sqlite3, with what a guarded call writes and what it answers committed together.
+"""sqlite3, with what a guarded call writes and its response committed together.
 
     with connection(guard) as db:
         db.execute("INSERT INTO orders (item) VALUES (?)", [item])
 
 Where one would open a connection to the database that the guard's store is in.  Inside a guarded call with
 `effects="database"` it joins the call's transaction: leaving the block, or `commit()`, is provisional, and
-becomes real with the answer.  Anywhere else the block is a transaction of its own.
+becomes real with the response.  Anywhere else the block is a transaction of its own.
 
-SQLite has one writer at a time, so from the first `connection(guard)` of a call to its answer all others
-wait: do slow things, such as asking another service, before it.
+SQLite has one writer at a time, so from the first `connection(guard)` of a call to its response all other
+writers wait: do slow things, such as calling another service, before it.  For the same reason it is refused
+inside an `async def` handler, where the wait would stop the event loop: use a plain `def`, or
+`asyncio.to_thread`.
 """
 
 import sqlite3
@@ -19,7 +21,7 @@ from types import TracebackType
 from typing import Literal, TypeVar
 
 from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import Opening, join
+from retrysafe._runtime.transactions import BeginLock, join, refuse_event_loop
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
@@ -34,12 +36,13 @@ Setup = Callable[[sqlite3.Connection], object]
 _SAVEPOINT = "retrysafe_joined"
 
 WRITERS = 4
-"""Calls that may be on their way to SQLite's one write lock at once, where each blocks a thread: fewer than
-any event loop has threads, and enough that those who have not begun to write work side by side."""
+"""Calls that may run at once, where each blocks a thread while it waits for SQLite's one write lock: fewer
+than any event loop has threads, and enough that those that do not write yet run side by side."""
 
-_ENDED_BY_HAND = (
-    "BEGIN, COMMIT and ROLLBACK are the guard's inside of a guarded call, whose transaction is committed "
-    "together with its answer: leave the block, or call commit() or rollback(), which are provisional"
+_ENDED_BY_HANDLER = (
+    "a handler tried to execute BEGIN, COMMIT or ROLLBACK inside a guarded call: only the guard commits the "
+    "transaction, together with the response. Leave the block, or call commit() or rollback(), which are "
+    "provisional"
 )
 
 
@@ -53,7 +56,7 @@ def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3
     store = guard.store
     if not isinstance(store, SQLiteStore):
         raise ConfigurationError(
-            f"retrysafe.sqlite3 is for guards whose store is an SQLite file, and this one's is {store!r}"
+            f"retrysafe.sqlite3 needs a guard whose store is an SQLite file, and this one's is {store!r}"
         )
     guard.runtime.at_most(WRITERS)
     joined = join(store, SQLiteTransaction, lambda: SQLiteTransaction(store, setup))
@@ -71,7 +74,7 @@ class SQLiteTransaction:
     def __init__(self, store: SQLiteStore, setup: Setup | None) -> None:
         self._store = store
         self._setup = setup
-        self.opening = Opening()
+        self.begin_lock = BeginLock()
         self._lock = store.file_lock()
         self._db: JoinedConnection | None = None
         self._began = 0.0
@@ -82,10 +85,10 @@ class SQLiteTransaction:
 
     def opened(self) -> "JoinedConnection":
         if self._db is None:
-            with self.opening.once():
+            with self.begin_lock.beginning():
                 db = self._begin()
                 try:
-                    self.opening.keep(lambda: self._take(db))
+                    self.begin_lock.begun(lambda: self._assign(db))
                 except BaseException:
                     db.really_close()
                     self._lock.close()
@@ -93,14 +96,15 @@ class SQLiteTransaction:
             return db
         return self._db
 
-    def _take(self, db: "JoinedConnection") -> None:
+    def _assign(self, db: "JoinedConnection") -> None:
         self._db = db
 
     def _begin(self) -> "JoinedConnection":
+        refuse_event_loop()
         db = _open(self._store, JoinedConnection, self._setup)
         try:
             # As every writer of the store does.  IMMEDIATE: a transaction that reads first and then writes
-            # is refused if anybody wrote in between, and our own reservation did.
+            # is refused if another connection wrote in between, and our own reservation did.
             self._lock.acquire(self._store.deadline)
             db.begin()
         except (sqlite3.OperationalError, StoreUnavailable) as error:
@@ -116,29 +120,34 @@ class SQLiteTransaction:
         took = time.monotonic() - self._began
         if took > claim.lease / 3:
             log.warning(
-                "a guarded call kept all other writers of %s waiting for %.1f s", self._store.path, took
+                "a guarded call held the write lock of %s for %.1f s, and all other writers waited",
+                self._store.path,
+                took,
             )
         try:
             db.undo_uncommitted()
-            kept = self._store.joint.perform(operations.conclude(claim, final), db.fetch)
-            if kept:
+            stored = self._store.joint.perform(operations.conclude(claim, final), db.fetch)
+            if stored:
                 db.really_commit()
         except sqlite3.Error as error:
             if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
-                raise CommitRefused(f"SQLite refused the commit: {error}") from error
-            raise StoreUnavailable(f"SQLite could not commit: {error}") from error
+                raise CommitRefused(f"SQLite refused to commit a guarded call: {error}") from error
+            raise StoreUnavailable(f"SQLite could not commit a guarded call: {error}") from error
         finally:
             self.roll_back()
-        return kept
+        return stored
 
-    def roll_back(self, *, discard: bool = False) -> None:  # noqa: ARG002 - it is never used again anyway
+    def roll_back(self, *, discard: bool = False) -> None:  # noqa: ARG002 - the connection is always closed
         if self._db is not None:
             self._db.really_close()  # which undoes what was not committed
         self._lock.close()
 
+    def fileno(self) -> None:
+        return None
+
 
 class JoinedConnection(sqlite3.Connection):
-    """A connection whose transaction somebody else commits: its own `commit` is provisional."""
+    """A connection whose transaction the guard commits: its own `commit` is provisional."""
 
     _depth = 0
 
@@ -193,7 +202,9 @@ class JoinedConnection(sqlite3.Connection):
 
     def undo_uncommitted(self) -> None:
         while self._depth:
-            log.warning("a connection was in use when its call had answered: its last changes are undone")
+            log.warning(
+                "a connection was open when its guarded call ended: its uncommitted changes are undone"
+            )
             self.__exit__(RuntimeError, None, None)
 
     def fetch(self, sql: str, arguments: Arguments) -> list[Row]:
@@ -216,11 +227,11 @@ def _open(store: SQLiteStore, kind: type[C], setup: Setup | None) -> C:
         store.path,
         timeout=store.deadline,
         isolation_level=None if kind is JoinedConnection else "DEFERRED",
-        # A handler may be served by one thread and committed by another; never by two at once.
+        # A handler may run in one thread and be committed in another; never in both at once.
         check_same_thread=False,
         factory=kind,
     )
-    # An answer is given after its commit has reached the disk; and only the store's own writer checkpoints.
+    # A response is sent after its commit has reached the disk; and only the store's own writer checkpoints.
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA wal_autocheckpoint = 0")
     if setup is not None:
@@ -238,7 +249,7 @@ def _explained() -> Generator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if str(error) == "not authorized":
-            raise NotJoined(_ENDED_BY_HAND) from error
+            raise NotJoined(_ENDED_BY_HANDLER) from error
         raise
 
 

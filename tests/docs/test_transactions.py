@@ -45,7 +45,7 @@ class Shop:
 
     async def ask(self, handler: "Handler") -> Client:
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            status, kind, body = handler(self)
+            status, kind, body = await asyncio.to_thread(handler, self)
             head = {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]}
             await send(head)
             await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -158,7 +158,7 @@ def violates_later(shop: Shop) -> Answer:
 
 
 class Line(NamedTuple):
-    """A line of the table, as it begins; handlers that do it; the status; whether row and key are kept."""
+    """A line of the table, as it begins; handlers that do it; the status; whether row and key are stored."""
 
     title: str
     handlers: list[Handler]
@@ -168,9 +168,9 @@ class Line(NamedTuple):
 
 
 LINES = [
-    Line("the handler answers 2xx", [answers(200), answers(302), answers(404)], None, True, True),
+    Line("the handler responds 2xx", [answers(200), answers(302), answers(404)], None, True, True),
     Line("… but 401", [answers(401), answers(429), says_not_started], None, False, False),
-    Line("the handler answers 5xx", [answers(500), answers(503)], None, False, False),
+    Line("the handler responds 5xx", [answers(500), answers(503)], None, False, False),
     Line("it raises |", [raises(RuntimeError())], 500, False, False),
     Line("it raises `NotDone`", [raises(NotDone()), raises(KeyError())], 503, False, False),
     Line("it calls `rollback()`", [rolls_back], 409, False, True),
@@ -194,7 +194,7 @@ def rows() -> list[str]:
      for number, handler in enumerate(line.handlers)],
 )  # fmt: skip
 def test_line(line: Line, handler: Handler, shop: Shop) -> None:
-    """The row is there or not, the client is told the status, the key is kept or free: as the page says."""
+    """The row is there or not, the client is told the status, the key is stored or free: as the page says."""
     [row] = [row for row in rows() if row.startswith(line.title)]
     _, effects, told, key = [cell.strip() for cell in row.removesuffix("|").split("|")]
 
@@ -207,7 +207,7 @@ def test_line(line: Line, handler: Handler, shop: Shop) -> None:
     assert shop.effects() == line.effect
     assert line.status is None or first.status == line.status
     assert first.status < 500 or line.status is None or told.startswith(str(line.status))
-    assert key.startswith("kept") == line.kept
+    assert key.startswith("stored") == line.kept
     assert again.replayed == line.kept
 
 

@@ -1,12 +1,13 @@
 """One guarded request whose handler is written in a test."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from retrysafe import Guard
 from tests.transactions.test_semantics import ask
 
-Handler = Callable[[], Awaitable[int | None]]
+Handler = Callable[[], int | None]
 
 
 class Ledger:
@@ -17,8 +18,13 @@ class Ledger:
 
 
 def guarded(guard: Guard, handler: Handler, raises: type[Exception] | None = None) -> int:
-    """Run one request with this handler, and give its status."""
+    """Run one request with this blocking handler, in a thread as frameworks do, and give its status."""
     try:
-        return asyncio.run(ask(Ledger(guard), handler, raises=raises)).status  # type: ignore[arg-type]
+        return asyncio.run(ask(Ledger(guard), in_thread(handler), raises=raises)).status  # type: ignore[arg-type]
     finally:
         guard.close()
+
+
+def in_thread(handler: Handler) -> Callable[[], Coroutine[Any, Any, int | None]]:
+    """A plain function, run as frameworks run one under ASGI."""
+    return lambda: asyncio.to_thread(handler)

@@ -5,6 +5,7 @@ The tests say what has to hold and the ledgers say how it is written in sqlite3,
 transaction.  The auditor reads through a connection that has nothing to do with any of them.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
@@ -97,20 +98,38 @@ def on_server(url: str, driver: str) -> Place:
     return Place(create_engine(url.replace("postgresql://", f"postgresql+{driver}://", 1)), InServer(url))
 
 
-class _Sqlite3:
+class _Blocking:
+    """Blocking code is called in threads, as frameworks do."""
+
+    guard: Guard
+
+    def _put(self, name: str, *, fail: bool = False) -> None:
+        raise NotImplementedError
+
+    def _look(self) -> list[str]:
+        raise NotImplementedError
+
+    async def put(self, name: str) -> None:
+        await asyncio.to_thread(self._put, name)
+
+    async def put_and_fail(self, name: str) -> None:
+        await asyncio.to_thread(self._put, name, fail=True)
+
+    async def look(self) -> list[str]:
+        return await asyncio.to_thread(self._look)
+
+
+class _Sqlite3(_Blocking):
     def __init__(self, guard: Guard, audit: InFile) -> None:
         self.guard, self.audit = guard, audit
 
-    async def put(self, name: str) -> None:
+    def _put(self, name: str, *, fail: bool = False) -> None:
         with retrysafe.sqlite3.connection(self.guard) as db:
             db.execute("INSERT INTO items VALUES (?)", [name])
+            if fail:
+                raise Broken
 
-    async def put_and_fail(self, name: str) -> None:
-        with retrysafe.sqlite3.connection(self.guard) as db:
-            db.execute("INSERT INTO items VALUES (?)", [name])
-            raise Broken
-
-    async def look(self) -> list[str]:
+    def _look(self) -> list[str]:
         with retrysafe.sqlite3.connection(self.guard) as db:
             return [name for (name,) in db.execute("SELECT name FROM items ORDER BY rowid")]
 
@@ -179,37 +198,31 @@ INSERT = text("INSERT INTO items VALUES (:name)")
 SELECT = text("SELECT name FROM items")
 
 
-class _Session:
+class _Session(_Blocking):
     def __init__(self, guard: Guard, audit: Any) -> None:
         self.guard, self.audit = guard, audit
         self.maker: orm.sessionmaker[orm.Session] = retrysafe.sqlalchemy.sessionmaker(guard)
 
-    async def put(self, name: str) -> None:
+    def _put(self, name: str, *, fail: bool = False) -> None:
         with self.maker() as session:
             session.execute(INSERT, {"name": name})
+            if fail:
+                raise Broken
             session.commit()
 
-    async def put_and_fail(self, name: str) -> None:
-        with self.maker() as session:
-            session.execute(INSERT, {"name": name})
-            raise Broken
-
-    async def look(self) -> list[str]:
+    def _look(self) -> list[str]:
         with self.maker() as session:
             return list(session.scalars(SELECT))
 
 
 class _Core(_Session):
-    async def put(self, name: str) -> None:
+    def _put(self, name: str, *, fail: bool = False) -> None:
         with retrysafe.sqlalchemy.begin(self.guard) as connection:
             connection.execute(INSERT, {"name": name})
+            if fail:
+                raise Broken
 
-    async def put_and_fail(self, name: str) -> None:
-        with retrysafe.sqlalchemy.begin(self.guard) as connection:
-            connection.execute(INSERT, {"name": name})
-            raise Broken
-
-    async def look(self) -> list[str]:
+    def _look(self) -> list[str]:
         with retrysafe.sqlalchemy.begin(self.guard) as connection:
             return list(connection.scalars(SELECT))
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from retrysafe import Guard, stores
 from retrysafe.sqlalchemy import begin, sessionmaker
-from retrysafe.sqlalchemy.dialect import JOINED
+from retrysafe.sqlalchemy.dialect import INFO_KEY
 from tests.transactions.calls import guarded
 from tests.transactions.ledgers import INSERT, SELECT, Broken, Place, a_guard, on_server
 
@@ -28,7 +28,7 @@ def guard(server: Place) -> Guard:
 
 
 def test_a_session_starts_over(server: Place, guard: Guard) -> None:
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             for name in ("a", "b"):
                 session.execute(INSERT, {"name": name})
@@ -47,7 +47,7 @@ def test_a_session_starts_over(server: Place, guard: Guard) -> None:
 def test_it_starts_over_after_an_error(server: Place, guard: Guard) -> None:
     """PostgreSQL refuses everything after an error, until it is rolled back."""
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             with pytest.raises(DBAPIError):
@@ -65,7 +65,7 @@ def test_it_starts_over_after_an_error(server: Place, guard: Guard) -> None:
 def test_everything_is_undone(server: Place, guard: Guard) -> None:
     """Then the answer is kept without an effect."""
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
 
@@ -80,7 +80,7 @@ def test_blocks_of_core(server: Place, guard: Guard) -> None:
             if fail:
                 raise Broken
 
-    async def handler() -> None:
+    def handler() -> None:
         with pytest.raises(Broken):
             put("a", fail=True)
         put("b")
@@ -105,7 +105,7 @@ def test_what_a_listener_sets_for_the_transaction_stays(server: Place, guard: Gu
     else:
         event.listen(server.engine, moment, lambda db: _set_tenant(db.connection.cursor()))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             session.rollback()
@@ -117,7 +117,7 @@ def test_what_a_listener_sets_for_the_transaction_stays(server: Place, guard: Gu
 def test_what_a_raw_cursor_has_written(server: Place, guard: Guard) -> None:
     """SQLAlchemy does not see it, and still a commit keeps it."""
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.connection().connection.cursor().execute("INSERT INTO items VALUES ('a')")
             session.commit()
@@ -130,7 +130,7 @@ def test_what_a_raw_cursor_has_written(server: Place, guard: Guard) -> None:
 def test_the_connection_is_lost(server: Place, guard: Guard, database: str) -> None:
     """Nothing is kept, the handler learns of it, and the connection is not used again."""
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             backend = session.scalar(text("SELECT pg_backend_pid()"))
@@ -146,15 +146,15 @@ def test_the_connection_is_lost(server: Place, guard: Guard, database: str) -> N
 def test_its_traces_are_gone(server: Place, guard: Guard) -> None:
     """A pooled connection does not remember whose it was."""
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             session.commit()
-            assert JOINED in session.connection().info
+            assert INFO_KEY in session.connection().info
 
     assert guarded(guard, handler) == 201
     with server.engine.connect() as db:
-        assert JOINED not in db.info
+        assert INFO_KEY not in db.info
         db.execute(INSERT, {"name": "b"})
         db.commit()
     assert server.audit() == ["a", "b"]

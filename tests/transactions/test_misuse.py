@@ -2,9 +2,10 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -16,9 +17,11 @@ import retrysafe.psycopg
 import retrysafe.sqlite3
 from retrysafe import ConfigurationError, Guard, NotJoined, scopes, stores
 from retrysafe.sqlalchemy import async_sessionmaker, begin, sessionmaker
-from tests.core.wsgi_calls import Served, an_environ
-from tests.transactions.calls import guarded
+from retrysafe.wsgi import Middleware
+from tests.core.wsgi_calls import Served, an_environ, created
+from tests.transactions.calls import Ledger, guarded
 from tests.transactions.ledgers import INSERT, InFile, InServer, Place, a_guard
+from tests.transactions.test_semantics import ask
 
 # --- sqlite3
 
@@ -28,7 +31,7 @@ def test_sqlite3_ended_by_hand(path: Path, audit: InFile, statement: str) -> Non
     """SQLite itself is told to refuse it: nothing is committed early."""
     guard = a_guard(f"sqlite:///{path}")
 
-    async def handler() -> None:
+    def handler() -> None:
         with retrysafe.sqlite3.connection(guard) as db:
             db.execute("INSERT INTO items VALUES ('a')")
             db.execute(statement)
@@ -41,7 +44,7 @@ def test_sqlite3_commit_and_rollback_are_provisional(path: Path, audit: InFile) 
     """What came before a commit() is safe from a rollback(), and real with the answer."""
     guard = a_guard(f"sqlite:///{path}")
 
-    async def handler() -> None:
+    def handler() -> None:
         with retrysafe.sqlite3.connection(guard) as db:
             db.execute("INSERT INTO items VALUES ('a')")
             db.commit()
@@ -68,7 +71,7 @@ def test_sqlite3_setup(path: Path, audit: InFile) -> None:
             "CREATE TABLE lines (o REFERENCES orders DEFERRABLE INITIALLY DEFERRED, n TEXT DEFAULT 'line')"
         )
 
-    async def handler() -> None:
+    def handler() -> None:
         with retrysafe.sqlite3.connection(
             guard, setup=lambda db: db.execute("PRAGMA foreign_keys = ON")
         ) as db:
@@ -88,7 +91,7 @@ def test_sqlite3_a_connection_that_is_kept(
     guard = a_guard(f"sqlite:///{path}")
     blocks: list[Any] = []
 
-    async def handler() -> None:
+    def handler() -> None:
         with retrysafe.sqlite3.connection(guard) as db:
             db.execute("INSERT INTO items VALUES ('a')")
         blocks.append(retrysafe.sqlite3.connection(guard))
@@ -96,7 +99,7 @@ def test_sqlite3_a_connection_that_is_kept(
 
     assert guarded(guard, handler) == 201
     assert audit() == ["a"]
-    assert "its last changes are undone" in caplog.text
+    assert "its uncommitted changes are undone" in caplog.text
     with pytest.raises(sqlite3.ProgrammingError):
         blocks[0].__exit__(None, None, None)
 
@@ -105,7 +108,7 @@ def test_sqlite3_busy(path: Path, audit: InFile) -> None:
     """Where another program keeps the database, nothing was done: 503, and the client may try again."""
     guard = a_guard(stores.open(f"sqlite:///{path}", deadline=0.3))
 
-    async def handler() -> None:
+    def handler() -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with retrysafe.sqlite3.connection(guard):
@@ -121,7 +124,7 @@ def test_psycopg_refuses_commit_and_rollback(database: str) -> None:
     """By its own rules; and nothing is committed early."""
     audit, guard = InServer(database), a_guard(database)
 
-    async def handler() -> None:
+    def handler() -> None:
         with ConnectionPool(database, min_size=1, open=True) as pool:
             with retrysafe.psycopg.connection(guard, pool) as db:
                 db.execute("INSERT INTO items VALUES ('a')")
@@ -144,14 +147,14 @@ def test_psycopg_ended_by_hand(database: str, caplog: pytest.LogCaptureFixture) 
     audit, guard = InServer(database), a_guard(database)
     with ConnectionPool(database, min_size=1, open=True) as pool:
 
-        async def handler() -> None:
+        def handler() -> None:
             with retrysafe.psycopg.connection(guard, pool) as db:
                 db.execute("INSERT INTO items VALUES ('a')")
                 db.execute("COMMIT")
 
         assert guarded(guard, handler) == 201
     assert audit() == ["a"]
-    assert "a handler ended its guard's transaction itself" in caplog.text
+    assert "a handler ended the transaction of its guarded call" in caplog.text
 
 
 def test_psycopg_in_another_database(database: str, postgres: Any) -> None:
@@ -160,7 +163,7 @@ def test_psycopg_in_another_database(database: str, postgres: Any) -> None:
     audit, guard = InServer(elsewhere), a_guard(database)
     with ConnectionPool(elsewhere, min_size=1, open=True) as pool:
 
-        async def handler() -> None:
+        def handler() -> None:
             with retrysafe.psycopg.connection(guard, pool) as db:
                 db.execute("INSERT INTO items VALUES ('a')")
 
@@ -181,7 +184,7 @@ def test_a_session_of_another_guard(path: Path, audit: InFile, tmp_path: Path) -
     InFile(tmp_path / "other.db")
     other = sessionmaker(a_guard(stores.from_engine(create_engine(f"sqlite:///{tmp_path / 'other.db'}"))))
 
-    async def handler() -> None:
+    def handler() -> None:
         with pytest.raises(NotJoined, match="another guard"), other() as session:
             session.execute(INSERT, {"name": "a"})
 
@@ -194,7 +197,7 @@ def test_a_session_with_a_second_database(path: Path, audit: InFile, tmp_path: P
     second = create_engine(f"sqlite:///{tmp_path / 'second.db'}")
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as session:
             session.execute(INSERT, {"name": "a"})
             with pytest.raises(NotJoined, match="another database"):
@@ -212,7 +215,7 @@ def test_the_connection_under_a_session(place: Place, method: str) -> None:
     guard = a_guard(stores.from_engine(engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as session:
             session.execute(INSERT, {"name": "a"})
             getattr(session.connection(), method)()
@@ -239,7 +242,7 @@ def test_a_session_ended_by_hand(place: Place, statement: str) -> None:
     """The same in SQL: refused before it reaches the database, so nothing is committed early."""
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             session.execute(text(statement))
@@ -252,7 +255,7 @@ def test_savepoints_in_sql(place: Place) -> None:
     """They end nothing."""
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(text("SAVEPOINT mine"))
             session.execute(INSERT, {"name": "a"})
@@ -271,7 +274,7 @@ def test_a_connection_that_is_closed_by_hand(place: Place) -> None:
     """It is not the handler's to close: refused, undone, and free."""
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with begin(guard) as connection:
             connection.execute(INSERT, {"name": "a"})
         connection.close()
@@ -285,7 +288,7 @@ def test_a_session_that_is_never_closed(place: Place, caplog: pytest.LogCaptureF
     guard = a_guard(stores.from_engine(place.engine))
     kept: list[Any] = []
 
-    async def handler() -> None:
+    def handler() -> None:
         session = sessionmaker(guard)()
         session.execute(INSERT, {"name": "a"})
         session.commit()
@@ -294,7 +297,7 @@ def test_a_session_that_is_never_closed(place: Place, caplog: pytest.LogCaptureF
 
     assert guarded(guard, handler) == 201
     assert place.audit() == ["a"]
-    assert "its last changes are undone" in caplog.text
+    assert "its uncommitted changes are undone" in caplog.text
 
 
 def test_listeners_that_begin_transactions_themselves(path: Path, audit: InFile) -> None:
@@ -311,7 +314,7 @@ def test_listeners_that_begin_transactions_themselves(path: Path, audit: InFile)
 
     guard = a_guard(stores.from_engine(engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard).begin() as session:
             session.execute(INSERT, {"name": "a"})
 
@@ -374,9 +377,82 @@ def test_an_asynchronous_session_under_wsgi(path: Path, audit: InFile) -> None:
         asyncio.run(work())
         return []
 
-    from retrysafe.wsgi import Middleware
-
     served = Served(Middleware(app, guard), an_environ())
     guard.close()
     assert isinstance(served.error, NotJoined)
     assert audit() == []
+
+
+# --- blocking code on the event loop
+
+
+def _sessions(path: Path) -> tuple[Guard, Callable[[], None]]:
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+
+    def write() -> None:
+        with sessionmaker(guard).begin() as session:
+            session.execute(INSERT, {"name": "a"})
+
+    return guard, write
+
+
+def _core(path: Path) -> tuple[Guard, Callable[[], None]]:
+    guard = a_guard(stores.from_engine(create_engine(f"sqlite:///{path}")))
+
+    def write() -> None:
+        with begin(guard) as connection:
+            connection.execute(INSERT, {"name": "a"})
+
+    return guard, write
+
+
+def _sqlite3(path: Path) -> tuple[Guard, Callable[[], None]]:
+    guard = a_guard(f"sqlite:///{path}")
+
+    def write() -> None:
+        with retrysafe.sqlite3.connection(guard) as db:
+            db.execute("INSERT INTO items VALUES ('a')")
+
+    return guard, write
+
+
+on_sqlite = pytest.mark.parametrize("library", [_sessions, _core, _sqlite3])
+
+
+@on_sqlite
+def test_blocking_on_the_event_loop(path: Path, audit: InFile, library: Any) -> None:
+    """Refused with words that say what to use, before it waits for the lock that the loop is to release."""
+    guard, write = library(path)
+
+    async def handler() -> None:
+        with pytest.raises(NotJoined, match=r"async def.*`def`.*async_sessionmaker.*asyncio\.to_thread"):
+            write()
+        assert audit() == []
+        await asyncio.to_thread(write)
+        write()  # the lock is held by now, so this waits for nothing
+
+    async def scenario() -> None:
+        assert (await ask(cast(Any, Ledger(guard)), handler)).status == 201
+        assert audit() == ["a", "a"]
+        write()  # no guarded call: an ordinary transaction
+
+    asyncio.run(scenario())
+    guard.close()
+    assert audit() == ["a", "a", "a"]
+
+
+@on_sqlite
+def test_an_event_loop_under_wsgi(path: Path, audit: InFile, library: Any) -> None:
+    """As Flask has for `async def` views: the thread that runs it commits, so no other call is stalled."""
+    guard, write = library(path)
+
+    async def view() -> None:
+        write()
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        asyncio.run(view())
+        return created(environ, start_response)  # type: ignore[return-value]
+
+    assert Served(Middleware(app, guard), an_environ()).status == 201
+    guard.close()
+    assert audit() == ["a"]

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from retrysafe import CommitRefused, NotJoined, stores
 from retrysafe.sqlalchemy import async_sessionmaker, sessionmaker
-from retrysafe.sqlalchemy.dialect import JOINED
+from retrysafe.sqlalchemy.dialect import INFO_KEY
 from tests.transactions.calls import Ledger, guarded
 from tests.transactions.ledgers import INSERT, InServer, Place, a_guard
 from tests.transactions.test_semantics import ask
@@ -25,7 +25,7 @@ def test_an_engine_in_autocommit(database: str, driver: str) -> None:
     audit = InServer(database)
     guard = a_guard(stores.from_engine(engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
 
@@ -41,7 +41,7 @@ def test_ended_past_sqlalchemy(database: str, way: str) -> None:
     InServer(database)
     guard = a_guard(stores.from_engine(engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             if way == "the driver":
                 session.execute(INSERT, {"name": "a"})
@@ -85,7 +85,7 @@ def test_a_connection_that_is_invalidated_and_used_again(place: Place) -> None:
     """SQLAlchemy opens another one, where nothing could be committed with the answer."""
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             connection = session.connection()
             connection.invalidate()
@@ -101,7 +101,7 @@ def test_a_connection_that_is_detached(place: Place) -> None:
     """It is the call's all the same, only the pool does not get it back."""
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             session.connection().detach()
@@ -115,7 +115,7 @@ def test_a_connection_that_is_detached(place: Place) -> None:
 def test_a_connection_that_is_closed_leaves_no_trace(place: Place) -> None:
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             session.execute(INSERT, {"name": "a"})
             session.connection().close()
@@ -123,7 +123,7 @@ def test_a_connection_that_is_closed_leaves_no_trace(place: Place) -> None:
     assert guarded(guard, handler, NotJoined) == 500
     assert place.audit() == []
     with place.engine.connect() as db:
-        assert JOINED not in db.info
+        assert INFO_KEY not in db.info
 
 
 def test_what_one_dialect_learns_the_other_knows(database: str) -> None:
@@ -170,7 +170,7 @@ def test_cursors_of_another_kind(database: str, factory: Any) -> None:
     guard = a_guard(database)
     with ConnectionPool(database, kwargs={"cursor_factory": factory}, min_size=1, open=True) as pool:
 
-        async def handler() -> None:
+        def handler() -> None:
             with connection(guard, pool) as db:
                 db.execute("INSERT INTO items VALUES ('a')")
 

@@ -198,16 +198,20 @@ def test_a_handler_that_used_nothing(play: Play, caplog: pytest.LogCaptureFixtur
     play(scenario)
 
 
-def test_a_refusal_that_used_nothing(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    """As a framework's validation does before any session is opened: nothing to complain about."""
+def test_a_response_that_needs_no_session(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """A redirect, or a refusal by a framework's validation before any session is opened: no warning."""
 
     async def scenario(ledger: Ledger) -> None:
-        async def handler() -> int:
+        async def redirects() -> int:
+            return 303
+
+        async def refuses() -> int:
             return 422
 
         with caplog.at_level(logging.WARNING, "retrysafe"):
-            assert (await ask(ledger, handler)).status == 422
-            assert (await ask(ledger, handler)).replayed
+            assert (await ask(ledger, redirects, b"redirect")).status == 303
+            assert (await ask(ledger, redirects, b"redirect")).replayed
+            assert (await ask(ledger, refuses, b"refuse")).status == 422
         assert "used no session" not in caplog.text
 
     play(scenario)

@@ -14,7 +14,7 @@ def test_two_sessions_one_inside_the_other(place: Place) -> None:
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as outer:
             outer.execute(INSERT, {"name": "a"})
             with maker() as inner:
@@ -34,7 +34,7 @@ def test_a_session_that_only_reads_around_another(place: Place) -> None:
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as reader:
             assert reader.scalars(SELECT).all() == []
             with maker() as writer:
@@ -53,7 +53,7 @@ def test_a_session_that_writes_after_another(place: Place) -> None:
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as first:
             assert first.scalars(SELECT).all() == []
             with maker.begin() as second:
@@ -73,7 +73,7 @@ def test_sessions_that_cannot_be_told_apart(place: Place, swallowed: bool) -> No
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         first, second = maker(), maker()
         first.execute(INSERT, {"name": "a"})
         second.execute(INSERT, {"name": "b"})
@@ -94,7 +94,7 @@ def test_sessions_that_do_not_take_turns(place: Place) -> None:
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as first, maker() as second:
             first.scalars(SELECT).all()
             second.execute(INSERT, {"name": "b"})
@@ -108,7 +108,7 @@ def test_a_session_may_undo_its_own_savepoints(place: Place) -> None:
     """What it committed into a savepoint of its own is its own to roll back."""
     guard = a_guard(stores.from_engine(place.engine))
 
-    async def handler() -> None:
+    def handler() -> None:
         with sessionmaker(guard)() as session:
             with session.begin_nested():
                 session.execute(INSERT, {"name": "a"})
@@ -125,7 +125,7 @@ def test_a_session_that_ends_around_another(place: Place) -> None:
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         first, second = maker(), maker()
         first.scalars(SELECT).all()
         second.scalars(SELECT).all()
@@ -144,7 +144,7 @@ def test_a_reader_with_a_savepoint_of_its_own_around_another(place: Place) -> No
     guard = a_guard(stores.from_engine(place.engine))
     maker = sessionmaker(guard)
 
-    async def handler() -> None:
+    def handler() -> None:
         with maker() as reader:
             reader.scalars(SELECT).all()
             with reader.begin_nested():

@@ -1,7 +1,7 @@
 """Starts servers of the shop, quickly: `python -m examples.orders.tests.launcher`.
 
 It imports the application once and listens.  Each line on its input asks for one more uvicorn, which is a
-fork of it on the same socket; its process id is the answer.  At the end of its input it kills what is left.
+fork of it on the same socket; it prints its process id.  At the end of its input it kills what is left.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from examples.orders.app import app
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end are not waited for
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
     children: list[int] = []

@@ -28,29 +28,29 @@ class Shop:
         self._launcher = launcher
         self.engine = engine
         self.books = books
-        self.address = f"http://127.0.0.1:{self._told()}"
+        self.address = f"http://127.0.0.1:{self._read_line()}"
         self.servers: list[int] = []
 
     def start(self) -> None:
         assert self._launcher.stdin is not None
         self._launcher.stdin.write("one more\n")
         self._launcher.stdin.flush()
-        self.servers.append(int(self._told()))
+        self.servers.append(int(self._read_line()))
 
     def kill(self) -> None:
         """The one that has run longest, at once and whatever it is doing."""
         os.kill(self.servers.pop(0), signal.SIGKILL)
 
     def wait_for_outbox(self) -> None:
-        """Until the provider knows all that is certain."""
+        """Until all instructions were sent to the provider."""
         until = time.monotonic() + PATIENCE
         with orm.Session(self.engine) as session:
-            while session.scalars(select(Instruction).where(~Instruction.told)).first() is not None:
+            while session.scalars(select(Instruction).where(~Instruction.sent)).first() is not None:
                 session.rollback()
-                assert time.monotonic() < until, "nobody delivers what is in the outbox"
+                assert time.monotonic() < until, "the outbox is not delivered"
                 time.sleep(0.05)
 
-    def _told(self) -> str:
+    def _read_line(self) -> str:
         assert self._launcher.stdout is not None
         line = self._launcher.stdout.readline()
         assert line, "the launcher has ended"

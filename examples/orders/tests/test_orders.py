@@ -19,7 +19,7 @@ from examples.orders.tests.running import PATIENCE, Shop
 
 KILLS = 200 if os.environ.get("RETRYSAFE_LONG") else 10
 
-WISHES: list[tuple[str, dict[str, object], int]] = [
+REQUESTS: list[tuple[str, dict[str, object], int]] = [
     ("/orders", {"cart": "one", "items": {"apples": 2, "bread": 1}}, 201),
     ("/orders", {"cart": "two", "items": {"apples": 1, "bread": 2}}, 402),  # an amount that is declined
     ("/orders", {"cart": "three", "items": {"bread": 1, "cheese": 101}}, 409),
@@ -32,7 +32,7 @@ WISHES: list[tuple[str, dict[str, object], int]] = [
 def test_the_readme() -> None:
     """What it asks the reader to order is what is ordered first here."""
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    path, body, _ = WISHES[0]
+    path, body, _ = REQUESTS[0]
     assert f"8000{path} --json '{json.dumps(body)}'" in readme
 
 
@@ -44,13 +44,13 @@ def test_shop(shop: Shop) -> None:
 
 
 def have_a_quiet_day(shop: Shop) -> None:
-    """Ordered, declined, sold out, cancelled: each answer is given again, and the books agree."""
+    """Ordered, declined, sold out, cancelled: each response is replayed, and the books agree."""
     with httpx.Client(base_url=shop.address, timeout=PATIENCE, headers={"X-Customer": "ann"}) as client:
-        for number, (path, body, status) in enumerate(WISHES):
-            assert ask_twice(client, f"wish-{number}", path, body).status_code == status
-        order = ask_twice(client, "wish-0", *WISHES[0][:2]).json()["order"]
-        assert ask_twice(client, "cancel", f"/orders/{order}/cancel", {}).status_code == 200
-        assert ask_twice(client, "cancel again", f"/orders/{order}/cancel", {}).status_code == 409
+        for number, (path, body, status) in enumerate(REQUESTS):
+            assert send_twice(client, f"request-{number}", path, body).status_code == status
+        order = send_twice(client, "request-0", *REQUESTS[0][:2]).json()["order"]
+        assert send_twice(client, "cancel", f"/orders/{order}/cancel", {}).status_code == 200
+        assert send_twice(client, "cancel again", f"/orders/{order}/cancel", {}).status_code == 409
         shown = client.get(f"/orders/{order}")
         assert shown.json() == {"order": order, "total": 11, "state": "cancelled"}
         assert client.get(f"/orders/{order}", headers={"X-Customer": "bob"}).status_code == 404
@@ -59,8 +59,8 @@ def have_a_quiet_day(shop: Shop) -> None:
     assert audit(shop.engine, shop.books) == []
 
 
-def ask_twice(client: httpx.Client, key: str, path: str, body: dict[str, object]) -> httpx.Response:
-    """The first answer; the second one is the same."""
+def send_twice(client: httpx.Client, key: str, path: str, body: dict[str, object]) -> httpx.Response:
+    """The first response; the second one is the same."""
     first, again = (client.post(path, json=body, headers={"Idempotency-Key": f'"{key}"'}) for _ in range(2))
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["Idempotent-Replayed"] == "true"
@@ -68,14 +68,14 @@ def ask_twice(client: httpx.Client, key: str, path: str, body: dict[str, object]
 
 
 def have_a_bad_day(shop: Shop) -> None:
-    """SIGKILL at random moments: one order per cart that was answered 201, paid once, and no others."""
+    """SIGKILL at random moments: one order per cart that got 201, paid once, and no others."""
     closing = Event()
     customers = [Customer(name, shop.address, closing) for name in ("bob", "cy", "dee", "eve", "flo", "gus")]
     with ThreadPoolExecutor(len(customers)) as threads:
         shopping = [threads.submit(customer.shop) for customer in customers]
         try:
             for _ in range(KILLS):
-                wait_for_an_answer(customers)
+                wait_for_a_response(customers)
                 time.sleep(random.uniform(0, 0.2))
                 shop.start()
                 shop.kill()
@@ -83,21 +83,21 @@ def have_a_bad_day(shop: Shop) -> None:
             closing.set()
         for one in shopping:
             one.result()
-    assert [key for customer in customers for key in customer.ask_again()] == []
+    assert [key for customer in customers for key in customer.repeat_all()] == []
     shop.wait_for_outbox()
     assert audit(shop.engine, shop.books) == []
-    told = [one for customer in customers for one in customer.told if one.path == "/orders"]
+    ended = [one for customer in customers for one in customer.ended if one.path == "/orders"]
     names = [customer.name for customer in customers]
     with orm.Session(shop.engine) as session:
         orders = set(session.scalars(select(Order.cart).where(Order.customer.in_(names))))
-    assert orders == {one.key for one in told if one.status == 201}
-    assert sum(customer.broken for customer in customers) > 0, "nobody noticed any of it"
+    assert orders == {one.key for one in ended if one.status == 201}
+    assert sum(customer.broken for customer in customers) > 0, "no response was lost"
 
 
-def wait_for_an_answer(customers: list[Customer]) -> None:
-    """Until somebody gets one: a server that has not served anybody yet is not worth killing."""
-    before = sum(len(customer.told) for customer in customers)
+def wait_for_a_response(customers: list[Customer]) -> None:
+    """Until a customer gets one: a server that has served no request yet is not worth killing."""
+    before = sum(len(customer.ended) for customer in customers)
     until = time.monotonic() + PATIENCE
-    while sum(len(customer.told) for customer in customers) == before:
-        assert time.monotonic() < until, "nobody is served any more"
+    while sum(len(customer.ended) for customer in customers) == before:
+        assert time.monotonic() < until, "no request gets a response any more"
         time.sleep(0.01)

@@ -46,15 +46,18 @@ from retrysafe._core.steps import (
 )
 from retrysafe._runtime.runtime import GuardedCall, Runtime
 from retrysafe._runtime.threads import to_own_thread
-from retrysafe._runtime.transactions import CallTransaction, awaits, blocks
+from retrysafe._runtime.transactions import (
+    GRACE,
+    CallTransaction,
+    awaits,
+    blocks,
+    commit_in_time,
+    roll_back_in_time,
+)
 from retrysafe.errors import NotDone, StoreUnavailable
 from retrysafe.events import log
 
 T = TypeVar("T")
-
-_GRACE = 2.0
-"""Seconds for the end of a transaction, beyond the lease, for which its completion may wait for a lock: as
-many as a store has for an operation."""
 
 # Since Python 3.12 a task may begin at once, and a handler that never waits costs no turn of the loop.
 _start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.Task[Any]] = getattr(
@@ -234,7 +237,7 @@ async def _run_joinable(step: Run, runtime: Runtime, performer: AsyncPerformer) 
 
 async def _commit_async(step: Commit, runtime: Runtime, performer: AsyncPerformer) -> bool:
     junction = _transaction_of(step.attempt)
-    patience = step.claim.lease + _GRACE
+    patience = step.claim.lease + GRACE
     kept = await _only_once(junction, Commit, lambda: _committing(junction, step, runtime), runtime, patience)
     if kept:
         junction.committed()
@@ -251,7 +254,7 @@ async def _committing(junction: CallTransaction, step: Commit, runtime: Runtime)
             return await transaction.commit_async(step.claim, step.final)
         case transaction:
             assert blocks(transaction)
-            return await to_own_thread(transaction.commit, step.claim, step.final)
+            return await to_own_thread(commit_in_time, transaction, step.claim, step.final)
 
 
 async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPerformer) -> None:
@@ -261,7 +264,7 @@ async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPer
         return  # nobody else may touch its connection; and whatever was not committed, it rolls back itself
     try:
         await _only_once(
-            junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off), runtime, _GRACE
+            junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off), runtime, GRACE
         )
     except StoreUnavailable as trouble:
         # The server undoes what it was not told to commit, as soon as it notices that nobody is there.
@@ -276,7 +279,7 @@ async def _rolling_back(junction: CallTransaction, *, discard: bool) -> None:
             await transaction.roll_back_async(discard=discard)
         case transaction:
             assert blocks(transaction)
-            await to_own_thread(transaction.roll_back, discard=discard)
+            await to_own_thread(roll_back_in_time, transaction, discard=discard)
 
 
 def _transaction_of(attempt: Attempt) -> CallTransaction:
@@ -302,7 +305,9 @@ async def _only_once(
     await asyncio.wait({task}, timeout=patience)
     if not task.done():
         runtime.remember(task, _let_be)
-        raise StoreUnavailable(f"the database did not say within {patience:g} s how a transaction ended")
+        raise StoreUnavailable(
+            f"the database did not respond within {patience:g} s: it is not known how the transaction ended"
+        )
     if task.cancelled():  # by the end of the event loop
         raise StoreUnavailable("the end of a transaction was cut off")
     return task.result()

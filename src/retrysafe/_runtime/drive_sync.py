@@ -35,7 +35,13 @@ from retrysafe._core.steps import (
     Wait,
 )
 from retrysafe._runtime.runtime import GuardedCall, Runtime
-from retrysafe._runtime.transactions import CallTransaction, Transaction, blocks
+from retrysafe._runtime.transactions import (
+    CallTransaction,
+    Transaction,
+    blocks,
+    commit_in_time,
+    roll_back_in_time,
+)
 from retrysafe.events import log
 
 T = TypeVar("T")
@@ -96,23 +102,23 @@ def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome:
 
 
 def _commit(step: Commit, runtime: Runtime, performer: Performer) -> bool:
-    junction = _transaction_of(step.attempt)
+    call_transaction = _transaction_of(step.attempt)
     transaction = _close(step.attempt)
     if transaction is not None:
-        kept = transaction.commit(step.claim, step.final)
+        stored = commit_in_time(transaction, step.claim, step.final)
     else:
-        if not junction.joined:
+        if not call_transaction.joined:
             runtime.nothing_joined(step.claim, step.final)
-        kept = runtime.store.finish(step.claim, step.final)
-    if kept:
-        junction.committed()
-    return kept
+        stored = runtime.store.finish(step.claim, step.final)
+    if stored:
+        call_transaction.committed()
+    return stored
 
 
 def _roll_back(step: RollBack, runtime: Runtime, performer: Performer) -> None:
     transaction = _close(step.attempt)
     if transaction is not None:
-        transaction.roll_back(discard=step.cut_off)
+        roll_back_in_time(transaction, discard=step.cut_off)
 
 
 def _transaction_of(attempt: Attempt) -> CallTransaction:

@@ -78,9 +78,9 @@ class LeaseKeeper:
         if self._thread is None:
             self._start()
 
-    def drop(self, claim: Claim) -> None:
-        """The attempt is over, one way or another."""
-        self._held.pop(claim.token, None)
+    def drop(self, claim: Claim) -> Attempt | None:
+        """The attempt is over, one way or another.  Gives it, if its lease was held until now."""
+        return self._held.pop(claim.token, None)
 
     def lasts(self, claim: Claim, seconds: float) -> bool:
         """Whether the lease, as last confirmed, will still be alive in so many seconds."""

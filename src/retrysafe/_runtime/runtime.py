@@ -6,14 +6,16 @@ A call begins when its flow says so, is counted as running until its flow is ove
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Result
 from retrysafe._runtime import fork
 from retrysafe._runtime.admission import ConnectionLimit, WaitLimit
 from retrysafe._runtime.leases import LeaseKeeper
-from retrysafe.events import Observed, Observers
+from retrysafe.events import Observed, Observers, log
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ class Runtime:
         claim = call.claim
         if claim is not None:
             self.running.discard(claim.token)
-            self.leases.drop(claim)
+            attempt = self.leases.drop(claim)
+            if attempt is not None and attempt.derived and self.secret == DEFAULT_SECRET:
+                _warn_of_missing_secret()
             if self.connection_limit is not None:
                 self.connection_limit.leave(claim.token)
         call.close()
@@ -107,8 +111,8 @@ class Runtime:
 
     def nothing_joined(self, claim: Claim, final: Final) -> None:
         """A call said that its effects are in our database, and used no session or connection of ours."""
-        if final.response.status >= 400:
-            return  # a handler that refuses a request has no need for one
+        if final.response.status >= 300:
+            return  # a redirect or a refusal needs none
         self.observers.once(
             claim.action,
             claim.target,
@@ -133,3 +137,12 @@ class Runtime:
     def close(self) -> None:
         self.leases.close()
         self.store.close()
+
+
+@cache
+def _warn_of_missing_secret() -> None:
+    """Once per process.  Here and not in `derive`, which is in the core and does not log."""
+    log.warning(
+        "derive() was called below a guard without a secret: its keys can be computed from a client's scope "
+        "and key. Build the guard with secret=; the keys that are derived change with it"
+    )

@@ -1,11 +1,12 @@
-"""Where a guarded call and the transaction that carries its effects meet.
+"""The transaction of a guarded call whose effects are in the store's own database.
 
-The guard owns the transaction; sessions and connections join it.  A call whose effects are in the store's own
-database has a `CallTransaction`.  The first session or connection that joins opens the transaction, the
-others share it, and when the handler is done the driver commits or rolls back.  Which libraries can join is
-not known here: `retrysafe.sqlalchemy`, `retrysafe.psycopg` and `retrysafe.sqlite3` bring a transaction each.
+The guard owns the transaction; sessions and connections join it.  Each such call has a `CallTransaction`.
+The first session or connection that joins begins the transaction, the others share it, and when the handler
+is done the driver commits or rolls back.  Which libraries can join is not known here: `retrysafe.sqlalchemy`,
+`retrysafe.psycopg` and `retrysafe.sqlite3` each implement `Transaction` or `AsyncTransaction`.
 """
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Lock
@@ -13,78 +14,98 @@ from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.model import Claim, Final
+from retrysafe._runtime.watchdog import ending_within
 from retrysafe.errors import NotJoined
 
-_AT_ONCE = (
+GRACE = 2.0
+"""Seconds for the end of a transaction, beyond the lease, for which its completion may wait for a lock: as
+many as a store has for an operation."""
+
+_CONCURRENT = (
     "two sessions or connections of one guarded call were used for the first time at the same moment: they "
-    "share one connection, and have to take turns"
+    "share one connection. Use one after the other, or use one session for both"
 )
-_OVER = (
-    "the guarded call that this code belongs to has ended without it, or was cut off: what it writes now "
-    "could not be committed with the answer. Wait for threads and tasks before the handler returns; for what "
-    "is to be written afterwards, use a session or a connection that is not a guard's"
+_ENDED = (
+    "the guarded call that this code belongs to has ended without it, or was cancelled: what it writes now "
+    "could not be committed with the response. Wait for threads and tasks before the handler returns; for "
+    "what is to be written afterwards, use a session or a connection that is not a guard's"
+)
+_ON_EVENT_LOOP = (
+    "a blocking session or connection to SQLite was used inside `async def`, on the event loop's thread: "
+    "while it waits for SQLite's one write lock, the loop cannot commit the call that holds it. Make the "
+    "handler a plain `def`, which frameworks run in a thread; or use async_sessionmaker(guard) with "
+    "sqlite+aiosqlite; or call the blocking code with asyncio.to_thread"
 )
 
 
-class Opening:
-    """How the connection that all of one call share is opened: once, and not after the call's end.
+class BeginLock:
+    """Lets the transaction of a call begin once, and not after the call has ended.
 
-    It takes a while to open one, and meanwhile a handler may be cut off, or ask in another thread or task.
+    Connecting takes a while, and meanwhile a handler may be cancelled, or use a session in another thread or
+    task.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._busy = False
-        self._over = False
+        self._beginning = False
+        self._ended = False
 
     @contextmanager
-    def once(self) -> Generator[None]:
+    def beginning(self) -> Generator[None]:
         with self._lock:
-            if self._over:
-                raise NotJoined(_OVER)
-            if self._busy:
-                raise NotJoined(_AT_ONCE)
-            self._busy = True
+            if self._ended:
+                raise NotJoined(_ENDED)
+            if self._beginning:
+                raise NotJoined(_CONCURRENT)
+            self._beginning = True
         try:
             yield
         finally:
-            self._busy = False
+            self._beginning = False
 
-    def keep(self, keep: Callable[[], None]) -> None:
-        """Make what was opened the call's.  Raises, and does not, if the call is over by now."""
+    def begun(self, assign: Callable[[], None]) -> None:
+        """Have the begun transaction assigned; raises instead if the call has ended meanwhile."""
         with self._lock:
-            if self._over:
-                raise NotJoined(_OVER)
-            keep()
+            if self._ended:
+                raise NotJoined(_ENDED)
+            assign()
 
     def end(self) -> None:
         with self._lock:
-            self._over = True
+            self._ended = True
 
 
 class Transaction(Protocol):
     """What a handler wrote, and the outcome that is committed with it.  Blocking."""
 
     @property
-    def opening(self) -> Opening: ...
+    def begin_lock(self) -> BeginLock: ...
 
     @property
     def begun(self) -> bool:
-        """Whether anything was ever done with it."""
+        """Whether it has a connection, and there is something to commit or roll back."""
         ...
 
     def commit(self, claim: Claim, final: Final) -> bool:
-        """Keep the outcome and commit.  False: the key is somebody else's, everything was rolled back.
+        """Store the outcome and commit.  False: another attempt has the key, everything was rolled back.
 
-        `CommitRefused`: the database would not, everything was rolled back.  `StoreUnavailable`: it is not
-        known.
+        `CommitRefused`: the database refused, everything was rolled back.  `StoreUnavailable`: it is not
+        known whether it committed.
         """
         ...
 
     def roll_back(self, *, discard: bool = False) -> None:
-        """Undo everything and let go of the connection.  Raises nothing; again: does nothing.
+        """Undo everything and release the connection.  Raises nothing; a second time it does nothing.
 
-        `discard`: the handler was cut off and may still be using the connection, so nobody else must.
+        `discard`: the handler was cancelled and may still be using the connection, so it must not be used
+        for anything else.
+        """
+        ...
+
+    def fileno(self) -> int | None:
+        """The socket to the server, so that a wait for it can be cut.
+
+        `None`: there is none, as with SQLite, whose busy timeout bounds every wait.
         """
         ...
 
@@ -93,7 +114,7 @@ class AsyncTransaction(Protocol):
     """The same, awaiting."""
 
     @property
-    def opening(self) -> Opening: ...
+    def begin_lock(self) -> BeginLock: ...
     @property
     def begun(self) -> bool: ...
     async def commit_async(self, claim: Claim, final: Final) -> bool: ...
@@ -101,7 +122,7 @@ class AsyncTransaction(Protocol):
 
 
 def blocks(transaction: Transaction | AsyncTransaction) -> TypeGuard[Transaction]:
-    """Asked by the name of a method: `isinstance` would go through every member, for eleven microseconds."""
+    """By the name of a method: `isinstance` would look at every member, which takes eleven microseconds."""
     return hasattr(transaction, "commit")
 
 
@@ -109,11 +130,23 @@ def awaits(transaction: Transaction | AsyncTransaction) -> TypeGuard[AsyncTransa
     return hasattr(transaction, "commit_async")
 
 
+def commit_in_time(transaction: Transaction, claim: Claim, final: Final) -> bool:
+    """`transaction.commit`, which raises `StoreUnavailable` where the server stays silent."""
+    with ending_within(claim.lease + GRACE, transaction.fileno()):
+        return transaction.commit(claim, final)
+
+
+def roll_back_in_time(transaction: Transaction, *, discard: bool) -> None:
+    """`transaction.roll_back`, which drops the connection where the server stays silent."""
+    with ending_within(GRACE, transaction.fileno()):
+        transaction.roll_back(discard=discard)
+
+
 T = TypeVar("T", bound=Transaction | AsyncTransaction)
 
 
 class CallTransaction:
-    """Of one guarded call."""
+    """What the sessions and connections of one guarded call join."""
 
     def __init__(self, store: object, *, awaited: bool) -> None:
         self.store = store
@@ -123,38 +156,38 @@ class CallTransaction:
         self._transaction: Transaction | AsyncTransaction | None = None
         self._state: Literal["open", "ending", "committed"] = "open"
         self.tasks: dict[object, Any] = {}
-        """How its transaction is being ended, where that is awaited."""
+        """The tasks that commit it or roll it back, where that is awaited."""
 
     def join(self, kind: type[T], begin: Callable[[], T]) -> T | None:
-        """The call's transaction, made by `begin` if this is the first to ask.  `None`: it is committed."""
+        """The call's transaction, made by `begin` for the first that joins.  `None`: it is committed."""
         with self._lock:
             if self._state == "committed":
                 return None
             if self._state == "ending":
-                # Undone, or about to be: an ordinary session would keep a part of what was undone.
-                raise NotJoined(_OVER)
+                # Undone, or about to be: an ordinary session would commit a part of what was undone.
+                raise NotJoined(_ENDED)
             if self._transaction is None:
                 self._transaction = begin()
             if not isinstance(self._transaction, kind):
                 raise NotJoined(
-                    f"this call's transaction is a {type(self._transaction).__name__} and cannot be a "
-                    f"{kind.__name__} as well: use one library for all that one call writes"
+                    f"this call's transaction is a {type(self._transaction).__name__}, and a {kind.__name__} "
+                    "cannot join it: use one library for everything that one call writes"
                 )
             return self._transaction
 
     @property
     def joined(self) -> bool:
-        """Whether anybody ever asked."""
+        """Whether any session or connection has joined."""
         return self._transaction is not None
 
     def close(self) -> Transaction | AsyncTransaction | None:
-        """The handler is done, or cut off: nobody may join any more.  Gives what is to be ended."""
+        """The handler is done, or cancelled: no session may join any more.  Gives what is to be ended."""
         with self._lock:
             self._state = "ending"
             transaction = self._transaction
         if transaction is None:
             return None
-        transaction.opening.end()
+        transaction.begin_lock.end()
         return transaction if transaction.begun else None
 
     def committed(self) -> None:
@@ -163,7 +196,7 @@ class CallTransaction:
 
 
 def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool = False) -> T | None:
-    """The transaction of the call that runs here, made by `begin` if this is the first to ask.
+    """The transaction of the call that runs here, made by `begin` for the first that joins.
 
     `None` where there is none to join: no call is guarded, or its effects are elsewhere, or it is committed.
     """
@@ -173,13 +206,31 @@ def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool 
     found = attempt.transaction
     if found.store is not store:
         raise NotJoined(
-            "this call is protected by another guard, whose transaction is in another database: what is "
-            "written here could not be committed with its answer. For what need not be, use a session or a "
-            "connection that is not a guard's"
+            "this session or connection is of another guard than the one that protects the call: what it "
+            "writes could not be committed with the response. Use one of the call's own guard; for what need "
+            "not be committed together, use a session or a connection that is not a guard's"
         )
     if awaited and not found.awaited:
         raise NotJoined(
-            "an asynchronous session cannot join a call that is driven without an event loop: use the "
-            "blocking one under WSGI"
+            "an asynchronous session was used in a call that is driven without an event loop, as under WSGI, "
+            "and cannot join it: use a blocking session"
         )
     return found.join(kind, begin)
+
+
+def refuse_event_loop() -> None:
+    """Raise `NotJoined` on the thread of the event loop that drives the running call.
+
+    For blocking transactions that begin by waiting for a lock.  A view that WSGI runs in a loop of its own is
+    not refused: its thread commits it, and stalls no other call.
+    """
+    asyncio = sys.modules.get("asyncio")  # importing it takes longer than all of this library
+    attempt = attempts.running()
+    call = None if attempt is None else attempt.transaction
+    if asyncio is None or not isinstance(call, CallTransaction) or not call.awaited:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise NotJoined(_ON_EVENT_LOOP)

@@ -1,14 +1,14 @@
-"""What is said in a guarded call's transaction, seen where SQLAlchemy says it: in its dialect.
+"""A dialect that watches what is executed in a guarded call's transaction.
 
-Every statement, savepoint and commit of a connection goes through the dialect, so one that looks at them sees
-all.  (Events would do as well, but they make every statement noticeably slower.)
+Every statement, savepoint and commit of a connection goes through SQLAlchemy's dialect, so a dialect that
+looks at them misses none.  (Events would do as well, but they make every statement noticeably slower.)
 
-- A commit or rollback is the guard's alone.
-- Sessions join with savepoints, and `Turns` keeps them apart.
-- A savepoint before which nothing was said costs nothing: to undo what is in it is to undo everything, which
-  a `ROLLBACK` does, too.  So it is only pretended, and the usual call with its one session is spared two of
-  the five statements that it would say.  Whether anything was said is asked of the driver, who also knows
-  what listeners and raw cursors have said; of a driver that cannot tell, no savepoint is pretended.
+- Only the guard commits or rolls back.
+- Sessions join with savepoints, and `SavepointStack` separates them.
+- A savepoint before the first statement is not sent to the server: undoing what is in it undoes everything,
+  which a `ROLLBACK` does, too.  That saves the usual call with its one session two of five statements.
+  Whether anything was executed is asked of the driver, which also knows of listeners and raw cursors; with a
+  driver that cannot tell, every savepoint is sent.
 """
 
 import re
@@ -20,16 +20,17 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from retrysafe.errors import NotJoined
 from retrysafe.events import log
-from retrysafe.sqlalchemy.savepoints import Turns
+from retrysafe.sqlalchemy.savepoints import SavepointStack
 
-_BY_HAND = (
-    "the transaction of a guarded call is committed by its guard, together with the answer: inside of one "
-    "use a session's commit() and rollback(), which are provisional, or leave the block of begin(guard)"
+_ENDED_BY_HANDLER = (
+    "a handler ended, or tried to end, the transaction of its guarded call: only the guard commits it, "
+    "together with the response. Use a session's commit() and rollback(), which are provisional, or leave "
+    "the block of begin(guard)"
 )
 
-_ANOTHER = (
+_OTHER_CONNECTION = (
     "the connection of a guarded call was invalidated, and SQLAlchemy has opened another one: what is "
-    "written there could not be committed with the answer"
+    "written there could not be committed with the response. Do not use a connection after invalidate()"
 )
 
 _ENDS = re.compile(
@@ -37,25 +38,25 @@ _ENDS = re.compile(
     r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:\w+\s+)?to\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""A statement that would end the transaction, or begin another.  Those of savepoints are not among them."""
+"""A statement that would end the transaction, or begin another; not those of savepoints."""
 
 _IDLE = 0
 """libpq's `PQTRANS_IDLE`."""
 
-JOINED = "retrysafe_transaction"
-"""Under this name a connection knows the transaction of the guarded call that it belongs to."""
+INFO_KEY = "retrysafe_transaction"
+"""Where `connection.info` has the transaction of the guarded call that the connection belongs to."""
 
 
-class Joined(Protocol):
-    """What is to be known of that transaction."""
+class Watched(Protocol):
+    """What the dialect needs to know of that transaction."""
 
-    ours: bool
-    """Whether it is the guard that is beginning or ending it just now."""
-    turns: Turns
+    by_guard: bool
+    """Whether the guard is beginning or ending it at this moment."""
+    savepoints: SavepointStack
 
 
 class _Watching(Dialect):
-    """To be put before any other dialect."""
+    """Mixed in before any other dialect."""
 
     def do_execute(
         self,
@@ -95,58 +96,58 @@ class _Watching(Dialect):
         super().do_rollback(dbapi_connection)
 
     def do_savepoint(self, connection: Connection, name: str) -> None:
-        if _of(connection).turns.begins(name, nothing_said=_is_idle(connection)):
+        if _of(connection).savepoints.begin(name, nothing_executed=_is_idle(connection)):
             super().do_savepoint(connection, name)
 
     def do_release_savepoint(self, connection: Connection, name: str) -> None:
-        if _of(connection).turns.releases(name):
+        if _of(connection).savepoints.release(name):
             super().do_release_savepoint(connection, name)
         else:
             _check(connection)
 
     def do_rollback_to_savepoint(self, connection: Connection, name: str) -> None:
-        if _of(connection).turns.rolls_back(name, connection):
+        if _of(connection).savepoints.roll_back(name, connection):
             super().do_rollback_to_savepoint(connection, name)
             return
         try:
             super().do_rollback(connection.connection)
         except self.loaded_dbapi.Error as error:
-            # Then it is lost, and the server undoes what it was not told to commit.
-            log.warning("the connection of a guarded call was lost at a rollback: %s", error)
+            # The connection is lost, and the server rolls back what was not committed.
+            log.warning("the connection of a guarded call was lost during a rollback: %s", error)
             connection.invalidate()
         except BaseException:
-            connection.invalidate()  # cancelled in the middle of it: nobody knows what comes next on it
+            connection.invalidate()  # cancelled half-way: its next response may belong to the rollback
             raise
 
 
 def _before(context: ExecutionContext | None, statement: str) -> None:
     assert context is not None
-    joined = _of(context.root_connection)
-    if joined.ours:
+    watched = _of(context.root_connection)
+    if watched.by_guard:
         return
-    # What it had committed could not be undone any more, and its retry would do it again.
+    # What it committed could not be undone any more, and the retry would do it again.
     if _ENDS.match(statement):
-        raise NotJoined(_BY_HAND)
-    joined.turns.executes(context.root_connection, statement)
+        raise NotJoined(_ENDED_BY_HANDLER)
+    watched.savepoints.before_statement(context.root_connection, statement)
 
 
 def _after(context: ExecutionContext | None) -> None:
     assert context is not None
-    joined = _of(context.root_connection)
-    if not joined.ours:
-        joined.turns.said = True
+    watched = _of(context.root_connection)
+    if not watched.by_guard:
+        watched.savepoints.used = True
         _check(context.root_connection)
 
 
 def _check(connection: Connection) -> None:
-    """Something was said, so there is a transaction; or else it was ended, or there never was one."""
-    turns = _of(connection).turns
-    if turns.said and _is_idle(connection):
-        raise turns.spoil(_BY_HAND)
+    """After a statement without a transaction: it was ended past SQLAlchemy, or there never was one."""
+    savepoints = _of(connection).savepoints
+    if savepoints.used and _is_idle(connection):
+        raise savepoints.refuse(_ENDED_BY_HANDLER)
 
 
 def _is_idle(connection: Connection) -> bool:
-    """Whether the driver is in no transaction.  They begin one with the first statement."""
+    """Whether the driver is in no transaction.  Drivers begin one with the first statement."""
     driver: Any = connection.connection.driver_connection
     if driver is None:
         return False
@@ -160,36 +161,37 @@ def _is_idle(connection: Connection) -> bool:
 
 
 def _refuse(dbapi_connection: PoolProxiedConnection) -> None:
-    joined: Joined | None = dbapi_connection.info.get(JOINED)
-    if joined is not None and not joined.ours:
-        raise NotJoined(_BY_HAND)
+    watched: Watched | None = dbapi_connection.info.get(INFO_KEY)
+    if watched is not None and not watched.by_guard:
+        raise NotJoined(_ENDED_BY_HANDLER)
 
 
-def _of(connection: Connection) -> Joined:
-    joined: Joined | None = connection.info.get(JOINED)
-    if joined is None:
-        raise NotJoined(_ANOTHER)
-    return joined
+def _of(connection: Connection) -> Watched:
+    watched: Watched | None = connection.info.get(INFO_KEY)
+    if watched is None:
+        raise NotJoined(_OTHER_CONNECTION)
+    return watched
 
 
 def watching(engine: Engine) -> Dialect:
-    """The engine's own dialect, but looking.
+    """The engine's own dialect, with `_Watching` mixed in.
 
-    It has the same memory, and not a copy of it: what either learns about the server, both have to know.
+    It shares the state of the engine's, rather than a copy: what either learns about the server (types, or
+    statements that are no longer valid) the other has to know.
     """
-    looking = _looking(type(engine.dialect))
-    dialect = looking.__new__(looking)
+    class_ = _watching_class(type(engine.dialect))
+    dialect = class_.__new__(class_)
     dialect.__dict__ = engine.dialect.__dict__
     return dialect
 
 
-_made: dict[object, type[Dialect]] = {}
+_classes: dict[object, type[Dialect]] = {}
 
 
-def _looking(kind: type[Dialect]) -> type[Dialect]:
-    if kind in _made:
-        return _made[kind]
-    # Not inherited: each class has to say anew that its SQL may be remembered.
-    remembers = {name: value for name, value in vars(kind).items() if name == "supports_statement_cache"}
-    made = cast(type[Dialect], type(kind.__name__, (_Watching, kind), remembers))
-    return _made.setdefault(kind, made)
+def _watching_class(class_: type[Dialect]) -> type[Dialect]:
+    if class_ in _classes:
+        return _classes[class_]
+    # Not inherited: each class has to declare that its compiled SQL may be cached.
+    declared = {name: value for name, value in vars(class_).items() if name == "supports_statement_cache"}
+    made = cast(type[Dialect], type(class_.__name__, (_Watching, class_), declared))
+    return _classes.setdefault(class_, made)

@@ -1,29 +1,30 @@
-"""Session makers whose sessions join the running call's transaction, and are ordinary where there is none.
+"""Session makers and connections that join the running call's transaction, and are ordinary outside one.
 
-A session finds out when it first needs a connection: until then nothing is opened.  It joins with a
-savepoint, SQLAlchemy's own `join_transaction_mode="create_savepoint"`: `commit()` keeps what came before it
-from a later `rollback()`, and neither reaches the transaction of the call.
+A session looks for a transaction when it first needs a connection: until then nothing is opened.  It joins
+with a savepoint, SQLAlchemy's own `join_transaction_mode="create_savepoint"`: `commit()` protects what came
+before it from a later `rollback()`, and neither reaches the transaction of the call.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast, overload
 
-from sqlalchemy import Connection, Engine, orm
+from sqlalchemy import AssertionPool, Connection, Engine, QueuePool, SingletonThreadPool, StaticPool, orm
 from sqlalchemy.ext import asyncio
 
 from retrysafe._runtime.transactions import join
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.sqlalchemy.engines import async_engine_of, capacity, engine_of
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
+from retrysafe.sqlite3 import WRITERS
 
 S = TypeVar("S", bound=orm.Session)
 A = TypeVar("A", bound=asyncio.AsyncSession)
 
-_OURS = {
-    "bind": "the guard's store knows its engine",
-    "join_transaction_mode": "how a session joins is what this is about",
-    "twophase": "a transaction that is prepared cannot carry the answer",
+_NOT_OPTIONS = {
+    "bind": "the engine is that of the guard's store",
+    "join_transaction_mode": "sessions of a guard always join with a savepoint",
+    "twophase": "a prepared transaction cannot be committed together with the response",
 }
 
 
@@ -33,9 +34,9 @@ def sessionmaker(guard: Guard, *, class_: type[S], **options: Any) -> orm.sessio
 def sessionmaker(guard: Guard, **options: Any) -> orm.sessionmaker[orm.Session]: ...
 def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: Any) -> orm.sessionmaker[Any]:
     """SQLAlchemy's `sessionmaker`, with a guard where it has an engine.  Takes the same options."""
-    engine, store = engine_of(guard), guard.store
+    engine, store = _engine_of(guard), guard.store
     _check(options)
-    guard.runtime.at_most(capacity(engine))
+    guard.runtime.at_most(_capacity(engine))
 
     def joined() -> AlchemyTransaction | None:
         return join(store, AlchemyTransaction, lambda: AlchemyTransaction(store, engine))
@@ -52,7 +53,7 @@ def async_sessionmaker(
     guard: Guard, *, class_: type[Any] = asyncio.AsyncSession, **options: Any
 ) -> asyncio.async_sessionmaker[Any]:
     """SQLAlchemy's `async_sessionmaker`, with a guard where it has an engine.  Takes the same options."""
-    engine, store = async_engine_of(guard), guard.store
+    engine, store = _async_engine_of(guard), guard.store
     _check(options)
 
     def joined() -> AsyncAlchemyTransaction | None:
@@ -82,6 +83,80 @@ def _joining(
 
 
 def _check(options: dict[str, Any]) -> None:
-    for name, reason in _OURS.items():
+    for name, reason in _NOT_OPTIONS.items():
         if name in options:
-            raise ConfigurationError(f"sessionmaker(guard, {name}=...): leave it out, {reason}")
+            raise ConfigurationError(f"sessionmaker(guard) does not take {name}=: {reason}. Leave it out")
+
+
+@contextmanager
+def begin(guard: Guard) -> Generator[Connection]:
+    """`engine.begin()`, with a guard for the engine: the block takes effect as a whole or not at all."""
+    engine = _engine_of(guard)
+    guard.runtime.at_most(_capacity(engine))
+    joined = join(guard.store, AlchemyTransaction, lambda: AlchemyTransaction(guard.store, engine))
+    if joined is None:
+        with engine.begin() as ordinary:
+            yield ordinary
+    else:
+        connection = joined.connection(object())
+        with connection.begin_nested():
+            yield connection
+
+
+@asynccontextmanager
+async def begin_async(guard: Guard) -> AsyncGenerator[asyncio.AsyncConnection]:
+    """The same for coroutines."""
+    engine = _async_engine_of(guard)
+    joined = join(
+        guard.store,
+        AsyncAlchemyTransaction,
+        lambda: AsyncAlchemyTransaction(guard.store, engine),
+        awaited=True,
+    )
+    if joined is None:
+        async with engine.begin() as ordinary:
+            yield ordinary
+    else:
+        connection = await joined.connection_async()
+        async with connection.begin_nested():
+            yield connection
+
+
+def _engine_of(guard: Guard) -> Engine:
+    engine = _shared_engine(guard)
+    if not isinstance(engine, Engine):
+        raise ConfigurationError(
+            "this guard's engine is asynchronous: use async_sessionmaker(guard), or begin_async(guard)"
+        )
+    return engine
+
+
+def _async_engine_of(guard: Guard) -> asyncio.AsyncEngine:
+    engine = _shared_engine(guard)
+    if not isinstance(engine, asyncio.AsyncEngine):
+        raise ConfigurationError("this guard's engine is blocking: use sessionmaker(guard), or begin(guard)")
+    return engine
+
+
+def _shared_engine(guard: Guard) -> object:
+    engine = getattr(guard.store, "engine", None)
+    if engine is None:
+        raise ConfigurationError(
+            f"this guard's store is {guard.store!r}, which shares no engine with the application: "
+            "build the guard with Guard(stores.from_engine(engine), ...)"
+        )
+    return engine
+
+
+def _capacity(engine: Engine) -> int | None:
+    """How many connections the engine may have before a caller has to wait for one."""
+    if engine.dialect.name == "sqlite":
+        return WRITERS
+    match engine.pool:
+        case QueuePool() as pool:
+            overflow: int = pool._max_overflow  # pyright: ignore[reportPrivateUsage]  # there is no accessor
+            return pool.size() + overflow if overflow >= 0 else None
+        case SingletonThreadPool() | StaticPool() | AssertionPool():
+            return 1
+        case _:
+            return None

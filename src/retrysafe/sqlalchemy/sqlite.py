@@ -1,9 +1,9 @@
 """What a transaction on SQLite needs besides, whichever driver it goes through.
 
-`BEGIN IMMEDIATE`, because a transaction that reads first and then writes is refused if anybody wrote in
-between, and our own reservation did; the store's file lock, as every writer of the store takes it; and
-durability, because an answer is given when it is committed.  sqlite3's own habit of beginning transactions by
-itself, and only before some statements, is switched off meanwhile.
+`BEGIN IMMEDIATE`, because a transaction that reads first and then writes is refused if another connection
+wrote in between, and our own reservation did; the store's file lock, as every writer of the store takes it;
+and durability, because a response is sent as soon as it is committed.  sqlite3 begins transactions by itself,
+and only before some statements: that is switched off meanwhile.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ class ImmediateTransaction:
         self._store = store
         self._sleep = sleep
         self._lock = store.file_lock()
-        self._habit: Any = None
+        self._isolation_level: Any = None
 
     def prepare(self, connection: Connection) -> None:
         try:
@@ -29,7 +29,7 @@ class ImmediateTransaction:
         except StoreUnavailable as error:
             raise NotDone("the database is busy") from error
         driver: Any = connection.connection.dbapi_connection
-        self._habit = driver.isolation_level
+        self._isolation_level = driver.isolation_level
         driver.isolation_level = None
         cursor = driver.cursor()
         cursor.execute("PRAGMA synchronous = FULL")
@@ -39,8 +39,8 @@ class ImmediateTransaction:
     def begin(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
         if driver.in_transaction:
-            # By a listener of the application's, as SQLAlchemy's documentation recommends for SQLite; but
-            # what it began is not immediate.
+            # A listener of the application's began it, as SQLAlchemy's documentation recommends for SQLite;
+            # but not as an immediate transaction.
             connection.exec_driver_sql("ROLLBACK")
         try:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -52,10 +52,10 @@ class ImmediateTransaction:
             None if connection.invalidated or connection.closed else connection.connection.dbapi_connection
         )
         if driver is not None:
-            driver.isolation_level = self._habit
+            driver.isolation_level = self._isolation_level
         self._lock.close()
 
     def not_committed(self, error: Exception) -> CommitRefused | StoreUnavailable:
         if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
-            return CommitRefused(f"SQLite refused the commit: {error}")
-        return StoreUnavailable(f"SQLite could not commit: {error}")
+            return CommitRefused(f"SQLite refused to commit a guarded call: {error}")
+        return StoreUnavailable(f"SQLite could not commit a guarded call: {error}")

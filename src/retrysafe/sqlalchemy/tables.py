@@ -1,16 +1,14 @@
-"""Our tables as SQLAlchemy knows tables, so that Alembic's autogenerate creates them and leaves them alone.
+"""Our tables described for SQLAlchemy, so that Alembic's autogenerate creates them and does not drop them.
 
     target_metadata = Base.metadata
     retrysafe.sqlalchemy.tables(target_metadata)        # in Alembic's env.py
 
-The `.sql` files are the source and this is a description of them: tests hold the two against each other, on
-PostgreSQL and on SQLite.  Without a call of `tables` autogenerate would take ours for leftovers, and drop
-them.
+The `.sql` files are the source, and tests compare this description with them, on PostgreSQL and on SQLite.
+Without a call of `tables`, autogenerate would drop our tables.
 
-The tables stand where the store looks for them, in the connection's default schema, whatever schema the
-metadata has for others.  Which version they are of stands in a row of `retrysafe_meta`: `create_all` writes
-it too, and where the tables were made by a migration of Alembic's, which has no rows, the store does when it
-first finds them empty.
+They are in the connection's default schema, where the store looks for them, whatever schema the metadata has
+for others.  Their version is a row of `retrysafe_meta`: `create_all` writes it too, and where a migration of
+Alembic's made the tables, which inserts no rows, the store writes it when it first finds them empty.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +21,7 @@ from retrysafe.stores.sql.codec import VERSION
 
 
 class Tables(NamedTuple):
-    """What `tables` has added to the metadata."""
+    """What `tables` adds to the metadata."""
 
     records: sa.Table
     meta: sa.Table
@@ -32,7 +30,7 @@ class Tables(NamedTuple):
 
 
 def tables(metadata: sa.MetaData) -> Tables:
-    """Add the tables of the store to this metadata.  Again: those that are there already."""
+    """Add the tables of the store to this metadata; a second call gives the same ones."""
     names = [f"retrysafe_{part}" for part in Tables._fields]
     if all(name in metadata.tables for name in names):
         return Tables(*(metadata.tables[name] for name in names))
@@ -83,7 +81,7 @@ def _meta(metadata: sa.MetaData) -> sa.Table:
         "retrysafe_meta",
         metadata,
         sa.Column("name", sa.Text, primary_key=True),
-        # A column of bytes keeps whatever it is given, in SQLite, as one without a type does.
+        # In SQLite a column of bytes stores any type unchanged, as one without a type does.
         _required("value", sa.Text().with_variant(sa.LargeBinary, "sqlite")),
         schema=BLANK_SCHEMA,
     )
@@ -131,7 +129,7 @@ def _small() -> sa.types.TypeEngine[int]:
 
 
 def _time() -> sa.types.TypeEngine[Any]:
-    """A moment; seconds since the epoch where the database has no type for it."""
+    """A point in time; seconds since the epoch where the database has no type for it."""
     return sa.DateTime(timezone=True).with_variant(sa.REAL, "sqlite")
 
 

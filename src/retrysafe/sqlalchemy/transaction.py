@@ -1,8 +1,7 @@
 """The transaction of one guarded call on a connection of SQLAlchemy's.
 
-It is opened by the first session or connection that needs it, and ended by the guard alone.  On an
-asynchronous engine the same code runs inside of SQLAlchemy's greenlets: only how it is called and how it
-waits differ.
+The first session or connection that needs it begins it, and only the guard ends it.  On an asynchronous
+engine the same code runs inside SQLAlchemy's greenlets: only how it is called and how it waits differ.
 """
 
 import time
@@ -18,43 +17,47 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import Opening
+from retrysafe._runtime.transactions import BeginLock, refuse_event_loop
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
-from retrysafe.sqlalchemy.dialect import JOINED, watching
-from retrysafe.sqlalchemy.savepoints import Turns
+from retrysafe.sqlalchemy.dialect import INFO_KEY, watching
+from retrysafe.sqlalchemy.savepoints import SavepointStack
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
-_CLOSED = "a handler closed or invalidated the connection of its guard's transaction"
+_CLOSED = (
+    "a handler closed or invalidated the connection of its guarded call, so nothing was committed: close "
+    "sessions instead, and leave the connection to the guard"
+)
 
 _AUTOCOMMIT = (
     "this guard's engine is in autocommit, where every statement is committed by itself: nothing could be "
-    "committed together with the answer. Give the guard an engine that is not, and use "
-    'engine.execution_options(isolation_level="AUTOCOMMIT") for what needs it'
+    "committed together with the response. Give the guard an engine without autocommit, and use "
+    'engine.execution_options(isolation_level="AUTOCOMMIT") where you need it'
 )
 
 
 class AlchemyTransaction:
     """The transaction of one guarded call."""
 
-    def __init__(self, store: Any, engine: Engine) -> None:  # noqa: ANN401 - whatever has a joint and this engine
+    def __init__(self, store: Any, engine: Engine) -> None:  # noqa: ANN401 - any store with a joint and this engine
         joint = store.joint
         assert isinstance(joint, Joint)
         self._joint = joint
         self._store = store
         self._engine = engine
         self._sqlite = ImmediateTransaction(store, self._sleep) if isinstance(store, SQLiteStore) else None
-        self.opening = Opening()
+        self.begin_lock = BeginLock()
         self._connection: Connection | None = None
-        self.turns = Turns()
-        self.ours = True
-        """Whether it is the guard that is beginning or ending it just now."""
+        self.savepoints = SavepointStack()
+        self.by_guard = True
+        """Whether the guard is beginning or ending it at this moment."""
 
     _sleep: Callable[[float], None] = staticmethod(time.sleep)
+    _blocking = True
 
     @property
     def begun(self) -> bool:
@@ -65,35 +68,38 @@ class AlchemyTransaction:
         if bind.engine.pool is not self._engine.pool:
             raise NotJoined(
                 f"a session of the guard's was about to use another database, {bind.engine.url!r}: what is "
-                "written there could not be committed with the answer. Use a session of its own for it"
+                "written there could not be committed with the response. Use another session for it, one "
+                "that is not the guard's"
             )
         return self.connection(session)
 
     def connection(self, user: object) -> Connection:
         """The transaction's connection, for a session or block."""
-        self.turns.asking = user
+        self.savepoints.user = user
         if self._connection is None:
-            with self.opening.once():
+            with self.begin_lock.beginning():
                 connection = self._begin()
                 try:
-                    self.opening.keep(lambda: self._take(connection))
+                    self.begin_lock.begun(lambda: self._assign(connection))
                 except BaseException:
-                    self.ours = True
+                    self.by_guard = True
                     connection.invalidate()
                     self._close(connection)
                     raise
             return connection
         return self._connection
 
-    def _take(self, connection: Connection) -> None:
+    def _assign(self, connection: Connection) -> None:
         self._connection = connection
 
     def _begin(self) -> Connection:
-        self.ours = True
+        if self._sqlite is not None and self._blocking:
+            refuse_event_loop()
+        self.by_guard = True
         engine = _watched(self._store, self._engine)
         connection = engine.connect()
         self._info = connection.info
-        self._info[JOINED] = self
+        self._info[INFO_KEY] = self
         try:
             if self._sqlite is not None:
                 self._sqlite.prepare(connection)
@@ -105,35 +111,37 @@ class AlchemyTransaction:
         except BaseException:
             self._close(connection)
             raise
-        self.ours = False
+        self.by_guard = False
         return connection
 
     def commit(self, claim: Claim, final: Final) -> bool:
         connection = self._connection
         assert connection is not None
-        self.ours = True
+        self.by_guard = True
         try:
             if not self._whole.is_active:
                 raise CommitRefused(_CLOSED)
             self._undo_uncommitted(connection)
-            if self.turns.spoiled:
-                raise CommitRefused(self.turns.spoiled)
-            kept = self._joint.perform(operations.conclude(claim, final), self._fetch)
-            if kept:
+            if self.savepoints.refusal:
+                raise CommitRefused(self.savepoints.refusal)
+            stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
+            if stored:
                 self._whole.commit()
         except DBAPIError as error:
             raise self._translated(error) from error
-        except connection.dialect.loaded_dbapi.Error as error:  # what was said to the driver itself
+        except connection.dialect.loaded_dbapi.Error as error:  # of the statements that go past SQLAlchemy
             raise not_committed(error, sqlstate(error)) from error
         except NotJoined as error:
             raise CommitRefused(str(error)) from error
-        except OSError as error:  # pg8000 lets some of them through
-            raise StoreUnavailable(f"a guarded call was cut off at its commit: {error}") from error
+        except OSError as error:  # pg8000 does not wrap all of them
+            raise StoreUnavailable(
+                f"the connection was lost during the commit of a guarded call: {error}"
+            ) from error
         except SQLAlchemyError as error:
-            raise CommitRefused(f"SQLAlchemy refused the commit: {error}") from error
+            raise CommitRefused(f"SQLAlchemy could not commit a guarded call: {error}") from error
         finally:
             self.roll_back()
-        return kept
+        return stored
 
     def _translated(self, error: DBAPIError) -> CommitRefused | StoreUnavailable:
         original = error.orig if isinstance(error.orig, Exception) else error
@@ -143,7 +151,7 @@ class AlchemyTransaction:
 
     def _undo_uncommitted(self, connection: Connection) -> None:
         while (nested := connection.get_nested_transaction()) is not None:
-            log.warning("a session was in use when its call had answered: its last changes are undone")
+            log.warning("a session was open when its guarded call ended: its uncommitted changes are undone")
             nested.rollback()
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
@@ -151,7 +159,7 @@ class AlchemyTransaction:
         assert connection is not None
         if connection.dialect.driver != "psycopg":
             return [tuple(row) for row in connection.execute(_text(sql), arguments)]
-        # Past SQLAlchemy, which would need as long again to wrap one statement and the row that comes back.
+        # Past SQLAlchemy: its wrapping of one statement and one row would take as long again.
         driver: Any = connection.connection.dbapi_connection
         if driver is None:
             raise CommitRefused(_CLOSED)
@@ -166,26 +174,38 @@ class AlchemyTransaction:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        self.ours = True
+        self.by_guard = True
         try:
             if discard:
                 connection.invalidate()
             elif self._whole.is_active:
                 self._whole.rollback()
             elif not (connection.closed or connection.invalidated):
-                connection.connection.rollback()  # over in SQLAlchemy's eyes, and not in the database's
+                connection.connection.rollback()  # ended for SQLAlchemy, and not for the database
         except (SQLAlchemyError, OSError) as error:
-            # The server undoes what it was not told to commit, as soon as it notices that we are gone.
-            log.warning("a guarded call was not rolled back but cut off: %s", error)
+            # The server rolls back what was not committed as soon as it notices that the connection is gone.
+            log.warning("the rollback of a guarded call failed, its connection is dropped: %s", error)
             connection.invalidate()
         self._close(connection)
+
+    def fileno(self) -> int | None:
+        connection = self._connection
+        if connection is None or connection.closed or connection.invalidated:
+            return None
+        driver: Any = connection.connection.driver_connection
+        # psycopg and psycopg2 have the method themselves, pg8000 has a socket; sqlite3 has neither.
+        found = driver if hasattr(driver, "fileno") else getattr(driver, "_usock", None)
+        try:
+            return None if found is None else found.fileno()
+        except connection.dialect.loaded_dbapi.Error:  # closed by the handler, past SQLAlchemy
+            return None
 
     def _close(self, connection: Connection) -> None:
         try:
             if self._sqlite is not None:
                 self._sqlite.end(connection)
         finally:
-            self._info.pop(JOINED, None)
+            self._info.pop(INFO_KEY, None)
             connection.close()
 
 
@@ -193,7 +213,7 @@ _engines: "WeakKeyDictionary[object, Engine]" = WeakKeyDictionary()
 
 
 def _watched(store: object, engine: Engine) -> Engine:
-    """The same engine, with the same pool, whose connections are ended by the guard alone; once made."""
+    """The same engine and pool, whose connections are watched; made once per store."""
     try:
         return _engines[store]
     except KeyError:
@@ -203,7 +223,7 @@ def _watched(store: object, engine: Engine) -> Engine:
 
 
 _text = cache(text)
-"""Made once of each of our statements: SQLAlchemy then remembers what it has compiled of it, too."""
+"""One object per statement, so that SQLAlchemy's cache of compiled statements finds it."""
 
 
 def _sleep_in_greenlet(seconds: float) -> None:
@@ -218,6 +238,7 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
         self._async_engine = engine
 
     _sleep = staticmethod(_sleep_in_greenlet)
+    _blocking = False
 
     def _fetch_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
         from retrysafe.stores.sql.cursors import fetch_async
