@@ -18,7 +18,7 @@ from retrysafe._core.model import (
     Reserved,
     Response,
 )
-from retrysafe._core.problems import Problem
+from retrysafe._core.problems import Previous, Problem, stored_code
 from retrysafe._core.steps import (
     Busy,
     Call,
@@ -32,6 +32,7 @@ from retrysafe._core.steps import (
     ToRelease,
     ToStore,
 )
+from retrysafe._core.times import iso
 from retrysafe.errors import NotDone
 from retrysafe.policy import Policy, RequestRules, Rules
 
@@ -78,10 +79,16 @@ def _judge_failed(record: Record, policy: Policy) -> Judgement:
         case "retry":
             return CanTakeOver(record.token, "failed")
         case "conflict":
-            status = record.response.status if record.response else None
-            return Problem("previously-failed", "The first request with this key failed.", 1.0, status)
+            detail = "The first request with this key failed."
+            return Problem("previously-failed", detail, previous=_failure(record))
         case unreachable:
             assert_never(unreachable)
+
+
+def _failure(record: Record) -> Previous:
+    at = iso(record.updated_at if record.completed_at is None else record.completed_at)
+    response = record.response
+    return Previous(response.status, stored_code(response), at) if response else Previous(None, None, at)
 
 
 def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
