@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from retrysafe._core.headers import is_name
-from retrysafe._core.keys import MAKE_A_SECRET
+from retrysafe._core.keys import CREDENTIALS, MAKE_A_SECRET
 from retrysafe._core.model import Parts, Request, Scope
 from retrysafe.errors import ConfigurationError
 
@@ -68,9 +68,13 @@ class _Header(_Rule):
         self._part = name.lower()
 
     def __call__(self, request: Request) -> ScopeAnswer:
-        values = request.every(self._wanted)
-        # Two values are two owners: whichever proxy added the second, neither can be trusted.
-        return _one_part(self._part, values[0]) if len(values) == 1 else None
+        fields = request.fields
+        value = fields.get(self._wanted)
+        if value is None:
+            return None
+        if len(fields) != len(request.headers) and len(request.every(self._wanted)) > 1:
+            return None  # two values are two owners: whichever proxy added the second, neither can be trusted
+        return _one_part(self._part, value)
 
     def describe(self) -> str:
         return f"the header {self._name}"
@@ -110,14 +114,8 @@ class _Credentials(_Rule):
         return _Credentials(self._name, secret)
 
 
-CREDENTIALS = "credentials"
-"""The part of a scope that holds a digest of credentials."""
-
 _DIGITS = 32
 """128 bits of the digest: two callers never share one, and no more than needed is stored."""
-
-_SHOWN = 8
-"""Digits that people are shown: they tell callers apart, and leave little to check a guess against."""
 
 _NO_SECRET = (
     "scopes.credentials() was given no secret: a password could be guessed from its stored digest. "
@@ -330,13 +328,6 @@ def shared(rule: ScopeRule) -> Shared:
 def always_finds(rule: ScopeRule) -> bool:
     """Whether each request has an owner by this rule, so that none is refused for the lack of one."""
     return isinstance(rule, _Rule) and rule.always_finds()
-
-
-def shown(parts: Parts) -> Parts:
-    """A scope as people and metrics are shown it: digests of credentials shortened."""
-    if all(name != CREDENTIALS for name, _ in parts):
-        return parts
-    return tuple((name, value[:_SHOWN] if name == CREDENTIALS else value) for name, value in parts)
 
 
 def _wanted(rule: ScopeRule) -> str | None:

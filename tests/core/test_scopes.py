@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from retrysafe import Guard, scopes
+from retrysafe._core import keys
 from retrysafe._core.model import Request, Scope
 from retrysafe.errors import ConfigurationError
 from retrysafe.scopes import ScopeAnswer, ScopeRule, resolve
@@ -218,11 +219,11 @@ def test_a_rule_with_a_secret_keeps_it() -> None:
 def test_digests_are_shortened_where_they_are_shown() -> None:
     """Eight digits tell callers apart; all others are shown as they are."""
     digest = "0123456789abcdef0123456789abcdef"
-    assert scopes.shown((("tenant", "7"), ("credentials", digest))) == (
+    assert keys.mask_scope((("tenant", "7"), ("credentials", digest))) == (
         ("tenant", "7"), ("credentials", "01234567")
     )  # fmt: skip
     parts = (("tenant", digest),)
-    assert scopes.shown(parts) is parts
+    assert keys.mask_scope(parts) is parts
 
 
 @pytest.mark.parametrize("values", [[], [b""], [b"  "], [b"a", b"b"]])

@@ -133,3 +133,17 @@ def mask(key: str) -> str:
     a key three times as long; the dots are always four, for its length narrows a guess.
     """
     return f"{key[:4] if len(key) >= 12 else ''}••••"
+
+
+CREDENTIALS = "credentials"
+"""The part of a scope that holds a digest of credentials (`scopes.credentials`)."""
+
+_SHOWN = 8
+"""Digits of it that people are shown: they tell callers apart, and leave little to check a guess against."""
+
+
+def mask_scope(parts: Parts) -> Parts:
+    """A scope as people and metrics may see it: digests of credentials shortened."""
+    if all(name != CREDENTIALS for name, _ in parts):
+        return parts
+    return tuple((name, value[:_SHOWN] if name == CREDENTIALS else value) for name, value in parts)

@@ -6,7 +6,7 @@ A pure function of the flow's result, the request and the rules.  Nothing is dec
 import re
 
 from retrysafe._core import headers, problems
-from retrysafe._core.model import Header, Record, Request, Response
+from retrysafe._core.model import Header, Headers, Record, Request, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Result
 from retrysafe.policy import Policy, Rendering, Rules
@@ -25,21 +25,21 @@ def render(result: Result, request: Request, rules: Rules, request_id: str) -> R
     if reply is None:
         return None
     if isinstance(reply, Problem):
-        response = describe(reply, request, rules)
+        status, sent, body = describe(reply, request, rules)
     elif isinstance(reply, Record):
-        response = _replay(reply, request, rules)
+        status, sent, body = _replay(reply, request, rules)
     else:
-        response = reply
-        if response.status >= 500 or result.verdict == "failed":
-            response = _with_hint(response, may_retry(result, rules.policy), rules.rendering)
+        status, sent, body = reply
+        if status >= 500 or result.verdict == "failed":
+            sent = _with_hint(sent, may_retry(result, rules.policy), rules.rendering)
         if rules.rendering.adds:
-            response = _with_additions(response, request, rules, request_id)
-    names, sent = rules.names, response.headers
+            sent = _with_additions(sent, request, rules, request_id)
+    names = rules.names
     if names.request_id not in dict(sent):
         sent += ((names.request_id, request_id.encode()),)
     if not result.stored:
         sent += ((names.stored, b"false"),)
-    return Response(response.status, sent, response.body)
+    return Response(status, sent, body)
 
 
 def describe(problem: Problem, request: Request, rules: Rules) -> Response:
@@ -64,28 +64,25 @@ def may_retry(result: Result, policy: Policy) -> bool:
     return policy.failed == "retry"
 
 
-def _with_hint(response: Response, retry: bool, rendering: Rendering) -> Response:
-    """A failure with one hint, ours: the handler does not know what becomes of its key."""
+def _with_hint(sent: Headers, retry: bool, rendering: Rendering) -> Headers:
+    """A failure's headers with one hint, ours: the handler does not know what becomes of its key."""
     # How long to wait is the handler's to say, but only where there is something to wait for.
     replaced = rendering.should_retry if retry else rendering.hints
-    sent = tuple([pair for pair in response.headers if pair[0] not in replaced])
-    return Response(
-        response.status, sent + (rendering.may_retry if retry else rendering.no_retry), response.body
-    )
+    others = tuple([pair for pair in sent if pair[0] not in replaced])
+    return others + (rendering.may_retry if retry else rendering.no_retry)
 
 
-def _with_additions(response: Response, request: Request, rules: Rules, request_id: str) -> Response:
-    """A first response with what a profile adds to it: the key as it was sent, and its id as the original."""
+def _with_additions(sent: Headers, request: Request, rules: Rules, request_id: str) -> Headers:
+    """A first response's headers with what a profile adds: its id as the original, the key as it was sent."""
     names, rendering = rules.names, rules.rendering
     added: list[Header] = []
     if rendering.keyed_id is not None:
-        own = headers.find(response.headers, names.request_id)
+        own = headers.find(sent, names.request_id)
         added.append((rendering.keyed_id, request_id.encode() if own is None else own))
     if rendering.echo_key and (key := request.fields.get(names.key)) is not None:
         added.append((names.key, key))
     replaced = [name for name, _ in added]
-    sent = [pair for pair in response.headers if pair[0] not in replaced]
-    return Response(response.status, (*sent, *added), response.body)
+    return (*[pair for pair in sent if pair[0] not in replaced], *added)
 
 
 def specification_url(request: Request, rules: Rules) -> str:

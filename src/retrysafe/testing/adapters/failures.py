@@ -50,7 +50,7 @@ class Failures(Suite):
         retry = api.post("/status/500", key=key, label=label)
         assert first.status == 500
         assert_replay(first, retry)
-        assert retry.header("x-should-retry") == "false"
+        assert first.header("x-should-retry") == retry.header("x-should-retry") == "false"
         assert api.effects(label) == 1
 
     @covers(48)
@@ -92,6 +92,7 @@ class Failures(Suite):
                 assert first.header("x-should-retry") == "false"
             case "retry":
                 assert_problem(retry, 500, "handler-failed")
+                assert first.header("x-should-retry") == retry.header("x-should-retry") == "true"
             case _:
                 assert_problem(retry, 409, "previously-failed")
         assert api.effects(label) == (2 if failed == "retry" else 1)
