@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
 from retrysafe import scopes
 from retrysafe._core.fingerprint import Fingerprint
@@ -374,7 +374,7 @@ def _check_problems(wire: Wire) -> None:
         said: object = getattr(wire, name)
         if not isinstance(said, Mapping):
             raise ConfigurationError(f"Wire({name}={said!r}) must be a mapping from codes of problems")
-        if unknown := [repr(code) for code in said if code not in CATALOGUE]:
+        if unknown := [repr(code) for code in cast("Mapping[object, object]", said) if code not in CATALOGUE]:
             raise ConfigurationError(
                 f"Wire({name}=...) has {', '.join(unknown)}, which is not a code of a problem: there are "
                 f"{', '.join(CATALOGUE)}"
@@ -418,7 +418,7 @@ def _dropped(names: object) -> frozenset[bytes]:
             f'drop_headers={names!r} must be a tuple of header names, such as ("X-Session",)'
         )
     found: set[bytes] = set()
-    for name in names:
+    for name in cast("Sequence[object]", names):
         if not isinstance(name, str) or not is_name(name.encode("utf-8", "surrogatepass")):
             raise ConfigurationError(
                 f"drop_headers has {name!r}, which is not a valid header name: expected letters, digits and "

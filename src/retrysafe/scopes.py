@@ -14,7 +14,7 @@ Prefer an id that survives a renewed token and a renamed account.
 import hmac
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 from retrysafe._core.headers import is_name
 from retrysafe._core.keys import CREDENTIALS, MAKE_A_SECRET
@@ -296,7 +296,7 @@ def bind(rule: object, secret: bytes | None) -> ScopeRule:
             f"scope=scopes.{getattr(rule, '__name__', '')} is not a valid scope: it makes one when it is "
             f"called, as in scope={example}"
         )
-    return rule
+    return cast("ScopeRule", rule)
 
 
 def describe(rule: ScopeRule) -> str:

@@ -94,7 +94,7 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     "problem": ("the wait has no end", lambda: patch("retrysafe._core.problems._LONGEST", inf)),
     "duration": (
         "a number may have two points",
-        lambda: patch("retrysafe.cli.times._PART", re.compile(r"([0-9]+[0-9.]*)([smhdw])")),
+        lambda: patch("retrysafe._core.times._PART", re.compile(r"([0-9]+[0-9.]*)([smhdw])")),
     ),
 }
 

@@ -7,7 +7,7 @@ What a wire does differently (statuses, texts, an envelope) is a `Presentation`.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from retrysafe._core.model import Headers, Response
 
@@ -209,7 +209,7 @@ def _enveloped(document: object) -> bytes:
 
     if not isinstance(document, Mapping):
         raise TypeError(f"render_problem returned {type(document).__name__}: expected a mapping")
-    return dumps(dict(document), allow_nan=False).encode()
+    return dumps(dict(cast("Mapping[str, object]", document)), allow_nan=False).encode()
 
 
 _LONGEST_CODE = 4096
@@ -230,9 +230,10 @@ def stored_code(response: Response) -> Code | None:
         return None
     if not isinstance(document, dict):
         return None
+    said = cast("dict[str, object]", document)
     for code in CATALOGUE:
         # An application may have codes of its own; that the type leads to this one makes it ours.
-        if document.get("code") == code and str(document.get("type", "")).endswith(f"#{code}"):
+        if said.get("code") == code and str(said.get("type", "")).endswith(f"#{code}"):
             return code
     return None
 
