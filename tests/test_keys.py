@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retrysafe._core.keys import BadKey, digest, parse_key
+from retrysafe._core.keys import BadKey, Secret, digest, parse_key
 
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 BARE = "".join(sorted(set(PRINTABLE) - set(' ",')))
@@ -163,3 +163,25 @@ def test_a_digest_is_for_ever() -> None:
     """Records outlive releases: this value may change only together with the scheme's version."""
     identity = digest("request", (("tenant", "7"), ("user", "42")), "k1")
     assert identity.hex() == "3c6542196ef2db878b96272232889a89424a5da0d4452f8553202b33f192e5a7"
+
+
+def test_an_identity_with_a_secret() -> None:
+    """An HMAC: without the secret, a stored digest cannot be compared with a guess."""
+    owner = (("tenant", "7"),)
+    keyed = digest("request", owner, "k1", b"a secret of sixteen")
+    assert len(keyed) == 32
+    assert keyed == digest("request", owner, "k1", b"a secret of sixteen")
+    others = [
+        digest("request", owner, "k1"),
+        digest("request", owner, "k1", b"another of sixteen"),
+        digest("request", owner, "k2", b"a secret of sixteen"),
+        digest("callback", owner, "k1", b"a secret of sixteen"),
+    ]
+    assert keyed not in others
+
+
+def test_a_secret_is_not_shown() -> None:
+    """Not by a traceback with its variables; but it is the bytes that it is."""
+    secret = Secret(b"a secret of sixteen")
+    assert repr(secret) == f"{secret!r}" == "<secret>"
+    assert secret == b"a secret of sixteen"

@@ -6,6 +6,7 @@ app = retrysafe.asgi.Middleware(app, guard)
 
 from retrysafe import scopes, stores
 from retrysafe._core.attempt import Attempt, current
+from retrysafe._core.problems import ProblemDetails
 from retrysafe.errors import (
     CommitRefused,
     ConfigurationError,
@@ -31,6 +32,7 @@ __all__ = [
     "NotDone",
     "NotGuarded",
     "NotJoined",
+    "ProblemDetails",
     "RetrysafeError",
     "SchemaMismatch",
     "StoreError",

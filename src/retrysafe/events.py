@@ -10,6 +10,7 @@ from threading import Lock
 from time import monotonic
 from typing import Literal, NamedTuple, Protocol
 
+from retrysafe._core.keys import mask_scope
 from retrysafe._core.model import Claim, Door, Parts, Record
 from retrysafe._core.steps import Result, Verdict
 from retrysafe._runtime.log import Log
@@ -110,7 +111,7 @@ class Observers:
                     call.target,
                     call.status(result),
                     result.attempt,
-                    claim.scope if claim else (),
+                    mask_scope(claim.scope) if claim else (),
                     _short_id(claim),
                     call.route,
                     call.source,

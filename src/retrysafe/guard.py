@@ -14,6 +14,8 @@ from typing import Unpack
 
 from retrysafe import stores
 from retrysafe._core.attempt import DEFAULT_SECRET
+from retrysafe._core.keys import MAKE_A_SECRET, Secret
+from retrysafe._core.times import Duration, seconds
 from retrysafe._http.routes import Routes
 from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import ConfigurationError, StoreError
@@ -31,8 +33,9 @@ class Guard:
     """Makes requests safe to repeat.
 
     `store` is a `Store` or the URL of one.  `scope`, and the rest of `Options`, hold for every route that
-    does not say otherwise.  `secret` goes into derived keys.  `on_event` is told about every verdict.
-    `grace` is how long a shutdown waits for running handlers.
+    does not say otherwise.  `secret` goes into derived keys, and into digests of credentials and of keys
+    that are not stored.  `on_event` is called with every verdict.  `grace` is how long a shutdown waits for
+    running handlers.
     """
 
     def __init__(
@@ -40,21 +43,23 @@ class Guard:
         store: Store | str,
         *,
         secret: str | bytes | None = None,
-        grace: float = 30.0,
+        grace: Duration = 30.0,
         on_event: Observer | None = None,
         wire: Wire | None = None,
         **options: Unpack[Options],
     ) -> None:
-        _check(store, grace, on_event)
+        _check(store, on_event)
+        self.grace = _grace(grace)
         self._options = options
+        self._secret = _as_secret(secret)
+        self._envelope_reported = False
         self.wire = wire or Wire()
         self.runtime = Runtime(
             stores.open(store) if isinstance(store, str) else store,
             Observers(on_event),
-            _as_bytes(secret),
+            self._secret or DEFAULT_SECRET,
         )
         self.rules = self.compile({})
-        self.grace = grace
 
     @property
     def store(self) -> Store:
@@ -62,7 +67,12 @@ class Guard:
 
     def compile(self, options: Options) -> Rules:
         """The rules of a route that says `options`, and for the rest what the guard says."""
-        rules = compile_rules(layered(self._options, options), self.wire)
+        rules = compile_rules(layered(self._options, options), self.wire, self._secret, self._report_envelope)
+        if not rules.policy.keep_key and self._secret is None:
+            raise ConfigurationError(
+                "keep_key=False was given without a secret: a weak key could be guessed from its digest. "
+                + MAKE_A_SECRET
+            )
         if rules.policy.effects == "database" and not hasattr(self.store, "joint"):
             raise ConfigurationError(
                 f'effects="database" means the database of the records, and {self.store!r} is in none: '
@@ -92,7 +102,17 @@ class Guard:
         except StoreError as trouble:
             log.error(_UNUSABLE, trouble)
 
-    def drain(self, grace: float | None = None) -> int:
+    def _report_envelope(self, error: Exception) -> None:
+        # Once: it is the same function and most likely the same mistake for each problem after it.
+        if not self._envelope_reported:
+            self._envelope_reported = True
+            log.error(
+                "Wire(render_problem=...) failed, clients are sent the standard problem instead: %r",
+                error,
+                exc_info=error,
+            )
+
+    def drain(self, grace: Duration | None = None) -> int:
         """Claim nothing new, and wait for what runs.  Returns how many were still running in the end.
 
         New keys are answered 503 `draining`; replays go on.  A claim whose handler has not begun is
@@ -103,7 +123,7 @@ class Guard:
             time.sleep(_POLL)
         return self._end_draining()
 
-    async def drain_async(self, grace: float | None = None) -> int:
+    async def drain_async(self, grace: Duration | None = None) -> int:
         """The same without blocking the event loop."""
         from asyncio import sleep
 
@@ -152,16 +172,25 @@ class Guard:
             )
         return unfinished
 
-    def _begin_draining(self, grace: float | None) -> float:
+    def _begin_draining(self, grace: Duration | None) -> float:
+        patience = self.grace if grace is None else _grace(grace)
         self.runtime.draining = True
-        return time.monotonic() + (self.grace if grace is None else grace)
+        return time.monotonic() + patience
 
 
-def _check(store: object, grace: float, on_event: object) -> None:
+def _grace(value: object) -> float:
+    try:
+        found = seconds(value)
+    except ValueError as refusal:
+        raise ConfigurationError(f"grace={refusal}") from None
+    if found < 0:
+        raise ConfigurationError(f"grace={value!r} must be a number of seconds, zero or more")
+    return found
+
+
+def _check(store: object, on_event: object) -> None:
     if not isinstance(store, str) and not hasattr(type(store), "reserve"):
         raise ConfigurationError(f'store={store!r} is no store: expected a URL such as "sqlite:///keys.db"')
-    if not grace >= 0:
-        raise ConfigurationError(f"grace={grace!r} must be a number of seconds, zero or more")
     if on_event is None:
         return
     from inspect import iscoroutinefunction  # half as long to import as all of this library
@@ -172,9 +201,9 @@ def _check(store: object, grace: float, on_event: object) -> None:
         )
 
 
-def _as_bytes(secret: str | bytes | None) -> bytes:
+def _as_secret(secret: str | bytes | None) -> Secret | None:
     if secret is None:
-        return DEFAULT_SECRET
+        return None
     if not isinstance(secret, str | bytes):
         raise ConfigurationError(f"secret is {type(secret).__name__}: expected text or bytes")
     if len(secret) < 16:
@@ -182,4 +211,4 @@ def _as_bytes(secret: str | bytes | None) -> bytes:
             f"secret has {len(secret)} characters: use at least 16, for example the output of "
             "python -c 'import secrets; print(secrets.token_hex())'"
         )
-    return secret.encode() if isinstance(secret, str) else secret
+    return Secret(secret.encode() if isinstance(secret, str) else secret)

@@ -6,14 +6,20 @@ Every default argues for itself; all of them are for money.  `compile_rules` che
 makes the values; nothing downstream has to check again.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
+from retrysafe import scopes
 from retrysafe._core.fingerprint import Fingerprint
 from retrysafe._core.fingerprint import check as check_fingerprint
 from retrysafe._core.headers import is_name
-from retrysafe._core.model import Request
+from retrysafe._core.keys import Secret
+from retrysafe._core.model import Headers, Request, State
+from retrysafe._core.problems import CATALOGUE, WAITS, Code, Envelope, Kind, Presentation
+from retrysafe._core.times import Duration, seconds
 from retrysafe.errors import ConfigurationError
 from retrysafe.scopes import ScopeRule
 
@@ -36,7 +42,7 @@ class Policy(NamedTuple):
     """How the engine treats a key, through whichever door it came."""
 
     effects: Effects = "outside"
-    """Where the effects are. "outside": nobody can take them back or knows whether they happened.
+    """Where the effects are. "outside": they cannot be taken back, and whether they happened is not known.
     "database": in the database of the records, so that both are committed together."""
     failed: Failed = "replay"
     """A failure says nothing about its effect; running it again could be the second charge."""
@@ -53,9 +59,9 @@ class Policy(NamedTuple):
     unknown_retention: float = 30 * DAY
     """An unknown outcome waits for a person: a month survives holidays and month-end."""
     store_down: StoreDown = "refuse"
-    """A claim that was not confirmed protects nobody."""
+    """A claim that was not confirmed protects no request."""
     keep_key: bool = True
-    """Operators search by key; without it only the digest is stored."""
+    """Operators search by key; without it only a digest is stored, made with the guard's secret."""
 
 
 class OutcomeRules(NamedTuple):
@@ -70,6 +76,8 @@ class OutcomeRules(NamedTuple):
     refusals: Refusals = "store"
     """Whether a 4xx settles the effect, as it does for a request, or only success does: a delivery that was
     refused is delivered again, and then to be handled."""
+    drop_headers: frozenset[bytes] = frozenset()
+    """Response headers that belong to one client and are neither stored nor replayed, besides the known."""
 
 
 class RequestRules(NamedTuple):
@@ -86,32 +94,58 @@ class RequestRules(NamedTuple):
     """Whether what the application does after its last byte belongs to the request.
 
     "before": it does, so wait for it, and count its failure as the handler's.  FastAPI commits its
-    default `yield` dependencies there: an answer sent earlier could be one that was rolled back.
+    default `yield` dependencies there: a response sent earlier could be one that was rolled back.
     """
     reauthorise: Callable[[Request], bool | Awaitable[bool]] | None = None
-    """Asked before a stored answer is handed out, where authorisation lives behind the middleware."""
+    """Called before a stored response is replayed, where authorisation lives behind the middleware."""
 
 
 class Wire(NamedTuple):
-    """Names and limits on the wire, so that a profile is data."""
+    """Names, limits, numbers and texts on the wire, so that a profile is data."""
 
     key_header: str = "Idempotency-Key"
     longest_key: int = 255
     """Stripe's limit, and what a `VARCHAR(255)` of any client's own bookkeeping holds."""
     shortest_public_key: int = 16
-    """Where nobody is identified, only a key that cannot be guessed keeps strangers apart."""
+    """Where no client is identified, only a key that cannot be guessed keeps strangers apart."""
     methods: frozenset[str] = frozenset({"POST", "PUT", "PATCH", "DELETE"})
     replayed_header: str = "Idempotent-Replayed"
     original_id_header: str = "Original-Request-Id"
+    """The id of the first request, on replays."""
+    keyed_id_header: str | None = None
+    """The same id on every response to a request with a key, a first one's own included: Stripe's
+    `Original-Request`.  May be the name of `original_id_header`."""
     request_id_header: str = "X-Request-Id"
     correlation_header: str = "X-Correlation-Id"
     body_header: str = "Idempotency-Body"
     stored_header: str = "Idempotency-Stored"
+    should_retry_headers: tuple[str, ...] = ("X-Should-Retry",)
+    """Whether to retry, in one word: this name is read by the SDKs that several vendors generate."""
+    echo_key: bool = False
+    """Send the key back with first responses and replays, in the client's own form.  Off: it ends up in the
+    logs of every proxy, and clients know what they sent."""
+    statuses: Mapping[Code, int] = MappingProxyType({})
+    """By the code of a problem, where an API has published other numbers."""
+    details: Mapping[Code, str] = MappingProxyType({})
+    """The same for the `detail` text, which is then the same for every occurrence."""
+    render_problem: Envelope | None = None
+    """Makes the body of a problem in the API's own form: a function of `ProblemDetails` that returns a
+    mapping, which is sent as `application/json`."""
+    completed_word: str = "completed"
+    """What clients and the published specification call a completed record."""
     specification: str = "/idempotency"
     """Where the service says what it promises; also the base of the problems' `type`.
 
-    A path is served by the adapter.  An absolute URL is somebody else's page.
+    A path is served by the adapter.  An absolute URL is a page that the application serves itself.
     """
+
+    def status(self, code: Code) -> int:
+        """The status that a problem is sent with."""
+        return self.statuses.get(code, CATALOGUE[code].status)
+
+    def word(self, state: State) -> str:
+        """The state of a record, as clients of this wire know it."""
+        return self.completed_word if state == "completed" else state
 
 
 class Names(NamedTuple):
@@ -126,6 +160,23 @@ class Names(NamedTuple):
     stored: bytes
 
 
+class Rendering(NamedTuple):
+    """What follows from the rules for the rendering of responses, worked out once."""
+
+    problems: Presentation
+    renewed: frozenset[bytes]
+    """Stored headers that a replay does not carry as they are stored: sent anew, or dropped by this route."""
+    hints: frozenset[bytes]
+    """Retry hints, which a failure's own response may carry and which are replaced by ours."""
+    no_retry: Headers
+    may_retry: Headers
+    should_retry: frozenset[bytes]
+    echo_key: bool
+    keyed_id: bytes | None
+    adds: bool
+    """Whether first responses get a header that only this wire has."""
+
+
 class Rules(NamedTuple):
     """All that holds for one route."""
 
@@ -134,6 +185,9 @@ class Rules(NamedTuple):
     outcome: OutcomeRules
     wire: Wire
     names: Names
+    rendering: Rendering
+    identity_secret: Secret | None = None
+    """What the identities of keys are made with, where a key itself is not stored."""
 
 
 class Options(TypedDict, total=False):
@@ -144,10 +198,10 @@ class Options(TypedDict, total=False):
     failed: Failed
     abandoned: Abandoned
     in_flight: InFlight
-    wait_for: float
-    lease: float
-    retention: float
-    unknown_retention: float
+    wait_for: Duration
+    lease: Duration
+    retention: Duration
+    unknown_retention: Duration
     store_down: StoreDown
     keep_key: bool
     required: Required
@@ -158,6 +212,7 @@ class Options(TypedDict, total=False):
     retry_on: tuple[type[Exception], ...]
     background: Background
     reauthorise: Callable[[Request], bool | Awaitable[bool]] | None
+    drop_headers: Sequence[str]
 
 
 # Where doing it again does no harm, a failure or a death is just a reason to do it again.
@@ -179,16 +234,29 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "keep_key": (True, False),
     "no_store": (True, False),
 }
-_POSITIVE = ("lease", "retention", "unknown_retention", "wait_for", "max_request", "max_response")
+_DURATIONS = ("lease", "retention", "unknown_retention", "wait_for")
+_SIZES = ("max_request", "max_response")
 
 
-def compile_rules(options: Options, wire: Wire) -> Rules:
-    """Check what was said, fill in what follows from it, and make the values."""
+def _ignore(_: Exception) -> None:
+    """Where no guard is there to log it."""
+
+
+def compile_rules(
+    options: Options,
+    wire: Wire,
+    secret: bytes | None = None,
+    report: Callable[[Exception], object] = _ignore,
+) -> Rules:
+    """Check what was said, fill in what follows from it, and make the values.
+
+    `secret` is the guard's, `None` where it has none; `report` receives what `Wire(render_problem=…)` raises.
+    """
     if "scope" not in options:
         raise ConfigurationError(
             "Guard(...) was given no scope: say whose keys they are, for example "
-            'scope=scopes.header("X-Tenant"), scope=scopes.user, or scope=scopes.public() if anybody '
-            "may replay anybody's answer"
+            'scope=scopes.header("X-Tenant"), scope=scopes.user, or scope=scopes.public() if each client '
+            "may replay the responses of all others"
         )
     _check(options)
     _check_wire(wire)
@@ -201,12 +269,56 @@ def compile_rules(options: Options, wire: Wire) -> Rules:
         )
     if said["effects"] == "database":
         _check_transactional(said)
+    said["scope"] = scopes.bind(said["scope"], secret)
+    said["drop_headers"] = _dropped(said.get("drop_headers", ()))
+    said.update({name: _duration(name, said[name]) for name in _DURATIONS if name in said})
+    policy = Policy(**{name: said[name] for name in Policy._fields if name in said})
+    request = RequestRules(**{name: said[name] for name in RequestRules._fields if name in said})
+    outcome = OutcomeRules(**{name: said[name] for name in OutcomeRules._fields if name in said})
+    names = _names(wire)
     return Rules(
-        Policy(**{name: said[name] for name in Policy._fields if name in said}),
-        RequestRules(**{name: said[name] for name in RequestRules._fields if name in said}),
-        OutcomeRules(**{name: said[name] for name in OutcomeRules._fields if name in said}),
+        policy,
+        request,
+        outcome,
         wire,
-        _names(wire),
+        names,
+        _rendering(policy, request, outcome, wire, names, report),
+        Secret(secret) if secret is not None and not policy.keep_key else None,
+    )
+
+
+def _rendering(
+    policy: Policy,
+    request: RequestRules,
+    outcome: OutcomeRules,
+    wire: Wire,
+    names: Names,
+    report: Callable[[Exception], object],
+) -> Rendering:
+    kinds: dict[Code, Kind] = {
+        code: kind._replace(status=wire.status(code)) for code, kind in CATALOGUE.items()
+    }
+    if policy.failed == "retry":
+        # It was rolled back, or running it again does no harm.
+        kinds["handler-failed"] = kinds["handler-failed"]._replace(retry=True)
+    details: dict[Code, str] = {"principal-required": scopes.missing(request.scope), **wire.details}
+    should_retry = tuple(_encoded("should_retry_headers", name) for name in wire.should_retry_headers)
+    keyed_id = _encoded("keyed_id_header", wire.keyed_id_header) if wire.keyed_id_header is not None else None
+    distinct = [*names, *should_retry, *([keyed_id] if keyed_id not in (None, names.original_id) else [])]
+    if len(set(distinct)) < len(distinct):
+        raise ConfigurationError(
+            f"two headers of the wire have one name: {', '.join(name.decode() for name in distinct if name)}"
+        )
+    return Rendering(
+        Presentation(kinds, details, should_retry, wire.render_problem, report),
+        frozenset({*names, *outcome.drop_headers, *([keyed_id] if keyed_id else [])}),
+        frozenset({*WAITS, *should_retry}),
+        tuple((name, b"false") for name in should_retry),
+        tuple((name, b"true") for name in should_retry),
+        frozenset(should_retry),
+        wire.echo_key,
+        keyed_id,
+        wire.echo_key or keyed_id is not None,
     )
 
 
@@ -220,7 +332,7 @@ def _check_transactional(said: Mapping[str, object]) -> None:
     if said.get("background") == "after":
         raise ConfigurationError(
             'background="after" cannot go with effects="database": sessions are committed by what the '
-            "application does after its last byte, and the answer must not leave before that"
+            "application does after its last byte, and the response must not be sent before that"
         )
 
 
@@ -232,6 +344,9 @@ def layered(*layers: Options) -> Options:
             said.update(_IMPLIED.get(layer["effects"], {}))
         said.update(layer)
     return said
+
+
+_WORD = re.compile("[a-z][a-z_-]*")
 
 
 def _check_wire(wire: Wire) -> None:
@@ -248,19 +363,91 @@ def _check_wire(wire: Wire) -> None:
             f"Wire(longest_key={wire.longest_key}, shortest_public_key={wire.shortest_public_key}): "
             "keys have at least one character"
         )
+    if not isinstance(wire.echo_key, bool):
+        raise ConfigurationError(f"Wire(echo_key={wire.echo_key!r}) must be True or False")
+    if isinstance(wire.should_retry_headers, str) or not isinstance(wire.should_retry_headers, Sequence):
+        raise ConfigurationError(
+            f"Wire(should_retry_headers={wire.should_retry_headers!r}) must be a tuple of header names, "
+            'such as ("X-Should-Retry", "Stripe-Should-Retry")'
+        )
+    if not isinstance(wire.completed_word, str) or not (
+        _WORD.fullmatch(wire.completed_word) and wire.completed_word not in ("in_progress", "failed")
+    ):
+        raise ConfigurationError(
+            f"Wire(completed_word={wire.completed_word!r}) must be a word in lower case that is neither "
+            'in_progress nor failed, such as "succeeded"'
+        )
+    _check_problems(wire)
+
+
+def _check_problems(wire: Wire) -> None:
+    """What the wire says about problems: of those that there are, with values that can be sent."""
+    for name in ("statuses", "details"):
+        said: object = getattr(wire, name)
+        if not isinstance(said, Mapping):
+            raise ConfigurationError(f"Wire({name}={said!r}) must be a mapping from codes of problems")
+        if unknown := [repr(code) for code in cast("Mapping[object, object]", said) if code not in CATALOGUE]:
+            raise ConfigurationError(
+                f"Wire({name}=...) has {', '.join(unknown)}, which is not a code of a problem: there are "
+                f"{', '.join(CATALOGUE)}"
+            )
+    for code, status in wire.statuses.items():
+        if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
+            raise ConfigurationError(
+                f"Wire(statuses={{{code!r}: {status!r}}}) is not a valid status: expected 400 to 599"
+            )
+    for code, detail in wire.details.items():
+        if not isinstance(detail, str) or not detail.strip():
+            raise ConfigurationError(
+                f"Wire(details={{{code!r}: {detail!r}}}) is not a valid text: expected one or more words"
+            )
+    if wire.render_problem is None:
+        return
+    from inspect import iscoroutinefunction  # half as long to import as all of this library
+
+    if not callable(wire.render_problem) or iscoroutinefunction(wire.render_problem):
+        raise ConfigurationError(
+            f"Wire(render_problem={wire.render_problem!r}) must be a plain function of a problem's "
+            "details that returns a mapping: it is called, and not awaited"
+        )
 
 
 def _names(wire: Wire) -> Names:
-    sent = {name: getattr(wire, f"{name}_header") for name in Names._fields}
-    for name, value in sent.items():
-        if not isinstance(value, str) or not is_name(value.encode("utf-8", "surrogatepass")):
+    return Names(*(_encoded(f"{name}_header", getattr(wire, f"{name}_header")) for name in Names._fields))
+
+
+def _encoded(field: str, value: object) -> bytes:
+    if not isinstance(value, str) or not is_name(value.encode("utf-8", "surrogatepass")):
+        raise ConfigurationError(
+            f"Wire({field}={value!r}) is not a valid header name: expected letters, digits and hyphens"
+        )
+    return value.lower().encode("ascii")
+
+
+def _dropped(names: object) -> frozenset[bytes]:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise ConfigurationError(
+            f'drop_headers={names!r} must be a tuple of header names, such as ("X-Session",)'
+        )
+    found: set[bytes] = set()
+    for name in cast("Sequence[object]", names):
+        if not isinstance(name, str) or not is_name(name.encode("utf-8", "surrogatepass")):
             raise ConfigurationError(
-                f"Wire({name}_header={value!r}) is no header name: expected letters, digits and hyphens"
+                f"drop_headers has {name!r}, which is not a valid header name: expected letters, digits and "
+                "hyphens"
             )
-    names = Names(*(value.lower().encode("ascii") for value in sent.values()))
-    if len(set(names)) < len(names):
-        raise ConfigurationError(f"two headers have one name: {', '.join(sent.values())}")
-    return names
+        found.add(name.lower().encode("ascii"))
+    return frozenset(found)
+
+
+def _duration(name: str, value: object) -> float:
+    try:
+        found = seconds(value)
+    except ValueError as refusal:
+        raise ConfigurationError(f"{name}={refusal}") from None
+    if found <= 0:
+        raise ConfigurationError(f"{name}={value!r} must be a number of seconds greater than zero")
+    return found
 
 
 def _is_positive(value: object) -> bool:
@@ -273,17 +460,12 @@ def _check(options: Options) -> None:
         if name in _CHOICES and (type(value), value) not in [(type(one), one) for one in _CHOICES[name]]:
             allowed = ", ".join(repr(choice) for choice in _CHOICES[name])
             raise ConfigurationError(f"{name}={value!r} is not a choice: it is one of {allowed}")
-        if name in _POSITIVE and not _is_positive(value):
+        if name in _SIZES and not _is_positive(value):
             raise ConfigurationError(f"{name}={value!r} must be a number greater than zero")
-    if not callable(options.get("scope")):
-        raise ConfigurationError(
-            f"scope={options.get('scope')!r} is no scope: expected a function of the request, such as "
-            'scopes.user or scopes.header("X-Tenant")'
-        )
     reauthorise = options.get("reauthorise")
     if reauthorise is not None and not callable(reauthorise):
         raise ConfigurationError(
-            f"reauthorise={reauthorise!r} must be a function of the request that answers True or False"
+            f"reauthorise={reauthorise!r} must be a function of the request that returns True or False"
         )
     check_fingerprint(options.get("fingerprint", "raw"))
     retry_on = options.get("retry_on", ())

@@ -1,51 +1,230 @@
 """Whose key it is.
 
 A key means nothing without its owner: two users who happen to send the same one must never meet.  A scope
-is therefore never guessed.  It is a function of the request that answers
+is therefore never guessed.  It is a function of the request that returns
 
 - a string or a number: the owner's stable id;
 - a mapping of several parts, such as `{"tenant": "7", "user": "42"}`;
-- `None`, or nothing of substance: nobody is known, and the request is refused with `principal-required`.
+- `None`, or nothing of substance: the owner is not known, and the request is refused with
+  `principal-required`.
 
 Prefer an id that survives a renewed token and a renamed account.
 """
 
-import hashlib
+import hmac
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
+from typing import Literal, cast
 
+from retrysafe._core.headers import is_name
+from retrysafe._core.keys import CREDENTIALS, MAKE_A_SECRET
 from retrysafe._core.model import Parts, Request, Scope
 from retrysafe.errors import ConfigurationError
 
 ScopeAnswer = Scope | str | int | Mapping[str, str | int] | None
 ScopeRule = Callable[[Request], "ScopeAnswer | Awaitable[ScopeAnswer]"]
+Shared = Literal["never", "sometimes", "always"]
 
 # What a missing principal looks like once it was put into a string: a bug in the application's scope
 # function, and the very one that would let strangers share a key.
-_NOBODY = frozenset({"", "none", "null", "undefined", "anonymous", "anonymoususer"})
+_NO_OWNER = frozenset({"", "none", "null", "undefined", "anonymous", "anonymoususer"})
+
+
+class _Rule:
+    """A ready-made rule: a function of the request that can be described and bound to a secret."""
+
+    __slots__ = ()
+
+    def __call__(self, request: Request) -> ScopeAnswer:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        raise NotImplementedError
+
+    def wanted(self) -> str | None:
+        """What a client has to send for it, if it is a thing that clients send."""
+        return None
+
+    def shared(self) -> "Shared":
+        return "never"
+
+    def always_finds(self) -> bool:
+        return False
+
+    def bind(self, secret: bytes | None) -> "_Rule":  # noqa: ARG002 - most need none
+        """The rule as it works with the guard's secret."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<scope: {self.describe()}>"
+
+
+class _Header(_Rule):
+    __slots__ = ("_name", "_part", "_wanted")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._wanted = _header_name(name, "header")
+        self._part = name.lower()
+
+    def __call__(self, request: Request) -> ScopeAnswer:
+        fields = request.fields
+        value = fields.get(self._wanted)
+        if value is None:
+            return None
+        if len(fields) != len(request.headers) and len(request.every(self._wanted)) > 1:
+            return None  # two values are two owners: whichever proxy added the second, neither can be trusted
+        return _one_part(self._part, value)
+
+    def describe(self) -> str:
+        return f"the header {self._name}"
+
+    def wanted(self) -> str | None:
+        return self.describe()
+
+
+class _Credentials(_Rule):
+    __slots__ = ("_name", "_secret", "_wanted")
+
+    def __init__(self, name: str, secret: bytes | None) -> None:
+        self._name = name
+        self._wanted = _header_name(name, "credentials")
+        self._secret = secret
+
+    def __call__(self, request: Request) -> ScopeAnswer:
+        if self._secret is None:
+            raise ConfigurationError(_NO_SECRET)
+        values = request.every(self._wanted)
+        if len(values) != 1 or not (value := values[0].strip()):
+            return None
+        digest = hmac.digest(self._secret, b"retrysafe/credentials/1:" + value, "sha256").hex()
+        return Scope(((CREDENTIALS, digest[:_DIGITS]),))
+
+    def describe(self) -> str:
+        return f"the header {self._name}"
+
+    def wanted(self) -> str | None:
+        return self.describe()
+
+    def bind(self, secret: bytes | None) -> _Rule:
+        if self._secret is not None:
+            return self
+        if secret is None:
+            raise ConfigurationError(_NO_SECRET)
+        return _Credentials(self._name, secret)
+
+
+_DIGITS = 32
+"""128 bits of the digest: two callers never share one, and no more than needed is stored."""
+
+_NO_SECRET = (
+    "scopes.credentials() was given no secret: a password could be guessed from its stored digest. "
+    + MAKE_A_SECRET
+)
+
+
+class _Public(_Rule):
+    __slots__ = ()
+
+    def __call__(self, request: Request) -> ScopeAnswer:  # noqa: ARG002 - the same for every request
+        return _EVERYONE
+
+    def describe(self) -> str:
+        return "one scope for all clients"
+
+    def shared(self) -> "Shared":
+        return "always"
+
+    def always_finds(self) -> bool:
+        return True
+
+
+_EVERYONE = Scope((("public", "*"),), public=True)
+
+
+class _FirstOf(_Rule):
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
+        self._rules = rules
+
+    def __call__(self, request: Request) -> ScopeAnswer:
+        for rule in self._rules:
+            if (scope := resolve(_at_once(rule(request)))) is not None:
+                return scope
+        return None
+
+    def describe(self) -> str:
+        return " or ".join(describe(rule) for rule in self._rules)
+
+    def wanted(self) -> str | None:
+        # If one of them is nothing that clients send, naming the others would be half the truth.
+        return _joined(" or ", self._rules)
+
+    def shared(self) -> "Shared":
+        found = [shared(rule) for rule in self._rules]
+        if found[:1] == ["always"]:
+            return "always"
+        return "sometimes" if set(found) - {"never"} else "never"
+
+    def always_finds(self) -> bool:
+        return any(always_finds(rule) for rule in self._rules)
+
+    def bind(self, secret: bytes | None) -> _Rule:
+        return _FirstOf(tuple(bind(rule, secret) for rule in self._rules))
+
+
+class _AllOf(_Rule):
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
+        self._rules = rules
+
+    def __call__(self, request: Request) -> ScopeAnswer:
+        found = [resolve(_at_once(rule(request))) for rule in self._rules]
+        known = [scope for scope in found if scope is not None]
+        if len(known) < len(self._rules):
+            return None
+        return Scope(
+            tuple(part for scope in known for part in scope.parts),
+            public=all(scope.public for scope in known),
+        )
+
+    def describe(self) -> str:
+        return " and ".join(describe(rule) for rule in self._rules)
+
+    def wanted(self) -> str | None:
+        return _joined(" and ", [rule for rule in self._rules if not isinstance(rule, _Public)])
+
+    def shared(self) -> "Shared":
+        found = {shared(rule) for rule in self._rules}
+        if "never" in found:
+            return "never"
+        return "always" if found == {"always"} else "sometimes"
+
+    def always_finds(self) -> bool:
+        return all(always_finds(rule) for rule in self._rules)
+
+    def bind(self, secret: bytes | None) -> _Rule:
+        return _AllOf(tuple(bind(rule, secret) for rule in self._rules))
 
 
 def header(name: str) -> ScopeRule:
-    """The value of a header that something in front of the application sets and clients cannot forge."""
-    wanted = name.lower().encode("ascii")
-    part = name.lower()
-
-    def by_header(request: Request) -> ScopeAnswer:
-        values = request.every(wanted)
-        # Two values are two answers: whichever proxy added the second, neither can be trusted.
-        return _one_part(part, values[0]) if len(values) == 1 else None
-
-    return by_header
+    """The value of a header that a proxy in front of the application sets and clients cannot forge."""
+    return _Header(name)
 
 
 @lru_cache(maxsize=1024)
 def _one_part(name: str, value: bytes) -> Scope:
-    # Whoever sends one request sends more.
+    # A client that sends one request sends more.
     return Scope(((name, value.decode("latin-1")),))
 
 
 def user(request: Request) -> ScopeAnswer:
-    """The stable id of whoever the framework has authenticated."""
+    """The stable id of the user that the framework or the server has authenticated.
+
+    Under ASGI that is `scope["user"]`, which authentication middlewares set; under WSGI it is `REMOTE_USER`.
+    """
     principal = request.principal
     if principal is None or not getattr(principal, "is_authenticated", True):
         return None
@@ -59,66 +238,118 @@ def user(request: Request) -> ScopeAnswer:
         return {"user": str(found)} if found is not None else None
     raise ConfigurationError(
         f"scopes.user found a {type(principal).__name__} that has none of pk, id and identity; "
-        "a display name is no stable id: pass a scope function that returns one"
+        "a display name is not a stable id: pass a scope function that returns one"
     )
 
 
-def credentials(header: str = "Authorization") -> ScopeRule:
+def credentials(header: str = "Authorization", *, secret: str | bytes | None = None) -> ScopeRule:
     """A digest of the credentials themselves, for services that know nothing better.
 
     A rotated token is a new scope: a retry that is sent after a token refresh *runs again*.  Where tokens
-    are short-lived, use an id out of the token instead.
+    are short-lived, use an id out of the token instead.  The digest is an HMAC with the guard's secret; a
+    rule that is called by a function of the application's own, and not by a guard, is given one here.
     """
-    wanted = header.lower().encode("ascii")
-
-    def by_credentials(request: Request) -> ScopeAnswer:
-        values = request.every(wanted)
-        if len(values) != 1 or not values[0].strip():
-            return None
-        return {"credentials": hashlib.sha256(values[0].strip()).hexdigest()}
-
-    return by_credentials
+    return _Credentials(header, secret.encode() if isinstance(secret, str) else secret)
 
 
 def public() -> ScopeRule:
-    """One scope for everybody, declared by the application.
+    """One scope for all clients, declared by the application.
 
-    Whoever knows a key can replay its answer, so keys must be long enough not to be guessed.
+    Each client that knows a key can replay its response, so keys must be long enough not to be guessed.
     """
-    everybody = Scope((("public", "*"),), public=True)
-    return lambda _request: everybody
+    return _Public()
 
 
 def first_of(*rules: ScopeRule) -> ScopeRule:
-    """The first rule that has an answer: `first_of(scopes.user, scopes.public())`."""
-
-    def by_first(request: Request) -> ScopeAnswer:
-        for rule in rules:
-            if (scope := resolve(_at_once(rule(request)))) is not None:
-                return scope
-        return None
-
-    return by_first
+    """The first rule that finds an owner: `first_of(scopes.user, scopes.public())`."""
+    return _FirstOf(rules)
 
 
 def all_of(*rules: ScopeRule) -> ScopeRule:
     """All parts together: `all_of(scopes.header("X-Tenant"), scopes.user)`.  One missing: no scope."""
+    return _AllOf(rules)
 
-    def by_all(request: Request) -> ScopeAnswer:
-        found = [resolve(_at_once(rule(request))) for rule in rules]
-        known = [scope for scope in found if scope is not None]
-        if len(known) < len(rules):
-            return None
-        return Scope(
-            tuple(part for scope in known for part in scope.parts),
-            public=all(scope.public for scope in known),
+
+# Functions that make a rule, and are none themselves: passed without their call they would be asked on each
+# request, and would return a rule instead of an owner.
+_MAKERS: dict[object, str] = {
+    header: 'scopes.header("X-Tenant")',
+    credentials: "scopes.credentials()",
+    public: "scopes.public()",
+    first_of: "scopes.first_of(scopes.user, scopes.public())",
+    all_of: 'scopes.all_of(scopes.header("X-Tenant"), scopes.user)',
+}
+
+
+def bind(rule: object, secret: bytes | None) -> ScopeRule:
+    """Check a rule, and give it and those that it is made of the guard's secret."""
+    if not callable(rule):
+        raise ConfigurationError(
+            f"scope={rule!r} is not a valid scope: expected a function of the request, such as "
+            'scopes.user or scopes.header("X-Tenant")'
         )
+    if isinstance(rule, _Rule):
+        return rule.bind(secret)
+    example = _MAKERS.get(rule) if getattr(rule, "__module__", None) == __name__ else None
+    if example is not None:
+        raise ConfigurationError(
+            f"scope=scopes.{getattr(rule, '__name__', '')} is not a valid scope: it makes one when it is "
+            f"called, as in scope={example}"
+        )
+    return cast("ScopeRule", rule)
 
-    return by_all
+
+def describe(rule: ScopeRule) -> str:
+    """Where a rule looks for the owner, for the log and for operators."""
+    if isinstance(rule, _Rule):
+        return rule.describe()
+    if rule is user:
+        return 'the authenticated user (scope["user"] under ASGI, REMOTE_USER under WSGI)'
+    name = getattr(rule, "__qualname__", None) or type(rule).__qualname__
+    return f"what {getattr(rule, '__module__', None) or type(rule).__module__}.{name} returns"
+
+
+def missing(rule: ScopeRule) -> str:
+    """What a client is told whose request has no owner.
+
+    A header may be named; functions and attributes of the application may not.
+    """
+    wanted = _wanted(rule)
+    if wanted is None:
+        return "It is not known whose key this is."
+    return f"It is not known whose key this is: send {wanted}, once and with a value."
+
+
+def shared(rule: ScopeRule) -> Shared:
+    """Whether all clients share their keys, as far as ready-made rules can tell."""
+    return rule.shared() if isinstance(rule, _Rule) else "never"
+
+
+def always_finds(rule: ScopeRule) -> bool:
+    """Whether each request has an owner by this rule, so that none is refused for the lack of one."""
+    return isinstance(rule, _Rule) and rule.always_finds()
+
+
+def _wanted(rule: ScopeRule) -> str | None:
+    return rule.wanted() if isinstance(rule, _Rule) else None
+
+
+def _joined(conjunction: str, rules: "list[ScopeRule] | tuple[ScopeRule, ...]") -> str | None:
+    wanted = [_wanted(rule) for rule in rules]
+    known = [text for text in wanted if text is not None]
+    return conjunction.join(known) if known and len(known) == len(wanted) else None
+
+
+def _header_name(name: object, function: str) -> bytes:
+    if not isinstance(name, str) or not is_name(name.encode("utf-8", "surrogatepass")):
+        raise ConfigurationError(
+            f"scopes.{function}({name!r}) is not a valid header name: expected letters, digits and hyphens"
+        )
+    return name.lower().encode("ascii")
 
 
 def resolve(answer: ScopeAnswer) -> Scope | None:
-    """Normalise what a scope function answered.  `None`: nobody is known."""
+    """Normalise what a scope function returned.  `None`: the owner is not known."""
     if answer is None:
         return None
     if isinstance(answer, Scope):
@@ -126,20 +357,20 @@ def resolve(answer: ScopeAnswer) -> Scope | None:
     elif isinstance(answer, str | int) and not isinstance(answer, bool):
         scope = Scope((("scope", str(answer)),))
     elif isinstance(answer, Mapping):
-        # Sorted: in which order somebody wrote a mapping down must not make it another owner.
+        # Sorted: the order in which a mapping was written must not make it another owner.
         parts = sorted((name, "" if value is None else str(value)) for name, value in answer.items())
         scope = Scope(tuple(parts))
     else:
         raise ConfigurationError(
-            f"a scope function answered {type(answer).__name__}: expected a string, a number, a mapping of "
-            "parts, or None for nobody"
+            f"a scope function returned {type(answer).__name__}: expected a string, a number, a mapping of "
+            "parts, or None where the owner is not known"
         )
-    return scope if _is_somebody(scope.parts) else None
+    return scope if _is_known(scope.parts) else None
 
 
 @lru_cache(maxsize=1024)
-def _is_somebody(parts: Parts) -> bool:
-    return bool(parts) and all(value.strip().lower() not in _NOBODY for _, value in parts)
+def _is_known(parts: Parts) -> bool:
+    return bool(parts) and all(value.strip().lower() not in _NO_OWNER for _, value in parts)
 
 
 def _at_once(answer: "ScopeAnswer | Awaitable[ScopeAnswer]") -> ScopeAnswer:
@@ -148,11 +379,6 @@ def _at_once(answer: "ScopeAnswer | Awaitable[ScopeAnswer]") -> ScopeAnswer:
             answer.close()  # it will never be awaited
         raise ConfigurationError(
             "first_of and all_of combine plain functions: for an asynchronous scope, write one "
-            "`async def` that asks them in turn"
+            "`async def` that calls them in turn"
         )
     return answer
-
-
-def describe(rule: ScopeRule) -> str:
-    """Where a rule looks for the owner, for an operator."""
-    return getattr(rule, "__doc__", None) or repr(rule)

@@ -265,3 +265,13 @@ def test_half_a_secret_stays_hidden_in_a_long_text() -> None:
         assert "eyJ" not in "".join(seen.lines)
         assert seen.cut
     assert bodies.preview(b"x" * 1_000_000, 2000) == bodies.Preview("text", ("x" * 2000,), True)
+
+
+def test_a_digest_of_credentials_is_shortened() -> None:
+    """Eight digits tell callers apart, in lists and in `--json`; the rest is for the store alone."""
+    parts = {"credentials": "0123456789abcdef0123456789abcdef", "x-api-key": "secret", "tenant": "7"}
+    assert redaction.redacted_scope(parts) == {
+        "credentials": "01234567",
+        "x-api-key": redaction.HIDDEN,
+        "tenant": "7",
+    }

@@ -8,12 +8,15 @@ from retrysafe._core.model import Headers
 KEPT = (
     "cache-control content-disposition content-encoding content-language content-location content-range "
     "content-type etag expires last-modified link location retry-after x-custom x-total-count "
-    "content-security-policy strict-transport-security allow accept-patch deprecation sunset"
+    "content-security-policy strict-transport-security allow accept-patch deprecation sunset "
+    "x-continuation-token x-next-page-token upload-token"
 ).split()
 
 # Line by line: sessions and credentials, hop by hop, one message, one origin, quotas, and our own.
 DROPPED = (
     "set-cookie authorization authentication-info "
+    "x-auth-token x-access-token x-refresh-token x-session-token x-session-id "
+    "x-csrf-token x-csrftoken x-xsrf-token csrf-token xsrf-token x-api-key api-key "
     "connection keep-alive proxy-connection te trailer transfer-encoding upgrade "
     "date content-length traceparent tracestate server-timing "
     "access-control-allow-origin access-control-allow-credentials access-control-expose-headers "
@@ -36,6 +39,13 @@ def test_kept(name: str) -> None:
 def test_dropped(name: str) -> None:
     """What belongs to one message, one connection or one client is never stored (S9)."""
     assert kept([(name.encode(), b"value"), (b"etag", b'"1"')]) == ((b"etag", b'"1"'),)
+
+
+def test_a_guard_names_more() -> None:
+    """What only the application knows to be one client's is not stored either."""
+    sent: Headers = ((b"x-session", b"s"), (b"etag", b'"1"'), (b"x-tab", b"t"))
+    assert kept(sent, frozenset({b"x-session", b"x-tab"})) == ((b"etag", b'"1"'),)
+    assert kept(sent) == sent
 
 
 def test_order_and_number_are_kept() -> None:

@@ -1,6 +1,7 @@
 """What may be said to a guard, and how it is told that something may not."""
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ CHOICES: dict[str, list[Any]] = {
     "keep_key": [True, False],
     "no_store": [True, False],
 }
-NUMBERS = ["lease", "retention", "unknown_retention", "wait_for", "max_request", "max_response"]
+DURATIONS = ["lease", "retention", "unknown_retention", "wait_for"]
+NUMBERS = [*DURATIONS, "max_request", "max_response"]
+SECRET = b"sixteen or more of them"
 
 
 def refused(**options: Any) -> str:
@@ -81,6 +84,43 @@ def test_a_number_is_taken(name: str, number: float) -> None:
     assert getattr(rules.policy if name in Policy._fields else rules.request, name) == number
 
 
+@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        (timedelta(hours=24), 86400.0),
+        (timedelta(milliseconds=1500), 1.5),
+        ("24h", 86400.0),
+        ("30d", 30 * 86400.0),
+        ("1h30m", 5400.0),
+        ("1h 30m", 5400.0),
+        ("1.5s", 1.5),
+    ],
+)
+def test_a_duration_has_several_forms(name: str, said: object, seconds: float) -> None:
+    """As the command line takes them, and as Python has them; in the policy they are seconds."""
+    assert getattr(the_rules(None, **{name: said}).policy, name) == seconds
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize("bad", ["24", "24 hours", "", "-1h", "h", "200000w"])
+def test_a_text_must_be_a_duration(name: str, bad: str) -> None:
+    """The message says what was found, and how one is written."""
+    assert f"{name}={bad!r} is not a valid duration: " in refused(**{name: bad})
+
+
+@pytest.mark.parametrize("bad", ["0s", timedelta(0), timedelta(seconds=-1)])
+def test_a_duration_must_be_positive_in_every_form(bad: object) -> None:
+    """A lease of nothing would protect nothing."""
+    assert f"lease={bad!r} must be a number of seconds greater than zero" in refused(lease=bad)
+
+
+@pytest.mark.parametrize("name", ["max_request", "max_response"])
+def test_a_size_is_not_a_duration(name: str) -> None:
+    """`1h` of bytes would make no sense."""
+    assert f"{name}='1h'" in refused(**{name: "1h"})
+
+
 @pytest.mark.parametrize("bad", [TimeoutError, [TimeoutError], ("TimeoutError",), (KeyboardInterrupt,), None])
 def test_retry_on_is_a_tuple_of_exceptions(bad: object) -> None:
     """`BaseException`s are no outcome of a handler and cannot be listed."""
@@ -105,6 +145,20 @@ def test_a_fingerprint_is_taken(good: Any) -> None:
 def test_reauthorise_must_be_a_function(bad: object) -> None:
     """Anything else would fail when a replay is to be handed out."""
     assert f"reauthorise={bad!r}" in refused(reauthorise=bad)
+
+
+@pytest.mark.parametrize("bad", ["X-Session", None, 1, ("X Session",), (b"x-session",), ("",), ("X-A\r\nB",)])
+def test_dropped_headers_must_be_names(bad: object) -> None:
+    """One name without its comma is a text, and would be taken apart into letters."""
+    assert "drop_headers" in refused(drop_headers=bad)
+
+
+def test_dropped_headers_are_compared_in_lower_case() -> None:
+    """As all names of headers."""
+    assert the_rules(drop_headers=["X-Session", "X-Tab"]).outcome.drop_headers == {b"x-session", b"x-tab"}
+    guard = Guard("memory:", scope=scopes.public(), drop_headers=("X-Session",))
+    assert guard.rules.outcome.drop_headers == {b"x-session"}
+    assert guard.compile({"drop_headers": ("X-Tab",)}).outcome.drop_headers == {b"x-tab"}
 
 
 def test_an_unknown_option_is_refused() -> None:
@@ -149,7 +203,7 @@ def test_the_defaults_are_for_money() -> None:
         keep_key=True,
     )
     assert rules.request[1:] == (False, "raw", 100 * MIB, "before", None)
-    assert rules.outcome == (MIB, False, (), "store")
+    assert rules.outcome == (MIB, False, (), "store", frozenset())
 
 
 def test_what_follows_from_repeatable() -> None:
@@ -202,12 +256,113 @@ def test_a_header_name_must_be_one(field: str, bad: str) -> None:
         Wire(longest_key=0),
         Wire(shortest_public_key=0),
         Wire(key_header="X-One", stored_header="x-one"),
+        Wire(should_retry_headers=("X-One", "x-one")),
+        Wire(should_retry_headers=("Idempotency-Key",)),
+        Wire(keyed_id_header="X-Request-Id"),
     ],
 )
 def test_a_wire_that_would_guard_nothing_or_confuse(wire: Wire) -> None:
     """Methods that no request has, a page that is nowhere, keys that nobody can send, two headers as one."""
     with pytest.raises(ConfigurationError):
         the_rules(wire)
+
+
+async def awaited(_: object) -> dict[str, object]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("wire", "said"),
+    [
+        (Wire(statuses={"key-lost": 400}), ["'key-lost'", "key-missing", "draining"]),  # type: ignore[dict-item]
+        (Wire(details={"key-lost": "x"}), ["'key-lost'", "key-missing", "draining"]),  # type: ignore[dict-item]
+        (Wire(statuses={"key-reused": 200}), ["'key-reused': 200", "400 to 599"]),
+        (Wire(statuses={"key-reused": 600}), ["'key-reused': 600", "400 to 599"]),
+        (Wire(statuses={"key-reused": True}), ["'key-reused': True", "400 to 599"]),
+        (Wire(statuses={"key-reused": "400"}), ["'key-reused': '400'", "400 to 599"]),  # type: ignore[dict-item]
+        (Wire(statuses=[("key-reused", 400)]), ["statuses=", "mapping"]),  # type: ignore[arg-type]
+        (Wire(details={"in-flight": ""}), ["'in-flight': ''", "words"]),
+        (Wire(details={"in-flight": 1}), ["'in-flight': 1", "words"]),  # type: ignore[dict-item]
+        (Wire(render_problem="{}"), ["render_problem='{}'", "function"]),  # type: ignore[arg-type]
+        (Wire(render_problem=awaited), ["render_problem=", "not awaited"]),  # type: ignore[arg-type]
+        (Wire(echo_key="yes"), ["echo_key='yes'", "True or False"]),  # type: ignore[arg-type]
+        (Wire(should_retry_headers="X-Retry"), ["should_retry_headers='X-Retry'", "tuple"]),  # type: ignore[arg-type]
+        (Wire(should_retry_headers=("X Retry",)), ["should_retry_headers='X Retry'", "header name"]),
+        (Wire(keyed_id_header=""), ["keyed_id_header=''", "header name"]),
+        (Wire(completed_word=""), ["completed_word=''", "succeeded"]),
+        (Wire(completed_word="failed"), ["completed_word='failed'", "succeeded"]),
+        (Wire(completed_word="All good"), ["completed_word='All good'", "succeeded"]),
+    ],
+)
+def test_a_wire_is_checked_when_the_guard_is_built(wire: Wire, said: list[str]) -> None:
+    """The message names the field, what was found, and what there is to choose."""
+    with pytest.raises(ConfigurationError) as error:
+        Guard("memory:", scope=scopes.public(), wire=wire)
+    assert [part for part in said if part not in str(error.value)] == []
+
+
+def test_wires_can_be_compared() -> None:
+    """A profile is data: two that say the same are the same, and a changed copy is another."""
+    one = Wire(statuses={"key-reused": 400}, details={"in-flight": "x"})
+    assert one == Wire(statuses={"key-reused": 400}, details={"in-flight": "x"})
+    assert one != one._replace(echo_key=True)
+    assert Wire() == Wire(statuses={}, details={})
+
+
+def test_a_status_of_the_wire() -> None:
+    """Its own number, or the catalogue's."""
+    wire = Wire(statuses={"key-reused": 400})
+    assert (wire.status("key-reused"), wire.status("in-flight")) == (400, 409)
+    kinds = the_rules(wire).rendering.problems.kinds
+    assert (kinds["key-reused"].status, kinds["in-flight"].status) == (400, 409)
+
+
+def test_the_word_for_a_completed_record() -> None:
+    """The other two states have one name everywhere."""
+    assert [Wire().word(state) for state in ("in_progress", "completed", "failed")] == [
+        "in_progress", "completed", "failed"
+    ]  # fmt: skip
+    wire = Wire(completed_word="succeeded")
+    assert [wire.word(state) for state in ("in_progress", "completed", "failed")] == [
+        "in_progress", "succeeded", "failed"
+    ]  # fmt: skip
+
+
+def test_what_is_used_by_no_rule_costs_nothing() -> None:
+    """The flag that first responses look at is off unless a wire adds a header."""
+    assert not the_rules().rendering.adds
+    assert the_rules(Wire(echo_key=True)).rendering.adds
+    assert the_rules(Wire(keyed_id_header="Original-Request")).rendering.adds
+
+
+# --- the guard's secret
+
+
+@pytest.mark.parametrize("combine", [lambda rule: rule, scopes.first_of, scopes.all_of])
+def test_credentials_need_a_secret(combine: Any) -> None:
+    """Without one, passwords could be guessed from what is stored; the message says how to make one."""
+    rule = combine(scopes.credentials())
+    with pytest.raises(ConfigurationError, match=r"secret=.*token_hex"):
+        Guard("memory:", scope=rule)
+    assert Guard("memory:", scope=rule, secret=SECRET).rules.request.scope is not rule
+    with pytest.raises(ConfigurationError, match="secret="):
+        Guard("memory:", scope=scopes.public()).compile({"scope": rule})
+
+
+def test_digests_of_keys_need_a_secret() -> None:
+    """A weak key could be guessed from its digest, which is all that is stored."""
+    with pytest.raises(ConfigurationError, match=r"keep_key=False.*token_hex"):
+        Guard("memory:", scope=scopes.public(), keep_key=False)
+    rules = Guard("memory:", scope=scopes.public(), keep_key=False, secret=SECRET).rules
+    assert rules.identity_secret == SECRET
+    assert Guard("memory:", scope=scopes.public(), secret=SECRET).rules.identity_secret is None
+
+
+def test_rules_do_not_show_the_secret() -> None:
+    """A traceback with its variables may be sent anywhere."""
+    guard = Guard("memory:", scope=scopes.credentials(), keep_key=False, secret=SECRET)
+    assert SECRET.decode() not in repr(guard.rules)
+    assert SECRET.decode() not in repr(guard.__dict__)
 
 
 def test_a_guard_checks_when_it_is_built() -> None:

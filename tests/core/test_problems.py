@@ -1,11 +1,22 @@
 """The catalogue of refusals, and how one of them is written on the wire."""
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from retrysafe._core.problems import CATALOGUE, HINTS, Code, Problem, render, retry_hints
+from retrysafe._core.problems import (
+    CATALOGUE,
+    STANDARD,
+    WAITS,
+    Code,
+    Previous,
+    Problem,
+    ProblemDetails,
+    render,
+    retry_hints,
+    stored_code,
+)
 
 SPECIFICATION = "https://api.test/idempotency"
 
@@ -50,7 +61,7 @@ def test_a_problem_on_the_wire(code: Code) -> None:
     assert headers[b"content-type"] == b"application/problem+json"
     assert headers[b"content-length"] == b"%d" % len(response.body)
     assert headers[b"cache-control"] == b"no-store"
-    hints = {name: value for name, value in headers.items() if name in HINTS}
+    hints = {name: value for name, value in headers.items() if name in (*WAITS, b"x-should-retry")}
     match kind.retry:
         case None:
             assert hints == {}
@@ -79,9 +90,20 @@ def test_titles_tell_problems_apart() -> None:
 
 
 def test_a_conflict_carries_the_previous_failure() -> None:
-    """The status that the first request was answered with."""
-    response = render(Problem("previously-failed", "It failed.", previous_status=502), SPECIFICATION)
-    assert json.loads(response.body)["previous_status"] == 502
+    """The status that the first request was answered with, which problem it was if it was ours, and when."""
+    at = "2026-01-02T03:04:05.678Z"
+    for previous, shown in [
+        (Previous(500, "handler-failed", at), {"status": 500, "code": "handler-failed", "at": at}),
+        (Previous(502, None, at), {"status": 502, "at": at}),
+        (Previous(None, None, None), {}),
+    ]:
+        response = render(Problem("previously-failed", "It failed.", previous=previous), SPECIFICATION)
+        assert json.loads(response.body)["previous"] == shown
+
+
+def test_other_problems_have_no_previous_failure() -> None:
+    """There was none, or it is not known."""
+    assert "previous" not in json.loads(render(Problem("in-flight", "It runs."), SPECIFICATION).body)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +131,98 @@ def test_a_hostile_detail_stays_inside_the_body() -> None:
     assert json.loads(response.body)["detail"] == detail
     assert response.body.isascii()
     assert b"\n" not in response.body
+
+
+# --- a wire's own presentation
+
+
+def test_a_text_of_the_wire_replaces_the_occurrences() -> None:
+    """A profile whose clients read the text sends the text that they know."""
+    presentation = STANDARD._replace(details={"in-flight": "Request is being processed"})
+    told = json.loads(render(Problem("in-flight", "It runs."), SPECIFICATION, presentation).body)
+    assert told["detail"] == "Request is being processed"
+    told = json.loads(render(Problem("draining", "It stops."), SPECIFICATION, presentation).body)
+    assert told["detail"] == "It stops."
+
+
+def test_hints_by_other_names() -> None:
+    """Each name of the wire says the same."""
+    names = (b"x-should-retry", b"stripe-should-retry")
+    presentation = STANDARD._replace(should_retry=names)
+    for code, word in (("in-flight", b"true"), ("key-reused", b"false")):
+        sent = dict(render(Problem(code, "x"), SPECIFICATION, presentation).headers)  # type: ignore[arg-type]
+        assert [sent[name] for name in names] == [word, word]
+    assert retry_hints(False, 0.0, ()) == ()
+
+
+def test_an_envelope_of_the_applications_own() -> None:
+    """It is given all that there is to say, and what it returns is the body, as plain JSON."""
+    given: list[ProblemDetails] = []
+
+    def envelope(problem: ProblemDetails) -> dict[str, object]:
+        given.append(problem)
+        return {"error": {"type": "idempotency_error", "message": problem.detail}}
+
+    presentation = STANDARD._replace(envelope=envelope)
+    response = render(Problem("key-reused", "It was used."), SPECIFICATION, presentation)
+    assert json.loads(response.body) == {"error": {"type": "idempotency_error", "message": "It was used."}}
+    sent = dict(response.headers)
+    assert sent[b"content-type"] == b"application/json"
+    assert sent[b"content-length"] == b"%d" % len(response.body)
+    assert sent[b"cache-control"] == b"no-store"
+    assert sent[b"x-should-retry"] == b"false"
+    title = CATALOGUE["key-reused"].title
+    url = f"{SPECIFICATION}#key-reused"
+    assert given == [ProblemDetails("key-reused", 422, title, "It was used.", url, False, None, None)]
+    previous = Previous(500, None, None)
+    render(Problem("in-flight", "It runs.", 2.5, previous), SPECIFICATION, presentation)
+    assert (given[1].retry, given[1].retry_after, given[1].previous) == (True, 2.5, previous)
+
+
+def raises(_: ProblemDetails) -> dict[str, object]:
+    raise KeyError("a mistake in the application")
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        raises,
+        lambda _: None,
+        lambda _: "text",
+        lambda _: [1],
+        lambda _: {"at": object()},
+        lambda _: {"wait": float("nan")},
+        lambda _: {(1, 2): "x"},
+    ],
+)
+def test_an_envelope_that_fails_costs_nothing(envelope: Any) -> None:
+    """The client gets the standard problem, and the mistake is reported."""
+    reported: list[Exception] = []
+    presentation = STANDARD._replace(envelope=envelope, report=reported.append)
+    problem = Problem("in-flight", "It runs.")
+    assert render(problem, SPECIFICATION, presentation) == render(problem, SPECIFICATION)
+    assert len(reported) == 1
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_a_stored_problem_is_recognised(code: Code) -> None:
+    """So that a conflict can say which one it was."""
+    assert stored_code(render(Problem(code, "x"), SPECIFICATION)) == code
+
+
+def test_a_response_of_the_applications_own_is_not_taken_for_ours() -> None:
+    """Whatever it looks like, and however large it is."""
+    ours = render(Problem("handler-failed", "x"), SPECIFICATION)
+    for headers, body in [
+        (((b"content-type", b"application/json"),), ours.body),
+        ((), ours.body),
+        (ours.headers, b"not JSON"),
+        (ours.headers, b"\xff"),
+        (ours.headers, b"[]"),
+        (ours.headers, b"[" * 4096),
+        (ours.headers, b'{"code": "out-of-stock", "type": "https://shop.example/problems#out-of-stock"}'),
+        (ours.headers, b'{"code": "handler-failed", "type": "about:blank"}'),
+        (ours.headers, b'{"code": ["handler-failed"]}'),
+        (ours.headers, ours.body + b" " * 4096),
+    ]:
+        assert stored_code(ours._replace(headers=headers, body=body)) is None

@@ -2,13 +2,15 @@
 
 import asyncio
 import hashlib
+import re
 import uuid
 from collections.abc import Awaitable, Generator
 from typing import Any
 
 import pytest
 
-from retrysafe import scopes
+from retrysafe import Guard, scopes
+from retrysafe._core import keys
 from retrysafe._core.model import Request, Scope
 from retrysafe.errors import ConfigurationError
 from retrysafe.scopes import ScopeAnswer, ScopeRule, resolve
@@ -90,7 +92,7 @@ def test_a_scope_without_parts_is_nobody() -> None:
 @pytest.mark.parametrize("answer", [True, 1.5, b"7", ["7"], object(), uuid.uuid4()])
 def test_other_answers_are_a_mistake(answer: Any) -> None:
     """They are named, and so is what was expected."""
-    with pytest.raises(ConfigurationError, match=rf"answered {type(answer).__name__}.*expected"):
+    with pytest.raises(ConfigurationError, match=rf"returned {type(answer).__name__}.*expected"):
         resolve(answer)
 
 
@@ -162,26 +164,73 @@ def test_nobody_is_logged_in(principal: object) -> None:
 @pytest.mark.parametrize("principal", [User(username="bob"), User(display_name="Bob"), Unfinished()])
 def test_a_user_without_an_id_is_a_mistake(principal: object) -> None:
     """A display name can be changed and reused; the message says what to do."""
-    with pytest.raises(ConfigurationError, match="no stable id"):
+    with pytest.raises(ConfigurationError, match="not a stable id"):
         scopes.user(a_request(principal=principal))
 
 
 # --- scopes.credentials and scopes.public
 
 
+SECRET = b"sixteen or more of them"
+
+
 def test_credentials() -> None:
-    """A digest: the credentials themselves are never stored (I19)."""
-    scope = scope_of(scopes.credentials(), a_request((b"authorization", b"Bearer secret ")))
-    assert scope == Scope((("credentials", hashlib.sha256(b"Bearer secret").hexdigest()),))
-    by_key = scopes.credentials("X-Api-Key")
+    """A keyed digest: neither the credentials nor anything that they can be guessed from is stored (I19)."""
+    request = a_request((b"authorization", b"Bearer secret "))
+    scope = scope_of(scopes.bind(scopes.credentials(), SECRET), request)
+    assert scope is not None
+    [(name, value)] = scope.parts
+    assert name == "credentials"
+    assert re.fullmatch("[0-9a-f]{32}", value)
+    assert not hashlib.sha256(b"Bearer secret").hexdigest().startswith(value)
+    assert scope == scope_of(scopes.bind(scopes.credentials(), SECRET), request)
+    assert scope != scope_of(scopes.bind(scopes.credentials(), b"another secret of mine"), request)
+    by_key = scopes.credentials("X-Api-Key", secret=SECRET)
     assert scope_of(by_key, a_request((b"x-api-key", b"k"))) is not None
+
+
+def test_other_credentials_are_another_owner() -> None:
+    """Whatever comes before and after them does not count."""
+    rule = scopes.bind(scopes.credentials(), SECRET)
+    values = (b"Bearer a", b"Bearer b", b" Bearer a\t")
+    one, other, same = (scope_of(rule, a_request((b"authorization", value))) for value in values)
+    assert one == same != other
+
+
+@pytest.mark.parametrize("combine", [lambda rule: rule, scopes.first_of, scopes.all_of])
+def test_credentials_without_a_secret_are_refused(combine: Any) -> None:
+    """Where a guard is built; and where a function of one's own calls the rule, at the call."""
+    rule = combine(scopes.credentials())
+    with pytest.raises(ConfigurationError, match=r"no secret.*token_hex"):
+        scopes.bind(rule, None)
+    with pytest.raises(ConfigurationError, match="no secret"):
+        rule(a_request((b"authorization", b"Bearer a")))
+    assert scope_of(scopes.bind(rule, SECRET), a_request((b"authorization", b"Bearer a"))) is not None
+
+
+def test_a_rule_with_a_secret_keeps_it() -> None:
+    """The guard's is for those that were given none."""
+    rule = scopes.credentials(secret="a secret of its own")
+    assert scopes.bind(rule, SECRET) is rule
+    assert scopes.bind(rule, None) is rule
+    assert "secret" not in repr(rule)
+
+
+def test_digests_are_shortened_where_they_are_shown() -> None:
+    """Eight digits tell callers apart; all others are shown as they are."""
+    digest = "0123456789abcdef0123456789abcdef"
+    assert keys.mask_scope((("tenant", "7"), ("credentials", digest))) == (
+        ("tenant", "7"), ("credentials", "01234567")
+    )  # fmt: skip
+    parts = (("tenant", digest),)
+    assert keys.mask_scope(parts) is parts
 
 
 @pytest.mark.parametrize("values", [[], [b""], [b"  "], [b"a", b"b"]])
 def test_no_credentials_are_nobody(values: list[bytes]) -> None:
     """And neither are two of them."""
     request = a_request(*((b"authorization", value) for value in values))
-    assert scope_of(scopes.credentials(), request) is None
+    assert scope_of(scopes.credentials(secret=SECRET), request) is None
 
 
 def test_public() -> None:
@@ -249,3 +298,106 @@ def test_a_coroutine_among_them_is_not_left_lying_about(combine: Any) -> None:
 
     with pytest.raises(ConfigurationError, match="async def"):
         combine(later)(a_request())
+
+
+# --- what a rule is, before it is asked
+
+
+@pytest.mark.parametrize(
+    ("maker", "example"),
+    [
+        (scopes.header, 'scopes.header("X-Tenant")'),
+        (scopes.credentials, "scopes.credentials()"),
+        (scopes.public, "scopes.public()"),
+        (scopes.first_of, "scopes.first_of("),
+        (scopes.all_of, "scopes.all_of("),
+    ],
+)
+def test_a_forgotten_call(maker: Any, example: str) -> None:
+    """It would fail on each request: it is refused where the guard is built, with what to write."""
+    for rule in (maker, scopes.first_of(maker), scopes.all_of(scopes.user, maker)):
+        with pytest.raises(ConfigurationError) as error:
+            Guard("memory:", scope=rule, secret=SECRET)
+        assert f"scope=scopes.{maker.__name__} is not a valid scope" in str(error.value)
+        assert f"scope={example}" in str(error.value)
+
+
+@pytest.mark.parametrize("bad", ["", "X Tenant", "Mandant-Ü", "X:Y", None, 1])
+def test_a_header_must_have_a_name(bad: Any) -> None:
+    """Where the rule is made, and not at its first request."""
+    for make in (scopes.header, scopes.credentials):
+        with pytest.raises(ConfigurationError, match="is not a valid header name"):
+            make(bad)
+
+
+def owner(_: Request) -> str:
+    return "7"
+
+
+TENANT = scopes.header("X-Tenant")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (TENANT, "the header X-Tenant"),
+        (scopes.credentials("X-Api-Key"), "the header X-Api-Key"),
+        (scopes.user, 'the authenticated user (scope["user"] under ASGI, REMOTE_USER under WSGI)'),
+        (scopes.public(), "one scope for all clients"),
+        (scopes.first_of(TENANT, scopes.public()), "the header X-Tenant or one scope for all clients"),
+        (scopes.all_of(TENANT, scopes.credentials()), "the header X-Tenant and the header Authorization"),
+        (owner, f"what {__name__}.owner returns"),
+    ],
+)
+def test_a_rule_can_be_described(rule: ScopeRule, said: str) -> None:
+    """For the log: which header or attribute was looked for."""
+    assert scopes.describe(rule) == said
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (TENANT, "send the header X-Tenant,"),
+        (scopes.credentials(), "send the header Authorization,"),
+        (
+            scopes.all_of(TENANT, scopes.credentials()),
+            "send the header X-Tenant and the header Authorization,",
+        ),
+        (
+            scopes.first_of(TENANT, scopes.credentials()),
+            "send the header X-Tenant or the header Authorization,",
+        ),
+        (scopes.user, None),
+        (owner, None),
+        (scopes.first_of(TENANT, scopes.user), None),
+        (scopes.all_of(TENANT, owner), None),
+    ],
+)
+def test_what_a_client_is_told_that_has_no_owner(rule: ScopeRule, said: str | None) -> None:
+    """A header may be named; what the application calls its functions and attributes may not."""
+    told = scopes.missing(rule)
+    assert told.startswith("It is not known whose key this is")
+    if said is None:
+        assert told.endswith("whose key this is.")
+    else:
+        assert said in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "shared", "always"),
+    [
+        (scopes.public(), "always", True),
+        (TENANT, "never", False),
+        (scopes.user, "never", False),
+        (scopes.first_of(scopes.user, scopes.public()), "sometimes", True),
+        (scopes.first_of(scopes.public(), scopes.user), "always", True),
+        (scopes.first_of(scopes.user, TENANT), "never", False),
+        (scopes.all_of(scopes.public(), scopes.user), "never", False),
+        (scopes.all_of(scopes.public(), scopes.public()), "always", True),
+        (scopes.all_of(scopes.public(), scopes.first_of(TENANT, scopes.public())), "sometimes", True),
+    ],
+)
+def test_whether_keys_are_shared(rule: ScopeRule, shared: str, always: bool) -> None:
+    """What the published specification says about it."""
+    assert scopes.shared(rule) == shared
+    assert scopes.always_finds(rule) is always

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from retrysafe import scopes
+from retrysafe._core.model import Request
 from retrysafe._core.problems import CATALOGUE
 from retrysafe._http import specification
 from retrysafe.policy import Rules, Wire
@@ -64,24 +66,100 @@ def test_both_forms() -> None:
         assert told[b"vary"] == b"accept"
 
 
+def allows(_: Request) -> bool:
+    return True
+
+
+# Under these, every problem that there is may be sent.
+EVERYTHING: dict[str, Any] = {
+    "scope": scopes.header("X-Tenant"),
+    "required": True,
+    "failed": "conflict",
+    "reauthorise": allows,
+}
+
+
 @pytest.mark.parametrize("code", CATALOGUE)
 def test_every_problem_is_in_it(code: str) -> None:
     """With its status, title and advice; and the page has the anchor that `type` points to."""
     kind = CATALOGUE[code]  # type: ignore[index]
-    assert document(the_rules())["problems"][code] == {
+    rules = the_rules(**EVERYTHING)
+    assert document(rules)["problems"][code] == {
         "status": kind.status,
         "title": kind.title,
         "retry": bool(kind.retry),
         "advice": kind.advice,
     }
-    text = page(the_rules())
+    text = page(rules)
     assert code in read(text).ids
     assert kind.title in text
 
 
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("key-missing", {"required": False}),
+        ("key-missing", {"required": "warn"}),
+        ("principal-required", {"scope": scopes.public()}),
+        ("principal-required", {"scope": scopes.first_of(scopes.user, scopes.public())}),
+        ("replay-forbidden", {"reauthorise": None}),
+        ("previously-failed", {"failed": "replay"}),
+        ("previously-failed", {"failed": "retry"}),
+        ("outcome-unknown", {"effects": "database", "failed": "retry"}),
+        ("previously-failed", {"effects": "database", "failed": "retry"}),
+    ],
+)
+def test_a_problem_that_cannot_happen_is_not_in_it(code: str, options: dict[str, Any]) -> None:
+    """A client need not prepare for what it is never sent."""
+    rules = the_rules(**EVERYTHING | options)
+    assert code not in document(rules)["problems"]
+    assert code not in read(page(rules)).ids
+
+
+def with_routes(rules: Rules, routes: dict[str, Rules]) -> Any:
+    return json.loads(specification.respond(a_request(JSON, method="GET"), rules, routes).body)
+
+
+def test_routes_say_what_they_do_differently() -> None:
+    """And nothing else; but each problem of theirs is listed, because its `type` leads to the same page."""
+    routes = {
+        "/payments": the_rules(required=True, failed="conflict"),
+        "/search": the_rules(effects="repeatable"),
+        "/same": the_rules(),
+    }
+    told = with_routes(the_rules(), routes)
+    assert {path: sorted(section) for path, section in told["routes"].items()} == {
+        "/payments": ["key", "states", "stored"],
+        "/search": ["states", "stored"],
+        "/same": [],
+    }
+    assert told["routes"]["/payments"]["key"]["required"] is True
+    assert {"key-missing", "previously-failed"} <= set(told["problems"])
+    assert "replay-forbidden" not in told["problems"]
+    text = specification.respond(a_request(method="GET"), the_rules(), routes).body.decode()
+    ids = read(text).ids
+    assert sorted(ids) == sorted(told["problems"])
+
+
+@pytest.mark.parametrize(
+    ("options", "retry"),
+    [
+        ({}, False),
+        ({"failed": "retry"}, True),
+        ({"effects": "database"}, True),
+        ({"failed": "conflict"}, False),
+    ],
+)
+def test_whether_a_failure_may_be_retried(options: dict[str, Any], retry: bool) -> None:
+    """As its own hint says; where routes differ, only the response itself can say."""
+    assert document(the_rules(**options))["problems"]["handler-failed"]["retry"] is retry
+    told = with_routes(the_rules(**options), {"/other": the_rules(failed="retry")})
+    assert told["problems"]["handler-failed"]["retry"] is retry
+
+
 def test_anchors_are_unique() -> None:
     """A `type` leads to one place."""
-    ids = read(page(the_rules())).ids
+    ids = read(page(the_rules(**EVERYTHING))).ids
     wanted = [id for id in ids if id in CATALOGUE]
     assert sorted(wanted) == sorted(CATALOGUE)
 
@@ -114,10 +192,10 @@ def test_it_says_what_is_in_force() -> None:
     assert "33" in said["key"]["public"]
     assert said["retention"]["seconds"] == 7 * 86400
     assert "7 days" in said["retention"]["text"]
-    assert "previously-failed" in said["kept"]["other 5xx"]
-    assert "runs again" in said["kept"]["broken off"]
-    assert "12345" in said["kept"]["bodies"]
-    assert "X-Body" in said["kept"]["bodies"]
+    assert "previously-failed" in said["stored"]["other 5xx"]
+    assert "runs again" in said["stored"]["abandoned"]
+    assert "12345" in said["stored"]["bodies"]
+    assert "X-Body" in said["stored"]["bodies"]
     assert "5 seconds" in said["concurrent"]
     assert "RFC 8785" in said["comparison"]
     assert "X-Again" in said["headers"]
@@ -129,9 +207,90 @@ def test_the_defaults() -> None:
     assert said["key"]["required"] is False
     assert "24 hours" in said["retention"]["text"]
     assert "409" in said["concurrent"]
-    assert "same answer" in said["kept"]["other 5xx"]
-    assert "outcome-unknown" in said["kept"]["broken off"]
+    assert "same response" in said["stored"]["other 5xx"]
+    assert "outcome-unknown" in said["stored"]["abandoned"]
+    assert "30 days" in said["stored"]["abandoned"]
     assert "exact bytes" in said["comparison"]
+    assert said["states"].keys() == {"in_progress", "completed", "failed"}
+    assert said["headers"].keys() == {
+        "Idempotent-Replayed", "Original-Request-Id", "X-Request-Id", "Idempotency-Body",
+        "Idempotency-Stored", "X-Should-Retry",
+    }  # fmt: skip
+
+
+def test_numbers_are_written_as_people_write_them() -> None:
+    """86400, and not 86400.0."""
+    text = json.dumps(document(the_rules()))
+    assert '"seconds": 86400,' in text
+    assert ".0" not in text
+    assert document(the_rules(retention=1.5))["retention"]["seconds"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("scope", "public", "sentence"),
+    [
+        (scopes.header("X-Tenant"), None, "owner of the request"),
+        (scopes.user, None, "owner of the request"),
+        (scopes.public(), "At least 16 characters", "All clients share"),
+        (
+            scopes.first_of(scopes.user, scopes.public()),
+            "Where the owner is not known, at least 16",
+            "without a",
+        ),
+    ],
+)
+def test_public_keys_are_mentioned_where_there_are_any(scope: Any, public: str | None, sentence: str) -> None:
+    """The rule about their length, and whose they are."""
+    said = document(the_rules(scope=scope))
+    assert (said["key"].get("public") or "").startswith(public or "")
+    assert ("public" in said["key"]) is (public is not None)
+    assert sentence in said["scope"]
+
+
+def test_what_holds_in_a_transaction() -> None:
+    """No failure is stored, nothing is left unknown, no stream is sent, no response goes out unstored."""
+    said = document(the_rules(effects="database"))
+    assert "Rolled back" in said["stored"]["other 5xx"]
+    assert "rolled back" in said["stored"]["abandoned"]
+    assert "unknown" not in json.dumps(said)
+    assert "events" not in said["stored"]["bodies"]
+    assert "failed" not in said["states"]
+    assert "Idempotency-Stored" not in said["headers"]
+    assert "Idempotency-Stored" in document(the_rules(effects="database", store_down="run"))["headers"]
+
+
+def test_it_follows_the_wire() -> None:
+    """Statuses, names of headers and the word for a completed record are those that clients will see."""
+    wire = Wire(
+        statuses={"key-reused": 400, "in-flight": 423},
+        should_retry_headers=("Stripe-Should-Retry",),
+        keyed_id_header="Original-Request",
+        echo_key=True,
+        completed_word="succeeded",
+    )
+    said = document(the_rules(wire))
+    assert said["problems"]["key-reused"]["status"] == 400
+    assert "423" in said["concurrent"]
+    assert "409" not in said["concurrent"]
+    assert {"Stripe-Should-Retry", "Original-Request", "Idempotency-Key"} <= said["headers"].keys()
+    assert "X-Should-Retry" not in said["headers"]
+    assert "succeeded" in said["states"]
+    assert "completed" not in json.dumps(said)
+
+
+def test_bodies_that_are_not_stored() -> None:
+    """`no_store`: and so no limit is named."""
+    bodies = document(the_rules(no_store=True))["stored"]["bodies"]
+    assert bodies.startswith("Not stored")
+    assert "bytes" not in bodies
+
+
+@pytest.mark.parametrize("options", [{}, EVERYTHING, {"effects": "database"}, {"in_flight": "wait"}])
+def test_its_words(options: dict[str, Any]) -> None:
+    """The words of the documentation, which a reader searches for."""
+    text = json.dumps(document(the_rules(**options))).lower()
+    for word in ("answer", "nobody", "somebody", "everybody", "whoever", "kept", "broken off", "told"):
+        assert not re.search(rf"\b{word}\b", text), word
 
 
 @pytest.mark.parametrize("kind", ["raw", "json", ("customer.id",), None, lambda request, body: body])
@@ -147,9 +306,9 @@ def test_every_fingerprint_is_described(kind: Any) -> None:
 @pytest.mark.parametrize("abandoned", ["hold", "retry"])
 def test_every_policy_is_described(failed: str, abandoned: str) -> None:
     """No combination of choices is without its sentences."""
-    kept = document(the_rules(failed=failed, abandoned=abandoned))["kept"]
-    assert kept["other 5xx"].endswith(".")
-    assert kept["broken off"].endswith(".")
+    stored = document(the_rules(failed=failed, abandoned=abandoned))["stored"]
+    assert stored["other 5xx"].endswith(".")
+    assert stored["abandoned"].endswith(".")
 
 
 def test_the_page_is_well_formed() -> None:
@@ -161,7 +320,7 @@ def test_the_page_is_well_formed() -> None:
 
 def test_the_page_says_what_the_document_says() -> None:
     """They are one document in two forms."""
-    text = re.sub(r"<[^>]*>", "\0", page(the_rules()))
+    text = re.sub(r"<[^>]*>", "\0", page(the_rules(**EVERYTHING)))
     for kind in CATALOGUE.values():
         assert kind.advice.replace("'", "&#x27;") in text
 

@@ -67,9 +67,12 @@ def test_what_guards_and_middlewares_take(name: str) -> None:
 def test_wire(field: str) -> None:
     """Every name and limit on the wire is there, with its default."""
     default = Wire._field_defaults[field]
-    shown = cells(row(OPTIONS, field))[1]
+    _, shown, meaning = cells(row(OPTIONS, field))
+    assert meaning
     if isinstance(default, frozenset):
         assert set(re.findall("[A-Z]+", shown)) == default
+    elif isinstance(default, tuple):
+        assert ast.literal_eval(shown.strip("`")) == default
     else:
         assert shown.strip("`") == str(default)
 
@@ -109,8 +112,11 @@ def test_no_scope_is_left_out() -> None:
     functions = {name for name, value in vars(scopes).items() if callable(value) and name.islower()}
     own = {name for name in functions if getattr(scopes, name).__module__ == scopes.__name__}
     assert {name for name in own if not name.startswith("_")} == {
-        "header", "user", "credentials", "public", "first_of", "all_of", "resolve"
+        "header", "user", "credentials", "public", "first_of", "all_of", "resolve", "describe",
+        # what guards, the published specification and problems ask of a rule
+        "bind", "missing", "shared", "always_finds",
     }  # fmt: skip
+    assert all(f"`scopes.{name}(" in API for name in ("resolve", "describe"))
 
 
 # --- the wire
@@ -126,8 +132,22 @@ def test_problems(code: Code) -> None:
 
 @pytest.mark.parametrize("field", [name for name in Wire._fields if name.endswith("_header")])
 def test_headers(field: str) -> None:
-    """Every header that is sent or read has a row."""
-    assert f"| `{Wire._field_defaults[field]}" in HEADERS
+    """Every header that is sent or read has a row; those that are off by default, with what turns them on."""
+    default = Wire._field_defaults[field]
+    assert (f"| `{default}" if default else f"`Wire({field}=…)`") in HEADERS
+
+
+@pytest.mark.parametrize("name", Wire._field_defaults["should_retry_headers"])
+def test_headers_with_hints(name: str) -> None:
+    """The table has the names that are sent."""
+    assert f"| `{name.lower()}`" in HEADERS
+
+
+@pytest.mark.parametrize("field", retrysafe.ProblemDetails._fields)
+def test_what_an_envelope_is_given(field: str) -> None:
+    """Every field of a problem has a place in the table."""
+    table = PROBLEMS.partition("`render_problem` is given a `ProblemDetails`")[2]
+    assert re.search(rf"^\|.*`{field}`.*\|.*\|$", table, re.M)
 
 
 @pytest.mark.parametrize("name", ["Retry-After", "retry-after-ms", "x-should-retry", "Cache-Control"])

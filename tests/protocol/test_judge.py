@@ -113,14 +113,16 @@ def test_failed(abandoned: Abandoned) -> None:
     assert judged(FAILED, Policy(failed="retry", abandoned=abandoned)) == CanTakeOver(b"theirs", "failed")
     conflict = judged(FAILED, Policy(failed="conflict", abandoned=abandoned))
     assert isinstance(conflict, Problem)
-    assert (conflict.code, conflict.previous_status) == ("previously-failed", 500)
+    assert conflict.previous is not None
+    assert (conflict.code, conflict.previous.status) == ("previously-failed", 500)
 
 
 def test_a_failure_without_a_response() -> None:
     """A conflict is reported all the same."""
     conflict = judged(FAILED._replace(response=None), Policy(failed="conflict"))
     assert isinstance(conflict, Problem)
-    assert conflict.previous_status is None
+    assert conflict.previous is not None
+    assert conflict.previous.status is None
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)

@@ -51,7 +51,7 @@ def the_overtaken_finish_all_the_same(patch: pytest.MonkeyPatch) -> None:
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         if isinstance(outcome, Streamed) and not attempt.checkpointed:
             kept = yield from ask(
-                Finish(call.claim, Final("completed", storable_part(outcome.head), omitted=True))
+                Finish(call.claim, Final("completed", storable_part(outcome.head, call.rules), omitted=True))
             )
             if kept:
                 return Result("completed", None, attempt=attempt.number)

@@ -89,12 +89,12 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     ),
     "scope": (
         "white space is not seen to be nobody",
-        lambda: patch("retrysafe.scopes._is_somebody", lambda parts: all(value for _, value in parts)),
+        lambda: patch("retrysafe.scopes._is_known", lambda parts: all(value for _, value in parts)),
     ),
     "problem": ("the wait has no end", lambda: patch("retrysafe._core.problems._LONGEST", inf)),
     "duration": (
         "a number may have two points",
-        lambda: patch("retrysafe.cli.times._PART", re.compile(r"([0-9]+[0-9.]*)([smhdw])")),
+        lambda: patch("retrysafe._core.times._PART", re.compile(r"([0-9]+[0-9.]*)([smhdw])")),
     ),
 }
 

@@ -14,7 +14,17 @@ Head = Callable[[str, str, str, bytes, str], bytes]
 
 
 def identifying(make: Callable[[Digest], Digest]) -> Plant:
-    return patching(keys, "digest", make)
+    """Identities that are made wrongly, with a guard's secret or without."""
+
+    def plant(real: Digest) -> Callable[..., bytes]:
+        planted = make(real)
+
+        def digest(door: str, scope: Parts, key: str, _secret: bytes | None = None) -> bytes:
+            return planted(door, scope, key)
+
+        return digest
+
+    return patching(keys, "digest", plant)
 
 
 def _without_scope(real: Digest) -> Digest:

@@ -131,7 +131,7 @@ def _asks_for_more_patience_than_a_lease(real: Callable[..., Judgement]) -> Call
 def _does_not_say_how_it_failed(real: Callable[..., Judgement]) -> Callable[..., Judgement]:
     def failed(*known: object) -> Judgement:
         judgement = real(*known)
-        return judgement._replace(previous_status=None) if isinstance(judgement, Problem) else judgement
+        return judgement._replace(previous=None) if isinstance(judgement, Problem) else judgement
 
     return failed
 

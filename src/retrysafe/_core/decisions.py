@@ -19,7 +19,7 @@ from retrysafe._core.model import (
     Reserved,
     Response,
 )
-from retrysafe._core.problems import Problem
+from retrysafe._core.problems import Previous, Problem, stored_code
 from retrysafe._core.steps import (
     Busy,
     Call,
@@ -33,6 +33,7 @@ from retrysafe._core.steps import (
     ToRelease,
     ToStore,
 )
+from retrysafe._core.times import iso
 from retrysafe.errors import NotDone
 from retrysafe.policy import OutcomeRules, Policy, Rules
 
@@ -79,10 +80,16 @@ def _judge_failed(record: Record, policy: Policy) -> Judgement:
         case "retry":
             return CanTakeOver(record.token, "failed")
         case "conflict":
-            status = record.response.status if record.response else None
-            return Problem("previously-failed", "The first request with this key failed.", 1.0, status)
+            detail = "The first request with this key failed."
+            return Problem("previously-failed", detail, previous=_failure(record))
         case unreachable:
             assert_never(unreachable)
+
+
+def _failure(record: Record) -> Previous:
+    at = iso(record.updated_at if record.completed_at is None else record.completed_at)
+    response = record.response
+    return Previous(response.status, stored_code(response), at) if response else Previous(None, None, at)
 
 
 def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
@@ -126,14 +133,14 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToReleas
             return ToRelease(call.describe(Problem("not-done", "Nothing was done.")))
         case Raised(error, page):
             failure = page or call.describe(Problem("handler-failed", "The request failed."))
-            final = _final(page, call.rules) if page else Final("failed", storable_part(failure))
+            final = _final(page, call.rules) if page else Final("failed", storable_part(failure, call.rules))
             return ToStore(final, failure, error)
         case Streamed(head, None):
             return ToStore(_final(head, call.rules, omitted=True), None)
         case Streamed(_, error):
             # Never to be replayed as the success that its status promised.
             failure = call.describe(Problem("handler-failed", "The response broke off."))
-            return ToStore(Final("failed", storable_part(failure)), None, error)
+            return ToStore(Final("failed", storable_part(failure, call.rules)), None, error)
         case unreachable:
             assert_never(unreachable)
 
@@ -174,9 +181,9 @@ def _nothing_done(response: Response, attempt: Attempt, rules: OutcomeRules) -> 
     return status in _NOT_BEGUN
 
 
-def storable_part(response: Response) -> Response:
+def storable_part(response: Response, rules: OutcomeRules) -> Response:
     """What of a response may be stored."""
-    return Response(response.status, headers.kept(response.headers), response.body)
+    return Response(response.status, headers.kept(response.headers, rules.drop_headers), response.body)
 
 
 def _final(
@@ -184,7 +191,7 @@ def _final(
 ) -> Final:
     status, fields, body = response
     if storable is None:
-        storable = headers.kept(fields)
+        storable = headers.kept(fields, rules.drop_headers)
         omitted = omitted or headers.is_event_stream(fields)
     if omitted or rules.no_store or len(body) > rules.max_response:
         omitted, body = True, b""

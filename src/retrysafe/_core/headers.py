@@ -1,13 +1,13 @@
-"""Which header fields of an answer are kept, and whether they are fit to be sent.
+"""Which header fields of a response are stored, and whether they are fit to be sent.
 
-Kept is what describes the *representation* (`Location`, `ETag`, `Content-Type`, `Link`, …).  Dropped is
+Stored is what describes the *representation* (`Location`, `ETag`, `Content-Type`, `Link`, …).  Dropped is
 what belongs to one message, one connection or one client.  Names and values are checked when they are
 stored and again when they are replayed: a store is not a trusted place (CWE-113).  All names here are in
 lower case already.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +19,20 @@ _DROPPED = frozenset(
         b"set-cookie",
         b"authorization",
         b"authentication-info",
+        # the same by the names that frameworks, gateways and SPAs give to tokens.  By name and not by
+        # `*-token`: page, continuation and upload tokens are part of a representation.
+        b"x-auth-token",
+        b"x-access-token",
+        b"x-refresh-token",
+        b"x-session-token",
+        b"x-session-id",
+        b"x-csrf-token",
+        b"x-csrftoken",
+        b"x-xsrf-token",
+        b"csrf-token",
+        b"xsrf-token",
+        b"x-api-key",
+        b"api-key",
         # hop by hop: RFC 9110 section 7.6.1, and what its predecessors listed
         b"connection",
         b"keep-alive",
@@ -27,14 +41,14 @@ _DROPPED = frozenset(
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
-        # one message: told anew with every replay
+        # one message: sent anew with every replay
         b"date",
         b"content-length",
         b"x-request-id",
         b"traceparent",
         b"tracestate",
         b"server-timing",
-        # one origin, one cache key: whatever stands in front of us says it anew
+        # one origin, one cache key: a layer in front of us adds it to every response
         b"vary",
         # ours: an inner service's own marker must not pass for ours
         b"idempotent-replayed",
@@ -99,13 +113,13 @@ def _kind(name: bytes) -> tuple[bytes, int]:
     return lower, _SPECIAL.get(lower, _STORED if _is_kept(lower) else _DROPPED_HERE)
 
 
-def sort(headers: Iterable[tuple[bytes, bytes]]) -> Sorted:
-    """All that has to be known about the headers of a response, in one pass."""
+def sort(headers: Iterable[tuple[bytes, bytes]], drop: Set[bytes] = frozenset()) -> Sorted:
+    """All that has to be known about the headers of a response, in one pass; none in `drop` is storable."""
     sent: list[Header] = []
     storable: list[Header] = []
     announced: int | None = None
     streams = False
-    named: set[bytes] = set()
+    named = set(drop)
     for given, value in headers:
         # Names may be buffers that will be used again, and so may values.
         name, kind = _kind(given if type(given) is bytes else bytes(given))
@@ -132,10 +146,10 @@ def sort(headers: Iterable[tuple[bytes, bytes]]) -> Sorted:
     return Sorted(tuple(sent), tuple(storable), announced, streams)
 
 
-def kept(headers: Sequence[Header]) -> Headers:
-    """What of an answer's headers goes into the record, in their order and number.
+def kept(headers: Sequence[Header], drop: Set[bytes] = frozenset()) -> Headers:
+    """What of a response's headers goes into the record, in their order and number; not those in `drop`.
 
-    The answer's own request id is kept under another name: it becomes the *original* one of every replay.
+    The response's own request id is stored under another name: it becomes the *original* one of every replay.
     """
     chosen: list[Header] = []
     named: set[bytes] = set()
@@ -150,6 +164,8 @@ def kept(headers: Sequence[Header]) -> Headers:
         elif name == b"connection":
             # RFC 9110 section 7.6.1: fields that `Connection` names belong to the connection too.
             named.update(option.strip().lower() for option in value.split(b","))
+    if drop:
+        named.update(drop)
     return tuple([pair for pair in chosen if pair[0] not in named] if named else chosen)
 
 
@@ -181,12 +197,12 @@ def find(headers: Iterable[Header], name: bytes) -> bytes | None:
 
 
 def is_event_stream(headers: Iterable[Header]) -> bool:
-    """Whether this is an answer without an end of its own."""
+    """Whether this is a response without an end of its own."""
     return dict(headers).get(b"content-type", b"")[:17].lower() == b"text/event-stream"
 
 
 def length(value: bytes) -> int | None:
-    """What a `Content-Length` says, if it says anything; the absurd is cut down to the merely enormous."""
+    """What a `Content-Length` says, if it is a number; a longer one than 19 digits is cut to 19."""
     if not value.isdigit():
         return None
     return int(value if len(value) < 20 else value.lstrip(b"0")[:19] or b"0")

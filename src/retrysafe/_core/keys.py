@@ -10,6 +10,7 @@ raises, and nothing is guessed.  A key is 1 to 255 printable ASCII characters, q
 No part of a key is ever folded: case, inner spaces and every other character tell two keys apart.
 """
 
+import hmac
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -79,14 +80,36 @@ def _parse_unusual(value: bytes) -> str | BadKey:
     )
 
 
-def digest(door: str, scope: Parts, key: str) -> bytes:
-    """The identity of a key: 32 bytes that no other door, scope and key have."""
-    return sha256(b"%b%d:%b" % (_owner(door, scope), len(key), key.encode("utf-8", "surrogatepass"))).digest()
+MAKE_A_SECRET = (
+    "Pass Guard(..., secret=...) a text of at least 16 characters that stays the same, for example the "
+    "output of python -c 'import secrets; print(secrets.token_hex())'"
+)
+
+
+class Secret(bytes):
+    """A secret that is not shown by a traceback with its variables."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+def digest(door: str, scope: Parts, key: str, secret: bytes | None = None) -> bytes:
+    """The identity of a key: 32 bytes that no other door, scope and key have.
+
+    With a secret it is an HMAC, for stores that must not hold the key: a plain digest of a weak key can be
+    guessed by trying keys.
+    """
+    identity = b"%b%d:%b" % (_owner(door, scope), len(key), key.encode("utf-8", "surrogatepass"))
+    if secret is None:
+        return sha256(identity).digest()
+    return hmac.digest(secret, identity, "sha256")
 
 
 @lru_cache(maxsize=1024)
 def _owner(door: str, scope: Parts) -> bytes:
-    # Whoever sends one request sends more.
+    # A client that sends one request sends more.
     return framed(_IDENTITY, door, *(text for part in scope for text in part))
 
 
@@ -110,3 +133,17 @@ def mask(key: str) -> str:
     a key three times as long; the dots are always four, for its length narrows a guess.
     """
     return f"{key[:4] if len(key) >= 12 else ''}••••"
+
+
+CREDENTIALS = "credentials"
+"""The part of a scope that holds a digest of credentials (`scopes.credentials`)."""
+
+_SHOWN = 8
+"""Digits of it that people are shown: they tell callers apart, and leave little to check a guess against."""
+
+
+def mask_scope(parts: Parts) -> Parts:
+    """A scope as people and metrics may see it: digests of credentials shortened."""
+    if all(name != CREDENTIALS for name, _ in parts):
+        return parts
+    return tuple((name, value[:_SHOWN] if name == CREDENTIALS else value) for name, value in parts)

@@ -1,11 +1,13 @@
-"""Everything that a client can be told instead of an answer: RFC 9457 problems, one entry each.
+"""Everything that a client can be sent instead of the handler's response: RFC 9457 problems, one entry each.
 
 The catalogue is data: the published specification, the documentation and the tests read it.  `title` is
 constant per problem (RFC 9457 section 3.1.3); `detail` explains the occurrence and never contains a key.
+What a wire does differently (statuses, texts, an envelope) is a `Presentation`.
 """
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, cast
 
 from retrysafe._core.model import Headers, Response
 
@@ -42,35 +44,43 @@ CATALOGUE: dict[Code, Kind] = {
     ),
     "key-invalid": Kind(400, "Malformed idempotency key", None, "Correct the key. Nothing was executed."),
     "principal-required": Kind(
-        400, "Unknown owner of the key", None, "Identify yourself: a key belongs to somebody."
+        400,
+        "Owner of the key unknown",
+        None,
+        "Authenticate, so that the key has an owner. Nothing was executed.",
     ),
     "replay-forbidden": Kind(
-        403, "Not allowed to see this answer", None, "The answer exists, but not for you any more."
+        403,
+        "Replay not allowed",
+        None,
+        "The stored response exists, but you are no longer allowed to read it.",
     ),
     "body-too-large": Kind(413, "Request body too large", None, "Send a smaller body. Nothing was executed."),
-    "in-flight": Kind(409, "Request in progress", True, "The first request still runs: retry after a while."),
+    "in-flight": Kind(
+        409, "Request in progress", True, "The first request is still running: retry after the given time."
+    ),
     "outcome-unknown": Kind(
         409,
         "Outcome unknown",
         False,
-        "The first request broke off, and nobody knows how far it came. Look at the resource, or ask "
-        "the operator; the same key is not executed again.",
+        "The first request was interrupted, and how far it got is not known. Check the resource, or ask the "
+        "operator; the same key is not executed again.",
     ),
     "previously-failed": Kind(
-        409, "Request failed before", False, "The first request failed. Use a new key to try again."
+        409, "Previous request failed", False, "The first request failed. Use a new key to try again."
     ),
     "key-reused": Kind(
         422,
         "Idempotency key reused for another request",
         False,
-        "Use a new key for a new request. The first one's answer is still there for its own retries.",
+        "Use a new key for a new request. The first request's response is still stored for its own retries.",
     ),
     "handler-failed": Kind(
         500,
         "Request failed",
         False,
-        "The failure is recorded, and it is not known what was done; unless the answer itself says to retry: "
-        "then everything was undone.",
+        "The request failed, and what it did is not known. If the response says that it may be retried, "
+        "everything was undone, or running it again does no harm.",
     ),
     "not-done": Kind(503, "Nothing was done", True, "Retry with the same key."),
     "store-unavailable": Kind(
@@ -80,6 +90,17 @@ CATALOGUE: dict[Code, Kind] = {
 }
 
 
+class Previous(NamedTuple):
+    """How the first request failed, for `previously-failed`."""
+
+    status: int | None
+    """`None` where the stored response was lost."""
+    code: Code | None
+    """The problem that it was answered with, if it was one of ours and not the application's own response."""
+    at: str | None
+    """When, by the store's clock: ISO 8601, in UTC."""
+
+
 class Problem(NamedTuple):
     """A refusal, as a value."""
 
@@ -87,44 +108,150 @@ class Problem(NamedTuple):
     detail: str
     retry_after: float = 1.0
     """Seconds; sent only where the catalogue says that a retry makes sense."""
-    previous_status: int | None = None
-    """For `previously-failed`: how it failed."""
+    previous: Previous | None = None
     undone: bool = False
-    """Whatever it had done was rolled back, so the same request may be sent again after all."""
+    """Everything it had done was rolled back, so the same request may be sent again after all."""
 
 
-def render(problem: Problem, specification: str) -> Response:
+class ProblemDetails(NamedTuple):
+    """One problem as a client is to be sent it: what `Wire(render_problem=…)` is given."""
+
+    code: Code
+    status: int
+    title: str
+    detail: str
+    type: str
+    """The absolute URL of its entry in the published specification."""
+    retry: bool | None
+    """Whether the same request may be sent again by itself; `None`: not as it is."""
+    retry_after: float | None
+    """After how many seconds, where it may be."""
+    previous: Previous | None
+
+
+Envelope = Callable[[ProblemDetails], Mapping[str, object]]
+
+
+def _ignore(_: Exception) -> None:
+    """Where no guard is there to log it."""
+
+
+class Presentation(NamedTuple):
+    """How problems are written on one wire."""
+
+    kinds: Mapping[Code, Kind]
+    details: Mapping[Code, str]
+    """Texts that replace those of the occurrence."""
+    should_retry: tuple[bytes, ...]
+    envelope: Envelope | None = None
+    """Makes the body, in the application's own form."""
+    report: Callable[[Exception], object] = _ignore
+    """Receives what the envelope raised."""
+
+
+STANDARD = Presentation(CATALOGUE, {}, (b"x-should-retry",))
+
+
+def render(problem: Problem, specification: str, presentation: Presentation = STANDARD) -> Response:
     """The problem as a response; `specification` is the absolute URL that its `type` points into."""
-    from json import dumps  # a millisecond that only those pay who are refused something
-
-    kind = CATALOGUE[problem.code]
-    document: dict[str, object] = {
-        "type": f"{specification}#{problem.code}",
-        "title": kind.title,
-        "status": kind.status,
-        "detail": problem.detail,
-        "code": problem.code,
-    }
-    if problem.previous_status is not None:
-        document["previous_status"] = problem.previous_status
-    body = dumps(document).encode()
+    kinds, texts, should_retry, envelope, report = presentation
+    status, title, retry, _ = kinds[problem.code]
+    retry = True if problem.undone else retry
+    details = ProblemDetails(
+        problem.code,
+        status,
+        title,
+        texts.get(problem.code, problem.detail),
+        f"{specification}#{problem.code}",
+        retry,
+        _bounded(problem.retry_after) if retry else None,
+        problem.previous,
+    )
+    media_type, body = b"application/problem+json", None
+    if envelope is not None:
+        try:
+            media_type, body = b"application/json", _enveloped(envelope(details))
+        except Exception as error:  # noqa: BLE001 - the application's function; the client needs a response
+            media_type = b"application/problem+json"
+            report(error)
+    if body is None:
+        body = _standard(details)
     headers = (
-        (b"content-type", b"application/problem+json"),
+        (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
-        *retry_hints(problem.undone or kind.retry, problem.retry_after),
+        *retry_hints(retry, problem.retry_after, should_retry),
     )
-    return Response(kind.status, headers, body)
+    return Response(status, headers, body)
+
+
+def _standard(details: ProblemDetails) -> bytes:
+    """RFC 9457's document."""
+    from json import dumps  # a millisecond that only a refused request pays
+
+    document: dict[str, object] = {
+        "type": details.type,
+        "title": details.title,
+        "status": details.status,
+        "detail": details.detail,
+        "code": details.code,
+    }
+    if details.previous is not None:
+        document["previous"] = {
+            name: value for name, value in details.previous._asdict().items() if value is not None
+        }
+    return dumps(document).encode()
+
+
+def _enveloped(document: object) -> bytes:
+    """The body that an application's function made.  What is not JSON raises, NaN included (RFC 8259)."""
+    from json import dumps
+
+    if not isinstance(document, Mapping):
+        raise TypeError(f"render_problem returned {type(document).__name__}: expected a mapping")
+    return dumps(dict(cast("Mapping[str, object]", document)), allow_nan=False).encode()
+
+
+_LONGEST_CODE = 4096
+"""Bytes of a stored body that are looked at for its code: our own problems have a few hundred."""
+
+
+def stored_code(response: Response) -> Code | None:
+    """Which of our problems a stored response is, if it is one in its standard form."""
+    if len(response.body) > _LONGEST_CODE or dict(response.headers).get(b"content-type") != (
+        b"application/problem+json"
+    ):
+        return None
+    from json import loads
+
+    try:
+        document = loads(response.body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    said = cast("dict[str, object]", document)
+    for code in CATALOGUE:
+        # An application may have codes of its own; that the type leads to this one makes it ours.
+        if said.get("code") == code and str(said.get("type", "")).endswith(f"#{code}"):
+            return code
+    return None
 
 
 _LONGEST = 86400.0
 """A day: no client waits longer, and an application's own arithmetic may go wrong."""
 
-HINTS = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry"})
+WAITS = (b"retry-after", b"retry-after-ms")
 
 
-def retry_hints(retry: bool | None, after: float) -> Headers:
-    """Three dialects of one hint: HTTP's own, and the two that SDKs read.
+def _bounded(after: float) -> float:
+    return min(max(after, 0.0), _LONGEST) if math.isfinite(after) else 1.0
+
+
+def retry_hints(
+    retry: bool | None, after: float, should_retry: tuple[bytes, ...] = STANDARD.should_retry
+) -> Headers:
+    """One hint in the forms that clients read: HTTP's own, and the headers of SDKs.
 
     `Retry-After` has whole seconds (RFC 9110 section 10.2.3) and zero would mean a busy loop, so it is
     rounded up; `retry-after-ms` has the finer figure.
@@ -132,10 +259,10 @@ def retry_hints(retry: bool | None, after: float) -> Headers:
     if retry is None:
         return ()
     if not retry:
-        return ((b"x-should-retry", b"false"),)
-    after = min(max(after, 0.0), _LONGEST) if math.isfinite(after) else 1.0
+        return tuple((name, b"false") for name in should_retry)
+    after = _bounded(after)
     return (
         (b"retry-after", b"%d" % max(1, math.ceil(after))),
         (b"retry-after-ms", b"%d" % max(1, math.ceil(after * 1000))),
-        (b"x-should-retry", b"true"),
+        *((name, b"true") for name in should_retry),
     )

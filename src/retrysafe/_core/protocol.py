@@ -118,6 +118,7 @@ def respond(
         request.path,
         request_id,
         correlation_id,
+        secret=rules.identity_secret,
     )
     reauthorises = rules.request.reauthorise is not None
     call = Call(claim, policy, rules.outcome, describe, draining, secret, reauthorises)
@@ -136,10 +137,11 @@ def make_claim(
     request_id: str,
     correlation_id: str | None = None,
     details: Parts = (),
+    secret: keys.Secret | None = None,
 ) -> Claim:
     """A bid for a key, through whichever door it came."""
     return Claim(
-        keys.digest(door, scope, key),
+        keys.digest(door, scope, key, secret),
         token,
         fingerprint,
         policy.lease,
@@ -390,7 +392,7 @@ def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None
         attempt.checkpointed = True
         return Result("unprotected", head, stored=False, attempt=attempt.number)
     claim = call.claim._replace(hold=call.policy.unknown_retention)  # from now on, it is never run again
-    stored = yield from store(call, Checkpoint(claim, storable_part(head)))
+    stored = yield from store(call, Checkpoint(claim, storable_part(head, call.rules)))
     if stored is False:
         return None
     attempt.checkpointed = True

@@ -14,10 +14,10 @@ from retrysafe import scopes
 from retrysafe._core import headers, protocol, tokens
 from retrysafe._core.fingerprint import fingerprint
 from retrysafe._core.model import Claim, Door, Header, Headers, Record, Request, Response
-from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Flow, Outcome, Raised, Responded, Result, Run, Streamed, TooLarge
 from retrysafe._http.body import EMPTY, Spool, Whole
-from retrysafe._http.render import describe, render
+from retrysafe._http.render import describe, problem_status, render
 from retrysafe._http.routes import Route
 
 _USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything else is replaced
@@ -104,8 +104,8 @@ class Exchange:
         match result.reply:
             case None:
                 return None
-            case Problem(code):
-                return CATALOGUE[code].status
+            case Problem() as problem:
+                return problem_status(problem, self.rules)
             case Record(response=response):
                 return response.status if response else None
             case response:
@@ -153,7 +153,7 @@ class Exchange:
             raise RuntimeError("the application started a second response")
         if not 200 <= status <= 599:
             raise ValueError(f"the application responded with the status {status}: expected 200 to 599")
-        every, self._storable, length, self._streams = headers.sort(sent)
+        every, self._storable, length, self._streams = headers.sort(sent, self.rules.outcome.drop_headers)
         if self._streams and self._is_undoable():
             raise ValueError(
                 "the application responded with an event stream, which would have to leave before its "

@@ -6,10 +6,10 @@ A pure function of the flow's result, the request and the rules.  Nothing is dec
 import re
 
 from retrysafe._core import headers, problems
-from retrysafe._core.model import Header, Record, Request, Response
+from retrysafe._core.model import Header, Headers, Record, Request, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Result
-from retrysafe.policy import Rules
+from retrysafe.policy import Policy, Rendering, Rules
 
 _USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
 
@@ -25,22 +25,64 @@ def render(result: Result, request: Request, rules: Rules, request_id: str) -> R
     if reply is None:
         return None
     if isinstance(reply, Problem):
-        response = describe(reply, request, rules)
+        status, sent, body = describe(reply, request, rules)
     elif isinstance(reply, Record):
-        response = _replay(reply, rules)
+        status, sent, body = _replay(reply, request, rules)
     else:
-        response = reply
-    names, sent = rules.names, response.headers
+        status, sent, body = reply
+        if status >= 500 or result.verdict == "failed":
+            sent = _with_hint(sent, may_retry(result, rules.policy), rules.rendering)
+        if rules.rendering.adds:
+            sent = _with_additions(sent, request, rules, request_id)
+    names = rules.names
     if names.request_id not in dict(sent):
         sent += ((names.request_id, request_id.encode()),)
     if not result.stored:
         sent += ((names.stored, b"false"),)
-    return Response(response.status, sent, response.body)
+    return Response(status, sent, body)
 
 
 def describe(problem: Problem, request: Request, rules: Rules) -> Response:
-    """A problem as a response (RFC 9457)."""
-    return problems.render(problem, specification_url(request, rules))
+    """A problem as a response (RFC 9457), or in the application's own envelope."""
+    return problems.render(problem, specification_url(request, rules), rules.rendering.problems)
+
+
+def problem_status(problem: Problem, rules: Rules) -> int:
+    """The status that a problem is sent with under these rules."""
+    return rules.wire.status(problem.code)
+
+
+def may_retry(result: Result, policy: Policy) -> bool:
+    """Whether a handler's own failure may be sent again by itself, with the same key."""
+    if result.verdict == "released":
+        return True  # nothing has happened, or everything was rolled back
+    if result.verdict == "unstored":
+        return False  # its record is left to lapse, and what it did is not known
+    if result.verdict == "unprotected":
+        # There was no transaction to roll back.
+        return policy.failed == "retry" and policy.effects != "database"
+    return policy.failed == "retry"
+
+
+def _with_hint(sent: Headers, retry: bool, rendering: Rendering) -> Headers:
+    """A failure's headers with one hint, ours: the handler does not know what becomes of its key."""
+    # How long to wait is the handler's to say, but only where there is something to wait for.
+    replaced = rendering.should_retry if retry else rendering.hints
+    others = tuple([pair for pair in sent if pair[0] not in replaced])
+    return others + (rendering.may_retry if retry else rendering.no_retry)
+
+
+def _with_additions(sent: Headers, request: Request, rules: Rules, request_id: str) -> Headers:
+    """A first response's headers with what a profile adds: its id as the original, the key as it was sent."""
+    names, rendering = rules.names, rules.rendering
+    added: list[Header] = []
+    if rendering.keyed_id is not None:
+        own = headers.find(sent, names.request_id)
+        added.append((rendering.keyed_id, request_id.encode() if own is None else own))
+    if rendering.echo_key and (key := request.fields.get(names.key)) is not None:
+        added.append((names.key, key))
+    replaced = [name for name, _ in added]
+    return (*[pair for pair in sent if pair[0] not in replaced], *added)
 
 
 def specification_url(request: Request, rules: Rules) -> str:
@@ -54,23 +96,29 @@ def specification_url(request: Request, rules: Rules) -> str:
     return f"{request.scheme}://{host.decode()}{request.root}{where}"
 
 
-def _replay(record: Record, rules: Rules) -> Response:
-    names, stored = rules.names, record.response or Response(500)
+def _replay(record: Record, request: Request, rules: Rules) -> Response:
+    names, rendering, stored = rules.names, rules.rendering, record.response or Response(500)
     original_id = record.request_id.encode()
+    failed = stored.status >= 500 or record.state == "failed"
     sent: list[Header] = []
     for name, value in stored.headers:
         if name == headers.ORIGINAL_ID or name == names.request_id:
             original_id = value
-        elif name in names or (record.omitted and name in _ABOUT_THE_BODY):
-            continue  # sent anew below, or not true any more
-        elif stored.status < 500 or name not in problems.HINTS:
+        elif name in rendering.renewed or (record.omitted and name in _ABOUT_THE_BODY):
+            continue  # sent anew below, dropped by this route, or not true any more
+        elif not failed or name not in rendering.hints:
             sent.append((name, value))
-    if stored.status >= 500:
-        sent.extend(problems.retry_hints(False, 0))
+    if failed:
+        sent.extend(rendering.no_retry)  # a retry with this key would get the same response again
     if stored.status not in (204, 304):  # RFC 9110 section 8.6
         sent.append((b"content-length", b"%d" % len(stored.body)))
     sent.append((names.replayed, b"true"))
     sent.append((names.original_id, original_id))
+    if rendering.adds:
+        if rendering.keyed_id is not None and rendering.keyed_id != names.original_id:
+            sent.append((rendering.keyed_id, original_id))
+        if rendering.echo_key and (key := request.fields.get(names.key)) is not None:
+            sent.append((names.key, key))
     if record.omitted:
         sent.append((names.body, b"omitted"))
     return Response(stored.status, tuple(sent), stored.body)

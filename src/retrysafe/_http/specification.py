@@ -2,42 +2,53 @@
 
 draft-ietf-httpapi-idempotency-key-header section 2.5.2 asks a server to publish the format, scope and
 lifetime of its keys.  It is one document in two forms: a page for people, whose anchors are the problems'
-`type`, and JSON for programs.
+`type`, and JSON for programs.  A sentence that does not hold under the rules is not in it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import cast
 
+from retrysafe import scopes
 from retrysafe._core.model import Request, Response
-from retrysafe._core.problems import CATALOGUE
-from retrysafe.policy import Rules
+from retrysafe._core.problems import CATALOGUE, Code
+from retrysafe.policy import Rules, Wire
 
 _FAILED = {
-    "replay": "The failure is kept: a retry with the same key gets the same answer.",
-    "retry": "A retry with the same key runs again.",
-    "conflict": "A retry with the same key is refused with the problem previously-failed.",
+    "replay": "Stored: a retry with the same key gets the same response.",
+    "retry": "Stored as failed: a retry with the same key runs again.",
+    "conflict": "Stored as failed: a retry with the same key gets the problem previously-failed.",
 }
-_ABANDONED = {
-    "hold": "The outcome is unknown: retries get the problem outcome-unknown, and nothing runs again.",
-    "retry": "After a short while, a retry with the same key runs again.",
-}
+_UNDONE = "Rolled back and not stored: a retry with the same key runs again."
 _CHOSEN = "Of the rest, query and media type, and chosen parts of the body."
 _FINGERPRINT = {
     "raw": "So are query, media type and the exact bytes of the body; of a multipart body its parts.",
     "json": "So are query, media type and the body as canonical JSON (RFC 8785).",
 }
+_OWNED = "A key belongs to the owner of the request: the same key from another owner is a different key. "
+_SHARED: dict[scopes.Shared, str] = {
+    "never": _OWNED,
+    "sometimes": _OWNED + "Requests without a known owner share one set of keys. ",
+    "always": "All clients share one set of keys: each of them gets the response that is stored. ",
+}
 
 
-def respond(request: Request, rules: Rules, elsewhere: Mapping[str, Rules] | None = None) -> Response:
-    """The page, or the document for whoever asks for JSON; with what single routes do differently."""
-    accepts = request.header(b"accept") or b""
+def respond(request: Request, rules: Rules, routes: Mapping[str, Rules] | None = None) -> Response:
+    """The page, or the document where JSON is accepted; with what single routes do differently."""
     document = describe(rules)
-    if elsewhere:
-        other = {path: _differences(document, describe(rules)) for path, rules in elsewhere.items()}
-        document["elsewhere"] = other
-    if b"application/json" in accepts:
+    if routes:
+        # Problems are listed once, for all routes: the anchor that a `type` points to is in one place.
+        document["problems"] = _problems([rules, *routes.values()])
+        document["routes"] = {
+            path: {
+                name: value
+                for name, value in describe(other).items()
+                if name != "problems" and value != document[name]
+            }
+            for path, other in routes.items()
+        }
+    if b"application/json" in (request.header(b"accept") or b""):
         media_type, body = b"application/json", json.dumps(document, indent=2).encode()
     else:
         media_type, body = b"text/html; charset=utf-8", _page(document).encode()
@@ -48,62 +59,143 @@ def respond(request: Request, rules: Rules, elsewhere: Mapping[str, Rules] | Non
     )
 
 
-def _differences(document: dict[str, object], other: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in other.items() if value != document[name]}
-
-
 def describe(rules: Rules) -> dict[str, object]:
     """The promises as data."""
-    policy, request, outcome, wire, _ = rules
+    policy, request, wire = rules.policy, rules.request, rules.wire
+    shared = scopes.shared(request.scope)
+    key: dict[str, object] = {
+        "header": wire.key_header,
+        "methods": sorted(wire.methods),
+        "required": request.required is True,
+        "format": f"1 to {wire.longest_key} printable ASCII characters, as an RFC 9651 String or bare; "
+        "bare keys have no comma, quotation mark or space",
+    }
+    if shared != "never":
+        who = "Where the owner is not known, at" if shared == "sometimes" else "At"
+        key["public"] = f"{who} least {wire.shortest_public_key} characters that cannot be guessed."
     compared = request.fingerprint
     return {
-        "key": {
-            "header": wire.key_header,
-            "methods": sorted(wire.methods),
-            "required": request.required is True,
-            "format": f"1 to {wire.longest_key} printable ASCII characters, as an RFC 9651 String or bare; "
-            "bare keys have no comma, quotation mark or space",
-            "public": f"Where keys are everybody's, at least {wire.shortest_public_key} characters.",
-        },
-        "scope": "A key belongs to whoever sends it: the same key of another owner is another key. "
-        "It stands for one request; for another one it is refused.",
+        "key": key,
+        "scope": _SHARED[shared] + "A key stands for one request; for a different one it is refused with "
+        "the problem key-reused.",
         "comparison": "Method and path are compared. "
         + ("Nothing else is." if compared is None else _FINGERPRINT.get(str(compared), _CHOSEN)),
         "retention": {
-            "seconds": policy.retention,
-            "text": f"Answers are kept for {_duration(policy.retention)} from the first request. Later the "
-            "same key is a new request.",
+            "seconds": _whole(policy.retention),
+            "text": f"Responses are stored for {_duration(policy.retention)} from the first request. After "
+            "that, the same key is a new request.",
         },
-        "kept": {
-            "2xx, 3xx and 4xx": "Kept and replayed, but for the following.",
-            "401, 403, 408, 413, 425, 429, and 503 with Retry-After": "Not kept: nothing was done, and the "
-            "same key may be used again.",
-            "other 5xx": _FAILED[policy.failed],
-            "broken off": _ABANDONED[policy.abandoned],
-            "bodies": f"Not kept: the retry gets status and headers, and {wire.body_header}: omitted."
-            if outcome.no_store
-            else f"Up to {outcome.max_response} bytes. Of a larger answer, or a stream of events, the retry "
-            f"gets status and headers, and {wire.body_header}: omitted.",
-        },
-        "concurrent": "A retry while the first request runs is answered 409 with Retry-After."
-        if policy.in_flight == "reject"
-        else f"A retry while the first request runs waits for it, up to {_duration(policy.wait_for)}.",
-        "headers": {
-            wire.replayed_header: "true on an answer that was kept",
-            wire.original_id_header: "the id of the request that was answered first",
-            wire.body_header: "omitted, where only status and headers were kept",
-            wire.stored_header: "false on an answer that could not be kept",
-        },
-        "problems": {
-            code: {
-                "status": kind.status,
-                "title": kind.title,
-                "retry": bool(kind.retry),
-                "advice": kind.advice,
-            }
-            for code, kind in CATALOGUE.items()
-        },
+        "stored": _stored(rules),
+        "states": _states(rules),
+        "concurrent": _concurrent(rules),
+        "headers": _headers(rules),
+        "problems": _problems([rules]),
     }
+
+
+def _stored(rules: Rules) -> dict[str, str]:
+    policy, outcome, wire = rules.policy, rules.outcome, rules.wire
+    in_database = policy.effects == "database"
+    if in_database:
+        abandoned = f"It is rolled back, and a retry runs again within {_duration(policy.lease)}."
+    elif policy.abandoned == "retry":
+        abandoned = (
+            f"A retry runs again within {_duration(policy.lease)}; if a part of the response was sent, "
+            "retries get the problem outcome-unknown."
+        )
+    else:
+        abandoned = (
+            "The outcome is unknown: retries get the problem outcome-unknown, and nothing runs again for "
+            f"{_duration(policy.unknown_retention)}."
+        )
+    larger = "Of a larger response" if in_database else "Of a larger response, or a stream of events,"
+    return {
+        "2xx, 3xx and 4xx": "Stored and replayed, except as follows.",
+        "401, 403, 408, 413, 425, 429, and 503 with Retry-After": "Not stored: nothing was done, and the "
+        "same key may be used again.",
+        "other 5xx": _UNDONE if in_database else _FAILED[policy.failed],
+        "abandoned": f"The server stopped before the request ended. {abandoned}",
+        "bodies": f"Not stored: the retry gets status and headers, and {wire.body_header}: omitted."
+        if outcome.no_store
+        else f"Up to {outcome.max_response} bytes. {larger} the retry gets status and headers, and "
+        f"{wire.body_header}: omitted.",
+    }
+
+
+def _states(rules: Rules) -> dict[str, str]:
+    word = rules.wire.word
+    states = {
+        word("in_progress"): "The first request is running, or was abandoned.",
+        word("completed"): "The response is stored and replayed.",
+    }
+    if rules.policy.effects != "database":  # what failed there was rolled back, and has no record
+        states[word("failed")] = f"The request ended with another 5xx. {_FAILED[rules.policy.failed]}"
+    return states
+
+
+def _concurrent(rules: Rules) -> str:
+    refusal = f"gets the problem in-flight, {rules.wire.status('in-flight')} with Retry-After."
+    if rules.policy.in_flight == "reject":
+        return f"A retry while the first request runs {refusal}"
+    patience = _duration(rules.policy.wait_for)
+    return f"A retry while the first request runs waits for it, up to {patience}; after that it {refusal}"
+
+
+def _headers(rules: Rules) -> dict[str, str]:
+    wire: Wire = rules.wire
+    headers = {
+        wire.replayed_header: "true on a replay of a stored response",
+        wire.original_id_header: "the id of the first request, on a replay",
+        wire.request_id_header: "the id of this request",
+        wire.body_header: "omitted, where only status and headers were stored",
+    }
+    if wire.keyed_id_header is not None:
+        headers[wire.keyed_id_header] = (
+            "the id of the first request, on every response to a request with a key"
+        )
+    if wire.echo_key:
+        headers[wire.key_header] = "the key as it was sent, on first responses and replays"
+    if rules.policy.effects != "database" or rules.policy.store_down == "run":
+        headers[wire.stored_header] = "false on a response that could not be stored"
+    for name in wire.should_retry_headers:
+        headers[name] = "true or false, on problems and on 5xx: whether to send the same request again"
+    return headers
+
+
+def _problems(every: Iterable[Rules]) -> dict[str, dict[str, object]]:
+    """What clients may get under any of these rules."""
+    found: dict[str, dict[str, object]] = {}
+    for code in CATALOGUE:
+        kinds = [rules.rendering.problems.kinds[code] for rules in every if _is_possible(code, rules)]
+        if kinds:
+            found[code] = {
+                "status": kinds[0].status,
+                "title": kinds[0].title,
+                "retry": all(kind.retry for kind in kinds),
+                "advice": kinds[0].advice,
+            }
+    return found
+
+
+def _is_possible(code: Code, rules: Rules) -> bool:
+    match code:
+        case "key-missing":
+            return rules.request.required is True
+        case "principal-required":
+            return not scopes.always_finds(rules.request.scope)
+        case "replay-forbidden":
+            return rules.request.reauthorise is not None
+        case "outcome-unknown":
+            return rules.policy.effects != "database"
+        case "previously-failed":
+            return rules.policy.failed == "conflict"
+        case _:
+            return True
+
+
+def _whole(number: float) -> float:
+    """Without `.0`: 86400 is how a client would write it."""
+    return int(number) if number == int(number) else number
 
 
 def _duration(seconds: float) -> str:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from retrysafe._core import keys
+
 HIDDEN = "<redacted>"
 
 # Parts of a name, in lower case and in the singular: `cardNumber` and `X-Api-Key` are ("card", "number") and
@@ -83,9 +85,10 @@ def redacted_header(name: str, value: str) -> str:
 
 def redacted_scope(parts: Mapping[str, str]) -> dict[str, str]:
     """Scope parts: somebody may have made a header with credentials one."""
-    # A digest of credentials (`scopes.credentials`) is none: it is what tells two callers apart.
+    # A digest of credentials (`scopes.credentials`) is none: a part of it tells two callers apart.
     return {
-        name: HIDDEN if is_secret(name) and name != "credentials" else value for name, value in parts.items()
+        name: HIDDEN if is_secret(name) and name != keys.CREDENTIALS else value
+        for name, value in keys.mask_scope(tuple(parts.items()))
     }
 
 

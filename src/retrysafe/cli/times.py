@@ -1,35 +1,20 @@
 """Times and durations: read as people write them, written as people and programs read them."""
 
 import math
-import re
 from datetime import UTC, datetime
 
 import typer
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
-_LONGEST = 100 * 366 * 86400.0
-"""A century: whatever is longer is a slip of the finger."""
+from retrysafe._core.times import iso as iso
+from retrysafe._core.times import parse_duration
 
 
 def duration(text: str) -> float:
     """Seconds out of `90s`, `10m`, `1h30m`, `2d`, `1w`."""
-    lowered = text.strip().lower().replace(" ", "")
-    parts = _PART.findall(lowered)
-    if not parts or "".join(number + unit for number, unit in parts) != lowered:
-        raise typer.BadParameter(
-            f"{text!r} is no duration: write a number and a unit, such as 90s, 10m, 1h, 2d or 1w"
-        )
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if seconds > _LONGEST:
-        raise typer.BadParameter(f"{text!r} is longer than a century")
-    return seconds
-
-
-def iso(at: float | None) -> str | None:
-    """A time for programs: ISO 8601, in UTC, to the millisecond."""
-    moment = _moment(at)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if moment else None
+    try:
+        return parse_duration(text)
+    except ValueError as refusal:
+        raise typer.BadParameter(str(refusal)) from None
 
 
 def stamp(at: float | None) -> str:

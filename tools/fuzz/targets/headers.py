@@ -12,6 +12,8 @@ from tools.fuzz.targets import Broken
 _NEVER = frozenset(
     b"set-cookie authorization authentication-info connection keep-alive proxy-connection te trailer "
     b"transfer-encoding upgrade date content-length traceparent tracestate server-timing vary x-request-id "
+    b"x-auth-token x-access-token x-refresh-token x-session-token x-session-id x-csrf-token x-csrftoken "
+    b"x-xsrf-token csrf-token xsrf-token x-api-key api-key "
     b"idempotent-replayed idempotency-body idempotency-stored original-request-id".split()
 )
 _FAMILIES = (b"access-control-", b"ratelimit", b"x-ratelimit-", b"proxy-")

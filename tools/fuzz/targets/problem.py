@@ -16,7 +16,7 @@ def check(data: bytes) -> None:
     code = _CODES[data[0] % len(_CODES)]
     after = unpack(">d", data[2:10])[0]
     detail = data[10:].decode("utf-8", "surrogateescape")
-    previous = data[1] if data[1] & 1 else None
+    previous = problems.Previous(data[1], code, None) if data[1] & 1 else None
     problem = problems.Problem(code, detail, after, previous, undone=data[1] & 2 == 2)
     response = problems.render(problem, "https://example.org/spec")
     document = json.loads(response.body)

@@ -5,7 +5,7 @@ from retrysafe._core.model import Request, Scope
 from tools.fuzz.targets import Broken
 
 _tenant = scopes.header("X-Tenant")
-_credentials = scopes.credentials()
+_credentials = scopes.credentials(secret="a secret of sixteen")
 
 
 def check(data: bytes) -> None:

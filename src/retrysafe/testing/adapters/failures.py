@@ -3,6 +3,8 @@
 `undone.py` has the same questions and the other answers, of transactional mode.
 """
 
+import re
+
 import pytest
 
 from retrysafe.testing.adapters.client import Reply, until
@@ -48,7 +50,7 @@ class Failures(Suite):
         retry = api.post("/status/500", key=key, label=label)
         assert first.status == 500
         assert_replay(first, retry)
-        assert retry.header("x-should-retry") == "false"
+        assert first.header("x-should-retry") == retry.header("x-should-retry") == "false"
         assert api.effects(label) == 1
 
     @covers(48)
@@ -67,7 +69,9 @@ class Failures(Suite):
         assert api.post("/status/502", key=key, label=label).status == 502
         retry = api.post("/status/502", key=key, label=label)
         assert_problem(retry, 409, "previously-failed")
-        assert retry.document["previous_status"] == 502
+        previous = retry.document["previous"]
+        assert previous["status"] == 502
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", previous["at"])
         assert retry.header("x-should-retry") == "false"
         assert api.effects(label) == 1
 
@@ -88,6 +92,7 @@ class Failures(Suite):
                 assert first.header("x-should-retry") == "false"
             case "retry":
                 assert_problem(retry, 500, "handler-failed")
+                assert first.header("x-should-retry") == retry.header("x-should-retry") == "true"
             case _:
                 assert_problem(retry, 409, "previously-failed")
         assert api.effects(label) == (2 if failed == "retry" else 1)

@@ -58,6 +58,7 @@ class Undone(Suite):
         for number in (1, 2):
             answer = api.post(f"/status/{status}", key=key, label=label)
             assert (answer.status, answer.replayed) == (status, False)
+            assert answer.header("x-should-retry") == "true"
             assert api.begun(label) == number
         assert api.effects(label) == 0
 

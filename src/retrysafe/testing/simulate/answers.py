@@ -172,7 +172,8 @@ def _failed_before(told: Told) -> None:
         broken("I1", f"{visit} was told of a failure that there was not")
     _meets_its_like(told, "that it had failed")
     reply = told.answer.reply
-    if not isinstance(reply, Problem) or reply.previous_status != outcome.response.status:
+    previous = reply.previous if isinstance(reply, Problem) else None
+    if previous is None or previous.status != outcome.response.status:
         broken("I4", f"{visit} was not told how it had failed")
 
 
