@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.running import Demo
+from tests.demo.demo_process import Demo
 
 Start = Callable[..., Demo]
 

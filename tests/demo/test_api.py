@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.demo.process import Server, ServerFailed
+from retrysafe.demo.server import Server, ServerFailed
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.conftest import Start
-from tests.demo.running import RUN, Demo, cents, row
+from tests.demo.demo_process import RUN, Demo, cents, row
 
 LIMIT = 20.0
 
@@ -111,7 +111,7 @@ def test_its_picture_is_complete_in_itself(start: Start, tmp_path: Path) -> None
     """The picture for the README fetches nothing, and shows no path of the machine that made it."""
     picture = tmp_path / "demo.svg"
     demo = start(
-        "import sys; from pathlib import Path; from retrysafe.demo.screenshot import main; "
+        "import sys; from pathlib import Path; from tools.demo_screenshot import main; "
         f"sys.exit(main(Path({str(picture)!r}), 7))"
     )
     assert demo.end() == 0, demo.text

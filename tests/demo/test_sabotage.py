@@ -12,8 +12,8 @@ SABOTAGED = str(Path(__file__).with_name("sabotaged.py"))
 def with_a_server_that_is(how: str) -> str:
     # Who gets no answer by then never gets one: there is no need to wait as long as the demo would.
     return (
-        "import sys; from retrysafe.demo import stage, story; story.PATIENCE = 8.0; "
-        f"sys.exit(stage.perform(7, program=({SABOTAGED!r}, {how!r})))"
+        "import sys; from retrysafe.demo import scenario; scenario.PATIENCE = 8.0; "
+        f"sys.exit(scenario.perform(7, program=({SABOTAGED!r}, {how!r})))"
     )
 
 

@@ -1,13 +1,46 @@
 """The table that anyone understands, what follows from it, and the verdict."""
 
-from collections.abc import Callable, Sequence
+import io
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from retrysafe.demo.console import euros
-from retrysafe.demo.story import Act
+from retrysafe.demo.crash import Settled
+from retrysafe.demo.ledger import Balance
+
+
+class Act(NamedTuple):
+    """How one act went."""
+
+    title: str
+    keys: bool
+    intended: int
+    sent: int
+    unanswered: int
+    counts: Counter[str]
+    """What the server saw: "arrived", and how often the guard came to which verdict."""
+    balance: Balance
+    refused: tuple[str, ...]
+    """What customers were told who got no receipt."""
+    seconds: float
+    killed: bool = False
+    settled: tuple[Settled, ...] = ()
+    """What an operator had to settle."""
+    left: int = 0
+    """What is still in doubt."""
 
 
 def table(acts: Sequence[Act]) -> Table:
@@ -88,3 +121,89 @@ def _troubles(act: Act) -> list[str]:
         if len(kinds) < 2:
             found.append("no operator had to settle both a payment that had been taken and one that had not")
     return found
+
+
+WIDTH = 80
+"""Sentences and tables do not grow wider with the terminal: long lines are hard to read."""
+
+
+def make_console() -> Console:
+    # A terminal that knows no € shows a question mark, and not a traceback.
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="replace")
+    return Console(highlight=False)
+
+
+def print_paragraph(console: Console, text: str) -> None:
+    """Sentences, wrapped and indented."""
+    width = min(WIDTH, console.width) - 2
+    console.print(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  "))
+
+
+def euros(cents: int) -> str:
+    sign = "-" if cents < 0 else ""
+    return f"{sign}€{abs(cents) // 100:,}.{abs(cents) % 100:02}"
+
+
+def command_line(*, elsewhere: bool = False) -> str:
+    """How to call `retrysafe` from here; `elsewhere`: from another terminal, in another folder."""
+    script = Path(sys.executable).with_name("retrysafe")
+    found = shutil.which("retrysafe")
+    # An environment that is active here is not so in another terminal.
+    if (
+        found
+        and script.exists()
+        and os.path.samefile(found, script)
+        and not (elsewhere and "VIRTUAL_ENV" in os.environ)
+    ):
+        return "retrysafe"
+    if not script.exists():
+        return f"{shlex.quote(sys.executable)} -m retrysafe"
+    here = Path.cwd()
+    short = script.is_relative_to(here) and not elsewhere
+    return shlex.quote(str(script.relative_to(here) if short else script))
+
+
+class Display:
+    def __init__(self, console: Console, *, live: bool) -> None:
+        self._console = console
+        self._live = live
+        self._acts = 0
+
+    @contextmanager
+    def act(self, title: str, payments: int) -> Generator[None]:
+        self._acts += 1
+        self._console.print(f"  [bold]{self._acts}  {title}[/]")
+        columns = (
+            TextColumn("    "),
+            BarColumn(bar_width=40, complete_style="cyan", finished_style="cyan"),
+            MofNCompleteColumn(),
+            TextColumn("payments"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True, disable=not self._live) as progress:
+            self._progress = progress
+            self._task = progress.add_task(title, total=payments)
+            yield
+
+    def paid(self, payments: int) -> None:
+        """So many are through."""
+        self._progress.update(self._task, completed=payments)
+
+    def say(self, text: str) -> None:
+        """Something happened that is worth a line."""
+        self._console.print(f"     {text}", style="dim")
+
+    def played(self, act: "Act") -> None:
+        """One line for an act that is over."""
+        difference = act.balance.difference
+        if difference > 0:
+            mark, outcome, style = "✗", f"{euros(difference)} too much was taken", "bold red"
+        elif difference < 0:
+            mark, outcome, style = "✗", f"{euros(-difference)} was not taken", "bold red"
+        elif act.balance.wrong or act.refused:
+            mark, outcome, style = "✗", "somebody was charged wrongly", "bold red"
+        else:
+            mark, outcome, style = "✓", "right to the cent", "bold green"
+        self._console.print(f"     {act.sent} requests in {act.seconds:.1f} s  [{style}]{mark} {outcome}[/]")

@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from retrysafe.demo import crowd
+from retrysafe.demo import client
 from retrysafe.demo.client import Client, Payment, Stopped
-from retrysafe.demo.mishaps import Fate, network
+from retrysafe.demo.network import Fate, network
 
 TEA = Payment("tea", "ada", 290, "the-key")
 
@@ -95,7 +95,7 @@ def test_a_seed_repeats_everything() -> None:
     """The same customers, sums, keys and mishaps; another seed has others."""
 
     def everything(seed: int) -> list[object]:
-        gathered = crowd.gather(seed)
+        gathered = client.gather(seed)
         fates = [
             gathered.mishaps.fate(payment.order, click, tries)
             for payment in gathered.payments
@@ -111,15 +111,15 @@ def test_a_seed_repeats_everything() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_every_crowd_has_some_of_each(seed: int) -> None:
     """Whatever the seed: every mishap, slow payments, double clicks, and two that the server can die over."""
-    gathered = crowd.gather(seed)
-    assert len(gathered.payments) == len({payment.key for payment in gathered.payments}) == crowd.SIZE
+    gathered = client.gather(seed)
+    assert len(gathered.payments) == len({payment.key for payment in gathered.payments}) == client.SIZE
     assert {gathered.mishaps.fate(payment.order, 1, 1) for payment in gathered.payments} == {
         "carried",
         "request lost",
         "answer lost",
         "answer late",
     }
-    assert any(payment.seconds == crowd.SLOW for payment in gathered.payments)
+    assert any(payment.seconds == client.SLOW for payment in gathered.payments)
     assert any(payment.clicks == 2 for payment in gathered.payments)
     for payment in (gathered.before, gathered.after):
         assert (payment.seconds, payment.clicks) == (0.0, 1)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.demo.conftest import Start
-from tests.demo.running import PATIENCE, SERVE, Demo, interrupt
+from tests.demo.demo_process import PATIENCE, SERVE, Demo, interrupt
 
 STAND_IN = Path(__file__).with_name("curl.py")
 
-BRISK = f"from retrysafe.demo import serving; serving.CAKE = serving.TEA = 4.0; serving.LEASE = 3.0; {SERVE}"
+BRISK = f"from retrysafe.demo import serve; serve.CAKE = serve.TEA = 4.0; serve.LEASE = 3.0; {SERVE}"
 """Who reads what happens needs more time than who pastes it."""
 
 

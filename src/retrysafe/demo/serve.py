@@ -12,9 +12,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from retrysafe.demo.console import command_line, make_console
-from retrysafe.demo.process import Server, ServerFailed
-from retrysafe.demo.stopping import PAUSE, stop_if_asked
+from retrysafe.demo.report import command_line, make_console
+from retrysafe.demo.server import Server, ServerFailed
+from retrysafe.demo.signals import PAUSE, stop_if_asked
 
 CAKE, TEA = 5.0, 6.0
 """Seconds that paying for them takes: time enough to send another request, or to kill the server."""

@@ -3,23 +3,28 @@
 The customers, what they pay and the mishaps they meet are the same in all three.
 """
 
+import secrets
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from retrysafe.demo.accident import Accident, Settled
-from retrysafe.demo.books import Balance, balance
-from retrysafe.demo.client import Client, Experience, Payment, Refused, Stopped
-from retrysafe.demo.crowd import Crowd
-from retrysafe.demo.display import Display
-from retrysafe.demo.mishaps import network
-from retrysafe.demo.process import PROGRAM, Server
-from retrysafe.demo.stopping import PAUSE, stop_if_asked
+from rich.console import Console
+from rich.text import Text
+
+from retrysafe.demo import client, report
+from retrysafe.demo.client import Client, Crowd, Experience, Payment, Refused, Stopped
+from retrysafe.demo.crash import Accident
+from retrysafe.demo.ledger import balance
+from retrysafe.demo.network import network
+from retrysafe.demo.report import WIDTH, Act, Display, command_line, make_console, print_paragraph
+from retrysafe.demo.server import PROGRAM, Server, ServerFailed
+from retrysafe.demo.signals import PAUSE, stop_if_asked
+from retrysafe.errors import StoreError
 
 AT_ONCE = 16
 """Customers who pay at the same time: enough to get in each other's way, few enough for two busy cores."""
@@ -31,27 +36,6 @@ PATIENCE = 20.0
 """Seconds for one act.  It takes three; whoever has no answer by then never gets one, which is a failure."""
 
 Tick = Callable[[int], None]
-
-
-class Act(NamedTuple):
-    """How one act went."""
-
-    title: str
-    keys: bool
-    intended: int
-    sent: int
-    unanswered: int
-    counts: Counter[str]
-    """What the server saw: "arrived", and how often the guard came to which verdict."""
-    balance: Balance
-    refused: tuple[str, ...]
-    """What customers were told who got no receipt."""
-    seconds: float
-    killed: bool = False
-    settled: tuple[Settled, ...] = ()
-    """What an operator had to settle."""
-    left: int = 0
-    """What is still in doubt."""
 
 
 class Evening(NamedTuple):
@@ -170,3 +154,53 @@ def _count(title: str, crowd: Crowd, server: Server, evening: Evening, *, keys: 
         evening.refused,
         evening.seconds,
     )
+
+
+_OPENING = (
+    "{size} customers pay in a small shop. The network between them and its payments API loses requests and "
+    "answers, or is too slow; customers double-click; and clients retry, as good clients do. The same "
+    "customers and the same mishaps, three times."
+)
+
+
+def perform(
+    seed: int | None, *, console: Console | None = None, live: bool = True, program: tuple[str, ...] = PROGRAM
+) -> int:
+    """Tell the story; the exit code.  `live`: with a moving bar, if there is a terminal."""
+    console = console or make_console()
+    seed = secrets.randbelow(10_000) if seed is None else seed
+    customers = client.gather(seed)
+    console.print(f"\n  [bold]retrysafe demo[/] [dim]--seed {seed}[/]\n")
+    print_paragraph(console, _OPENING.format(size=client.SIZE))
+    console.print()
+    try:
+        with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
+            display = Display(console, live=live and console.is_interactive)
+            acts = tell(customers, Path(folder), display, program)
+    except (ServerFailed, StoreError) as failure:
+        console.print(Text(f"  {failure}", "bold red"))
+        return 1
+    console.print(report.table(acts), width=min(WIDTH - 1, console.width))
+    troubles = report.troubles(acts)
+    if troubles:
+        _complain(console, troubles, seed)
+        return 1
+    print_paragraph(console, report.conclusion(acts))
+    _point_on(console)
+    return 0
+
+
+def _complain(console: Console, troubles: list[str], seed: int) -> None:
+    shown = troubles[:10]
+    console.print(Text("  This must not happen:", "bold red"))
+    for trouble in shown:
+        console.print(Text(f"  - {trouble}"))
+    if len(troubles) > len(shown):
+        console.print(f"  and {len(troubles) - len(shown)} more")
+    console.print(f"\n  The same customers and mishaps again: {command_line()} demo --seed {seed}\n")
+
+
+def _point_on(console: Console) -> None:
+    retrysafe = command_line()
+    console.print(f"\n  The same API, with curl lines to try:\n    [cyan]{retrysafe} demo --serve[/]")
+    console.print(f"  What an operator can do:\n    [cyan]{retrysafe} --help[/]\n")

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from retrysafe.demo.stopping import noting_signals, stop_if_asked
+from retrysafe.demo.signals import noting_signals, stop_if_asked
 from tests.demo.conftest import Start
-from tests.demo.running import RUN, SERVE, interrupt
+from tests.demo.demo_process import RUN, SERVE, interrupt
 
 MOMENTS = ["--seed", "1  without keys", "2  with keys", "3  with keys", "kill -9", "started again"]
 

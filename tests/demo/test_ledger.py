@@ -2,9 +2,8 @@
 
 import pytest
 
-from retrysafe.demo.books import balance
 from retrysafe.demo.client import Payment
-from retrysafe.demo.ledger import Charge
+from retrysafe.demo.ledger import Charge, balance
 
 TEA = Payment("tea", "ada", 290, "key")
 TEA_TWICE = TEA._replace(clicks=2)

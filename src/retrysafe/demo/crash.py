@@ -11,10 +11,9 @@ from typing import NamedTuple
 from retrysafe import stores
 from retrysafe._core.model import Final, Record, Response
 from retrysafe.demo.api import as_json, receipt
-from retrysafe.demo.client import Payment
-from retrysafe.demo.crowd import Crowd
+from retrysafe.demo.client import Crowd, Payment
 from retrysafe.demo.ledger import Charge
-from retrysafe.demo.process import Server
+from retrysafe.demo.server import Server
 from retrysafe.stores.admin import Admin, Note, Query
 
 OPERATOR = "demo operator"

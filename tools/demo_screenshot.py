@@ -1,6 +1,6 @@
 """Runs the demo, and keeps what it printed as a picture.
 
-python -m retrysafe.demo.screenshot docs/demo.svg [SEED]
+python -m tools.demo_screenshot docs/demo.svg [SEED]
 """
 
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from retrysafe.demo.console import WIDTH
-from retrysafe.demo.stage import perform
+from retrysafe.demo.report import WIDTH
+from retrysafe.demo.scenario import perform
 
 # A picture in a README must not fetch fonts from somebody's server: any monospaced font will do.
 _FONTS = re.compile(r"@font-face *\{.*?\}\s*", re.DOTALL)
