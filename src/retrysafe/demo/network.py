@@ -1,7 +1,7 @@
-"""A bad network: a TCP proxy between the customers and the server that loses what it carries.
+"""A bad network: a TCP proxy between the customers and the server that loses requests and responses.
 
-What happens to a request is settled by the seed and its request id, so that the same customers meet the same
-mishaps with keys and without.
+What happens to a request follows from the seed and its request id, so that the same customers meet the same
+faults with keys and without.
 """
 
 import contextlib
@@ -14,45 +14,45 @@ from random import Random
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Literal
 
-Fate = Literal["carried", "request lost", "answer lost", "answer late"]
+Fault = Literal["none", "request lost", "response lost", "response late"]
 
-_LATER_TRIES: tuple[Fate, ...] = ("carried", "carried", "carried", "answer lost", "request lost")
-"""A retry may have bad luck too, in two cases of five."""
+_RETRY_FAULTS: tuple[Fault, ...] = ("none", "none", "none", "response lost", "request lost")
+"""A retry meets a fault too, in two cases of five."""
 
-_BAD_TRIES = 4
-"""And then the luck turns: the demo has to end."""
+_MAX_FAULTS = 4
+"""Attempts that may meet a fault.  Later ones do not: the demo has to end."""
 
 _REQUEST_ID = re.compile(rb"^x-request-id: *(\S+)\.(\d+)\.(\d+)\r$", re.IGNORECASE | re.MULTILINE)
 _LENGTH = re.compile(rb"^content-length: *(\d+)\r$", re.IGNORECASE | re.MULTILINE)
 
 
-class Mishaps:
-    """Which fate a request meets: the first one of each order as dealt, the later ones by chance."""
+class Faults:
+    """Which fault a request meets: the first one of each order as given, the later ones at random."""
 
-    def __init__(self, seed: int, dealt: dict[str, Fate]) -> None:
+    def __init__(self, seed: int, first: dict[str, Fault]) -> None:
         self._seed = seed
-        self._dealt = dealt
+        self._first = first
 
-    def fate(self, order: str, click: int, tries: int) -> Fate:
-        if tries == 1:
-            return self._dealt[order]
-        if tries > _BAD_TRIES:
-            return "carried"
-        return Random(f"{self._seed} {order} {click} {tries}").choice(_LATER_TRIES)  # noqa: S311 - no secret
+    def fault(self, order: str, click: int, attempt: int) -> Fault:
+        if attempt == 1:
+            return self._first[order]
+        if attempt > _MAX_FAULTS:
+            return "none"
+        return Random(f"{self._seed} {order} {click} {attempt}").choice(_RETRY_FAULTS)  # noqa: S311 - no secret
 
 
 @contextlib.contextmanager
-def network(server_port: int, fate: Callable[[str, int, int], Fate]) -> Generator[int]:
+def bad_network(server_port: int, fault: Callable[[str, int, int], Fault]) -> Generator[int]:
     """The port to which customers connect instead of the server's."""
 
-    class Carry(BaseRequestHandler):
+    class Handler(BaseRequestHandler):
         request: socket.socket
 
         def handle(self) -> None:
             with contextlib.suppress(OSError):  # either end may be gone at any time: that is a network
-                _carry(self.request, server_port, fate)
+                _forward(self.request, server_port, fault)
 
-    with _Proxy(("127.0.0.1", 0), Carry) as proxy:
+    with _Proxy(("127.0.0.1", 0), Handler) as proxy:
         thread = threading.Thread(target=proxy.serve_forever, args=[0.05], daemon=True)
         thread.start()
         try:
@@ -68,26 +68,26 @@ class _Proxy(ThreadingTCPServer):
     request_queue_size = 128
 
 
-def _carry(customer: socket.socket, server_port: int, fate: Callable[[str, int, int], Fate]) -> None:
-    request = _read_request(customer)
+def _forward(client: socket.socket, server_port: int, fault: Callable[[str, int, int], Fault]) -> None:
+    request = _read_request(client)
     found = _REQUEST_ID.search(request)
     if found is None:
         return
-    order, click, tries = found.groups()
-    what = fate(order.decode(), int(click), int(tries))
-    answer = b"" if what == "request lost" else _ask(server_port, request)
-    match what:
-        case "carried" if answer:
-            customer.sendall(answer)
-        case "answer late":
-            customer.recv(1)  # nothing comes, until the customer gives up and hangs up
+    order, click, attempt = found.groups()
+    met = fault(order.decode(), int(click), int(attempt))
+    response = b"" if met == "request lost" else _send(server_port, request)
+    match met:
+        case "none" if response:
+            client.sendall(response)
+        case "response late":
+            client.recv(1)  # returns when the client gives up and closes
         case _:
-            # Closed without a goodbye (RST), which is how a broken connection looks from its end.
-            customer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            # Closed by RST, which is how a broken connection looks to its other end.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def _ask(server_port: int, request: bytes) -> bytes:
-    """The server's answer; nothing if it is not there or dies over it."""
+def _send(server_port: int, request: bytes) -> bytes:
+    """The server's response; empty if the server is not running, cut short if it is killed meanwhile."""
     parts: list[bytes] = []
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server_port)) as server:
         server.sendall(request)
@@ -96,10 +96,10 @@ def _ask(server_port: int, request: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _read_request(customer: socket.socket) -> bytes:
+def _read_request(client: socket.socket) -> bytes:
     request = b""
     while b"\r\n\r\n" not in request:
-        part = customer.recv(65536)
+        part = client.recv(65536)
         if not part:
             return b""
         request += part
@@ -107,7 +107,7 @@ def _read_request(customer: socket.socket) -> bytes:
     length = _LENGTH.search(head + b"\r")
     missing = int(length[1]) - len(body) if length else 0
     while missing > 0:
-        part = customer.recv(65536)
+        part = client.recv(65536)
         if not part:
             return b""
         request += part

@@ -1,6 +1,6 @@
-"""The story in three acts: without keys, with keys, and with keys while the server is killed.
+"""The three runs of the demo: without keys, with keys, and with keys while the server is killed.
 
-The customers, what they pay and the mishaps they meet are the same in all three.
+The customers, what they pay and the faults that they meet are the same in all three.
 """
 
 import secrets
@@ -14,32 +14,31 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.text import Text
 
-from retrysafe.demo import client, report
-from retrysafe.demo.client import Client, Crowd, Experience, Payment, Refused, Stopped
-from retrysafe.demo.crash import Accident
-from retrysafe.demo.ledger import balance
-from retrysafe.demo.network import network
-from retrysafe.demo.report import WIDTH, Act, Display, command_line, make_console, print_paragraph
+from retrysafe.demo import report
+from retrysafe.demo.client import Client, Paid, Payment, Refused, Stopped, Workload, make_workload
+from retrysafe.demo.crash import Crash
+from retrysafe.demo.ledger import reconcile
+from retrysafe.demo.network import bad_network
+from retrysafe.demo.report import Progress, RunResult
 from retrysafe.demo.server import PROGRAM, Server, ServerFailed
-from retrysafe.demo.signals import PAUSE, stop_if_asked
+from retrysafe.demo.signals import POLL_INTERVAL, raise_if_stopped
 from retrysafe.errors import StoreError
 
-AT_ONCE = 16
+CONCURRENCY = 16
 """Customers who pay at the same time: enough to get in each other's way, few enough for two busy cores."""
 
 LEASE, SHORT_LEASE = 30.0, 1.5
 """Seconds until a dead server's payments count as unknown: the default, and one that a demo can wait for."""
 
-PATIENCE = 20.0
-"""Seconds for one act.  It takes three; whoever has no answer by then never gets one, which is a failure."""
+RUN_TIMEOUT = 20.0
+"""Seconds for one run.  It takes three; a customer without a receipt by then is reported as a failure."""
 
-Tick = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
 
-class Evening(NamedTuple):
-    """What the customers of one act met, before anybody looks at the books."""
+class Received(NamedTuple):
+    """What the customers of one run received, before it is compared with the ledger."""
 
     sent: int
     unanswered: int
@@ -48,159 +47,133 @@ class Evening(NamedTuple):
     seconds: float
 
 
-def tell(crowd: Crowd, folder: Path, display: Display, program: tuple[str, ...] = PROGRAM) -> list[Act]:
-    """Play all three acts, each with new books.  `program` is the server that Python runs."""
+def run_demo(
+    seed: int | None, *, console: Console | None = None, live: bool = True, program: tuple[str, ...] = PROGRAM
+) -> int:
+    """Run, print and judge; the exit code.
+
+    `live`: with a progress bar, if there is a terminal.  `program` is the server that Python runs.
+    """
+    console = console or report.make_console()
+    seed = secrets.randbelow(10_000) if seed is None else seed
+    workload = make_workload(seed)
+    report.print_introduction(console, seed)
+    try:
+        with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
+            progress = Progress(console, live=live and console.is_interactive)
+            results = run_all(workload, Path(folder), progress, program)
+    except (ServerFailed, StoreError) as error:
+        report.print_error(console, str(error))
+        return 1
+    return report.print_results(console, results, seed)
+
+
+def run_all(
+    workload: Workload, folder: Path, progress: Progress, program: tuple[str, ...]
+) -> list[RunResult]:
+    """Each run has a server, keys and a ledger of its own."""
     return [
-        _undisturbed(crowd, _new(folder, "without"), display, program, keys=False),
-        _undisturbed(crowd, _new(folder, "with"), display, program, keys=True),
-        _killed(crowd, _new(folder, "killed"), display, program),
+        _run(workload, _subfolder(folder, "without"), progress, program, keys=False),
+        _run(workload, _subfolder(folder, "with"), progress, program, keys=True),
+        _run_with_crash(workload, _subfolder(folder, "killed"), progress, program),
     ]
 
 
-def _new(folder: Path, name: str) -> Path:
+def _subfolder(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
     return folder / name
 
 
-def _undisturbed(
-    crowd: Crowd, folder: Path, display: Display, program: tuple[str, ...], *, keys: bool
-) -> Act:
+def _run(
+    workload: Workload, folder: Path, progress: Progress, program: tuple[str, ...], *, keys: bool
+) -> RunResult:
     title = "with keys" if keys else "without keys"
-    with display.act(title, len(crowd.payments)):
+    with progress.run(title, len(workload.payments)):
         with Server(folder, lease=LEASE, program=program) as server:
-            evening = _play(crowd, server, display.paid, keys=keys)
-        act = _count(title, crowd, server, evening, keys=keys)
-    display.played(act)
-    return act
+            received = _pay_all(workload, server, progress.paid, keys=keys)
+        result = _result(title, workload, server, received, keys=keys)
+    progress.finished(result)
+    return result
 
 
-def _killed(crowd: Crowd, folder: Path, display: Display, program: tuple[str, ...]) -> Act:
+def _run_with_crash(
+    workload: Workload, folder: Path, progress: Progress, program: tuple[str, ...]
+) -> RunResult:
     title = "with keys, server killed"
-    hold = (f"--hold=before:{crowd.before.order}", f"--hold=after:{crowd.after.order}")
-    with display.act(title, len(crowd.payments)):
+    hold = (f"--hold=before:{workload.uncharged.order}", f"--hold=after:{workload.charged.order}")
+    with progress.run(title, len(workload.payments)):
         server = Server(folder, *hold, lease=SHORT_LEASE, program=program)
-        with closing(Accident(server, crowd, display.say)) as accident:
+        with closing(Crash(server, workload, progress.log)) as crash:
 
-            def tick(paid: int) -> None:
-                display.paid(paid)
-                accident.go_on(paid)
+            def on_progress(paid: int) -> None:
+                progress.paid(paid)
+                crash.step(paid)
 
             with server:
-                evening = _play(crowd, server, tick, keys=True)
-            act = _count(title, crowd, server, evening, keys=True)
-            act = act._replace(killed=True, settled=tuple(accident.settled), left=accident.left())
-    display.played(act)
-    return act
+                received = _pay_all(workload, server, on_progress, keys=True)
+            result = _result(title, workload, server, received, keys=True)
+            result = result._replace(killed=True, settled=tuple(crash.settled), unsettled=crash.unsettled())
+    progress.finished(result)
+    return result
 
 
-def _play(crowd: Crowd, server: Server, tick: Tick, *, keys: bool) -> Evening:
-    """Let everybody pay."""
-    began = time.monotonic()
+def _pay_all(workload: Workload, server: Server, on_progress: OnProgress, *, keys: bool) -> Received:
+    started = time.monotonic()
     stop = threading.Event()
-    with network(server.port, crowd.mishaps.fate) as port, ThreadPoolExecutor(AT_ONCE) as pool:
+    with bad_network(server.port, workload.faults.fault) as port, ThreadPoolExecutor(CONCURRENCY) as pool:
         client = Client(port, keys=keys, stop=stop)
         clicks = {
             pool.submit(client.pay, payment, click): payment
-            for payment in crowd.payments
+            for payment in workload.payments
             for click in range(1, payment.clicks + 1)
         }
         try:
-            _watch(clicks, began + PATIENCE, tick)
+            _wait_for(clicks, started + RUN_TIMEOUT, on_progress)
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
-    experiences: list[Experience] = []
+    paid: list[Paid] = []
     receipts: dict[str, list[str]] = {}
     refused: list[str] = []
     for click, payment in clicks.items():
         try:
-            experience = click.result()
+            one = click.result()
         except Refused as refusal:
             refused.append(str(refusal))
         except (Stopped, CancelledError):
-            refused.append(f"{payment.order}: no answer within {PATIENCE:.0f} seconds")
+            refused.append(f"{payment.order}: no response within {RUN_TIMEOUT:.0f} seconds")
         else:
-            experiences.append(experience)
-            receipts.setdefault(payment.order, []).append(experience.receipt)
-    return Evening(
-        sum(experience.sent for experience in experiences),
-        sum(experience.unanswered for experience in experiences),
+            paid.append(one)
+            receipts.setdefault(payment.order, []).append(one.receipt)
+    return Received(
+        sum(one.sent for one in paid),
+        sum(one.unanswered for one in paid),
         receipts,
         tuple(refused),
-        time.monotonic() - began,
+        time.monotonic() - started,
     )
 
 
-def _watch(clicks: Mapping[Future[Experience], Payment], deadline: float, tick: Tick) -> None:
-    """Call `tick` with the number of payments that are through, until all are or the time is over."""
+def _wait_for(clicks: Mapping[Future[Paid], Payment], deadline: float, on_progress: OnProgress) -> None:
+    """Call `on_progress` with the number of finished payments, until all are or the deadline has passed."""
     pending = set(clicks)
     while pending and time.monotonic() < deadline:
-        stop_if_asked()
-        _, pending = wait(pending, timeout=PAUSE, return_when=FIRST_COMPLETED)
+        raise_if_stopped()
+        _, pending = wait(pending, timeout=POLL_INTERVAL, return_when=FIRST_COMPLETED)
         unpaid = {clicks[click].order for click in pending}
-        tick(len({payment.order for payment in clicks.values()} - unpaid))
+        on_progress(len({payment.order for payment in clicks.values()} - unpaid))
 
 
-def _count(title: str, crowd: Crowd, server: Server, evening: Evening, *, keys: bool) -> Act:
-    """Look at the books.  The server has ended: whatever was still running in it has come to its end too."""
-    return Act(
+def _result(title: str, workload: Workload, server: Server, received: Received, *, keys: bool) -> RunResult:
+    """Only once the server has ended: a request that was still running in it has then finished too."""
+    return RunResult(
         title,
         keys,
-        len(crowd.payments),
-        evening.sent,
-        evening.unanswered,
+        len(workload.payments),
+        received.sent,
+        received.unanswered,
         server.counts(),
-        balance(crowd.payments, evening.receipts, server.ledger.charges()),
-        evening.refused,
-        evening.seconds,
+        reconcile(workload.payments, received.receipts, server.ledger.charges()),
+        received.refused,
+        received.seconds,
     )
-
-
-_OPENING = (
-    "{size} customers pay in a small shop. The network between them and its payments API loses requests and "
-    "answers, or is too slow; customers double-click; and clients retry, as good clients do. The same "
-    "customers and the same mishaps, three times."
-)
-
-
-def perform(
-    seed: int | None, *, console: Console | None = None, live: bool = True, program: tuple[str, ...] = PROGRAM
-) -> int:
-    """Tell the story; the exit code.  `live`: with a moving bar, if there is a terminal."""
-    console = console or make_console()
-    seed = secrets.randbelow(10_000) if seed is None else seed
-    customers = client.gather(seed)
-    console.print(f"\n  [bold]retrysafe demo[/] [dim]--seed {seed}[/]\n")
-    print_paragraph(console, _OPENING.format(size=client.SIZE))
-    console.print()
-    try:
-        with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
-            display = Display(console, live=live and console.is_interactive)
-            acts = tell(customers, Path(folder), display, program)
-    except (ServerFailed, StoreError) as failure:
-        console.print(Text(f"  {failure}", "bold red"))
-        return 1
-    console.print(report.table(acts), width=min(WIDTH - 1, console.width))
-    troubles = report.troubles(acts)
-    if troubles:
-        _complain(console, troubles, seed)
-        return 1
-    print_paragraph(console, report.conclusion(acts))
-    _point_on(console)
-    return 0
-
-
-def _complain(console: Console, troubles: list[str], seed: int) -> None:
-    shown = troubles[:10]
-    console.print(Text("  This must not happen:", "bold red"))
-    for trouble in shown:
-        console.print(Text(f"  - {trouble}"))
-    if len(troubles) > len(shown):
-        console.print(f"  and {len(troubles) - len(shown)} more")
-    console.print(f"\n  The same customers and mishaps again: {command_line()} demo --seed {seed}\n")
-
-
-def _point_on(console: Console) -> None:
-    retrysafe = command_line()
-    console.print(f"\n  The same API, with curl lines to try:\n    [cyan]{retrysafe} demo --serve[/]")
-    console.print(f"  What an operator can do:\n    [cyan]{retrysafe} --help[/]\n")

@@ -1,8 +1,8 @@
-"""Ctrl-C, a closed terminal and a supervisor's SIGTERM: all end the demo, where it is safe to.
+"""Ctrl-C, a closed terminal and a supervisor's SIGTERM end the demo, at a point where it is safe to.
 
-A handler that raises does so wherever the program happens to be, and that may be the inside of a lock, which
-is then never released: the tidying up waits for it for ever.  So a signal is only noted, and whatever takes
-longer than a moment asks for it in between.
+A handler that raises does so wherever the program happens to be, and that may be inside a lock, which is then
+never released: the clean-up waits for it for ever.  So a signal is only recorded, and every loop of the demo
+checks for it.
 """
 
 import signal
@@ -10,31 +10,32 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
-PAUSE = 0.1
-"""Seconds for which one may wait without asking."""
+POLL_INTERVAL = 0.1
+"""Seconds that a loop may wait before it checks again: a person does not notice them."""
 
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_noted = False
+_received = False
 
 
-def stop_if_asked() -> None:
-    if _noted:
+def raise_if_stopped() -> None:
+    """Raise `KeyboardInterrupt` if a signal was received."""
+    if _received:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def noting_signals() -> Generator[None]:
-    global _noted  # signals belong to the process, and so does this
-    _noted = False
-    before = {end: signal.signal(end, _note) for end in _ENDS}
+def defer_signals() -> Generator[None]:
+    global _received  # signals belong to the process, and so does this
+    _received = False
+    before = {number: signal.signal(number, _record) for number in _SIGNALS}
     try:
         yield
     finally:
-        for end, handler in before.items():
-            signal.signal(end, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _note(_signal: int, _frame: FrameType | None) -> None:
-    global _noted
-    _noted = True
+def _record(_signal: int, _frame: FrameType | None) -> None:
+    global _received
+    _received = True
