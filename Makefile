@@ -20,7 +20,7 @@ INSTALLED := $(VENV)/.installed
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-demo: $(INSTALLED)  ## Set up what is missing, then lose answers, kill a server, and count the money
+demo: $(VENV)/.demo  ## Set up what it needs, then lose responses, kill a server, and count the money
 	$(BIN)/retrysafe demo
 
 test: lint pytest  ## Set up what is missing, then run every check and every test
@@ -76,25 +76,34 @@ lock: $(INSTALLED)  ## Write the lock anew from pyproject.toml (UPGRADE=--upgrad
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    --group dev --output-file $(LOCK) $(UPGRADE) pyproject.toml
-	for group in docs bench fuzz; do \
+	for group in demo docs bench fuzz; do \
+	    package=; if [ $$group = demo ]; then package="--extra cli pyproject.toml"; fi; \
 	    $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-	        --constraint $(LOCK) --group $$group --output-file requirements/$$group.txt $(UPGRADE) || exit; \
+	        --constraint $(LOCK) --group $$group --output-file requirements/$$group.txt $(UPGRADE) \
+	        $$package || exit; \
 	done
 
 clean:  ## Remove the environments, the caches and the builds
 	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Only what the lock names is installed, the build backend included: hence no build isolation.
-$(INSTALLED): $(LOCK) pyproject.toml
+# An environment is set up in two stages.  The first has what `make demo` runs: the package, its command line and
+# the build backend.  Only what a lock names is installed, the backend included: hence no build isolation.
+$(VENV)/.demo: requirements/demo.txt pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 	    echo "retrysafe needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1):" \
-	        "name another, as in  make test PYTHON=python3.12"; exit 1; }
-	@echo "Setting up $(VENV), once: about a minute"
+	        "name another, as in  make $(firstword $(MAKECMDGOALS) test) PYTHON=python3.12"; exit 1; }
+	@echo "Setting up $(VENV), once: some ten seconds"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $<
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The second stage has what checks and tests need.
+$(INSTALLED): $(LOCK) $(VENV)/.demo
+	@echo "Installing the tools of development into $(VENV), once: about a minute"
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
 	@touch $@
 
 # Tools that only one command needs are installed when it is first given.

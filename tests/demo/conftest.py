@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.running import Demo
+from tests.demo.demo_process import Demo
 
 Start = Callable[..., Demo]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start demos, each in a folder of its own; whatever the test does, they are ended with it."""
+    """Start demos, each in a folder of its own; they end with the test, however it goes."""
     started: list[Demo] = []
 
     def start(code: str, *, columns: int | None = None) -> Demo:

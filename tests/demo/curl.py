@@ -1,4 +1,4 @@
-"""As much of curl as the lines of `retrysafe demo --serve` use, for machines that have none.
+"""As much of curl as the commands of `retrysafe demo --serve` use, for machines without curl.
 
 python curl.py [-i] [-s] URL [-H HEADER]… [-d BODY]
 """
@@ -27,7 +27,7 @@ def main() -> int:
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException):
-        return 52  # curl's number for an answer that did not come
+        return 52  # curl's exit code for an empty response
     if options.i:
         sys.stdout.write(f"HTTP/1.0 {response.status} {response.reason}\n")
         sys.stdout.writelines(f"{name}: {value}\n" for name, value in response.getheaders())

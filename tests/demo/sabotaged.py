@@ -1,6 +1,6 @@
 """The payments API, broken on purpose: a demo that cannot fail shows nothing.
 
-python sabotaged.py HOW FOLDER …      and on as `retrysafe.demo.server`
+python sabotaged.py BUG FOLDER …      the rest as for `retrysafe.demo.server`
 """
 
 import sys
@@ -36,8 +36,8 @@ def lossy(cards: CardNetwork, guard: Guard) -> WSGIApplication:
     return wsgi.Middleware(payments(Lossy(cards.ledger, lambda *_: None)), guard, paths=["/payments"])
 
 
-def generous(cards: CardNetwork, guard: Guard) -> WSGIApplication:
-    """One customer is told the wrong receipt."""
+def wrong_receipt(cards: CardNetwork, guard: Guard) -> WSGIApplication:
+    """One customer gets the wrong receipt."""
     app = wsgi.Middleware(payments(cards), guard, paths=["/payments"])
 
     def swapped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -47,12 +47,12 @@ def generous(cards: CardNetwork, guard: Guard) -> WSGIApplication:
     return swapped
 
 
-def broken(cards: CardNetwork, guard: Guard) -> WSGIApplication:
+def not_starting(cards: CardNetwork, guard: Guard) -> WSGIApplication:
     """It does not even start."""
     raise SystemExit("the card network has moved")
 
 
-HOW = {how.__name__: how for how in (unguarded, repeatable, lossy, generous, broken)}
+BUGS = {bug.__name__: bug for bug in (unguarded, repeatable, lossy, wrong_receipt, not_starting)}
 
 if __name__ == "__main__":
-    main(HOW[sys.argv.pop(1)])
+    main(BUGS[sys.argv.pop(1)])

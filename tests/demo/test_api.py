@@ -1,4 +1,4 @@
-"""The payments API by itself, as a process: what it takes, and what it leaves alone."""
+"""The payments API by itself, as a process: what it accepts, and what it refuses."""
 
 import http.client
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retrysafe.demo.process import Server, ServerFailed
+from retrysafe.demo.server import Server, ServerFailed
 
 
 @pytest.fixture
@@ -17,13 +17,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def unpaid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For those whom nobody pays anything."""
-    with Server(tmp_path_factory.mktemp("unpaid"), lease=30.0) as server:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For requests that are refused, and leave nothing behind."""
+    with Server(tmp_path_factory.mktemp("shared"), lease=30.0) as server:
         yield server
 
 
-def ask(
+def send(
     server: Server, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, object]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
@@ -52,35 +52,35 @@ def ask(
         b"order=\xff&cents=\xff",
     ],
 )
-def test_a_form_that_makes_no_sense(unpaid: Server, form: bytes) -> None:
-    """It is refused with a sentence that says what was expected, and nothing is taken."""
-    status, answer = ask(unpaid, "POST", "/payments", form, X_Customer="ada")
+def test_an_invalid_form_is_refused(shared: Server, form: bytes) -> None:
+    """The error says what was expected, and no money is taken."""
+    status, document = send(shared, "POST", "/payments", form, X_Customer="ada")
     assert status == 400
-    assert "order=coffee&cents=320" in str(answer)
-    assert unpaid.ledger.charges() == []
+    assert "order=coffee&cents=320" in str(document)
+    assert shared.ledger.charges() == []
 
 
-def test_nobody_pays_for_nobody(unpaid: Server) -> None:
-    """Without a customer there is no payment, with a key or without."""
+def test_a_payment_needs_a_customer(shared: Server) -> None:
+    """Without the header it is refused, with a key or without."""
     for headers in ({}, {"Idempotency_Key": "a-key"}):
-        assert ask(unpaid, "POST", "/payments", b"order=tea&cents=290", **headers)[0] == 400
-    assert unpaid.ledger.charges() == []
+        assert send(shared, "POST", "/payments", b"order=tea&cents=290", **headers)[0] == 400
+    assert shared.ledger.charges() == []
 
 
-def test_there_is_nothing_else(unpaid: Server) -> None:
-    """Whoever asks for something else is told what there is."""
-    assert ask(unpaid, "GET", "/payments") == (404, {"error": "there are POST /payments and GET /ledger"})
+def test_other_paths_are_not_found(shared: Server) -> None:
+    """The error names the paths that exist."""
+    assert send(shared, "GET", "/payments") == (404, {"error": "there are POST /payments and GET /ledger"})
 
 
 def test_the_ledger_survives_a_kill(server: Server) -> None:
-    """And so do the keys: after a restart the same request gets the same receipt, and no more is taken."""
-    first = ask(
+    """And so do the keys: after a restart the same request gets the same receipt and takes no money."""
+    first = send(
         server, "POST", "/payments", b"order=tea&cents=290", X_Customer="ada", Idempotency_Key="tea-1"
     )
     server.kill()
     server.restart()
     assert [charge.order for charge in server.ledger.charges()] == ["tea"]
-    again = ask(
+    again = send(
         server, "POST", "/payments", b"order=tea&cents=290", X_Customer="ada", Idempotency_Key="tea-1"
     )
     assert again == first
@@ -88,7 +88,7 @@ def test_the_ledger_survives_a_kill(server: Server) -> None:
 
 
 def test_a_server_that_does_not_start(tmp_path: Path) -> None:
-    """Its own words are in the error."""
+    """What it wrote is in the error."""
     with (
         pytest.raises(ServerFailed, match="it has moved"),
         Server(tmp_path, lease=30.0, program=("-c", "raise SystemExit('it has moved')")),

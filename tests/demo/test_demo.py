@@ -1,4 +1,4 @@
-"""The demo as people see it: as a process, without a terminal and on a real one."""
+"""The demo as users see it: as a process, without a terminal and on a real one."""
 
 import re
 import sys
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.demo.conftest import Start
-from tests.demo.running import RUN, Demo, cents, row
+from tests.demo.demo_process import RUN, Demo, cents, row
 
-LIMIT = 20.0
+TIME_LIMIT = 20.0
 
 of_one_run = pytest.mark.xdist_group("a run of the demo")
 """In one process, or each would have a run of its own."""
@@ -18,46 +18,46 @@ of_one_run = pytest.mark.xdist_group("a run of the demo")
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """A run that is over.  A busy machine makes one slower, never faster: so it has three chances."""
+    """A run that has ended.  A busy machine makes it slower, never faster: so it is run up to three times."""
     seconds: list[float] = []
     for _ in range(3):
         demo = Demo(RUN, tmp_path_factory.mktemp("demo"))
         try:
             assert demo.end() == 0, demo.text
-            demo.assert_nothing_left()
-            if demo.seconds < LIMIT:
+            demo.assert_cleaned_up()
+            if demo.seconds < TIME_LIMIT:
                 yield demo
                 return
         finally:
             demo.close()
         seconds.append(demo.seconds)
-    raise AssertionError(f"three runs took {seconds} seconds, and none less than {LIMIT}")
+    raise AssertionError(f"three runs took {seconds} seconds, and none less than {TIME_LIMIT}")
 
 
 @of_one_run
 def test_it_shows_the_difference_that_keys_make(demo: Demo) -> None:
     """Exit 0 within 20 seconds; too much money without keys, and the right amount with them."""
-    should = [cents(cell) for cell in row(demo.text, "Money that should be taken")]
+    expected = [cents(cell) for cell in row(demo.text, "Money that should be taken")]
     taken = [cents(cell) for cell in row(demo.text, "Money that was taken")]
-    assert should[0] == should[1] == should[2] == taken[1] == taken[2]
-    assert taken[0] > should[0]
+    assert expected[0] == expected[1] == expected[2] == taken[1] == taken[2]
+    assert taken[0] > expected[0]
     difference = row(demo.text, "Difference")
-    assert cents(difference[0]) == taken[0] - should[0]
+    assert cents(difference[0]) == taken[0] - expected[0]
     assert difference[1:] == ["€0.00", "€0.00"]
-    wrong = row(demo.text, "Customers charged or told wrong")
+    wrong = row(demo.text, "Wrong charges or receipts")
     assert int(wrong[0]) > 0
     assert wrong[1:] == ["0", "0"]
 
 
 @of_one_run
-def test_its_numbers_fit_together(demo: Demo) -> None:
-    """Everything happened that is claimed, and the parts add up."""
+def test_its_numbers_add_up(demo: Demo) -> None:
+    """Every kind of duplicate occurred, and the parts add up."""
     assert row(demo.text, "Payments intended") == ["60"] * 3
     sent = [int(cell) for cell in row(demo.text, "Requests sent")]
     duplicates = [int(cell) for cell in row(demo.text, "Duplicates the server received")]
     assert all(0 < some < every for some, every in zip(duplicates, sent, strict=True))
-    replays = row(demo.text, "answered as before (replay)")
-    conflicts = row(demo.text, "still running (409 conflict)")
+    replays = row(demo.text, "replayed the first response")
+    conflicts = row(demo.text, "refused: in flight (409)")
     assert replays[0] == conflicts[0] == "-"
     assert int(replays[1]) + int(conflicts[1]) == duplicates[1]
     assert int(conflicts[1]) > 0
@@ -65,15 +65,15 @@ def test_its_numbers_fit_together(demo: Demo) -> None:
 
 @of_one_run
 def test_unknown_outcomes_of_both_kinds_are_settled(demo: Demo) -> None:
-    """The server died over a payment that was taken and over one that was not; customers were told so."""
+    """The server was killed during a payment that was taken and one that was not; retries were refused."""
     unknown = row(demo.text, "Unknown outcomes")
-    resolved = row(demo.text, "was taken: resolved as done")
-    released = row(demo.text, "was not: released, and retried")
+    resolved = row(demo.text, "taken: resolved as completed")
+    released = row(demo.text, "not taken: released, retried")
     assert [unknown[1], resolved[1], released[1]] == ["0", "0", "0"]
     assert int(resolved[2]) >= 1
     assert int(released[2]) >= 1
     assert int(resolved[2]) + int(released[2]) == int(unknown[2])
-    assert int(row(demo.text, "told so meanwhile (409)")[2]) >= 2
+    assert int(row(demo.text, "refused until settled (409)")[2]) >= 2
 
 
 @of_one_run
@@ -93,7 +93,7 @@ def test_on_a_terminal_it_shows_a_bar(start: Start) -> None:
     assert re.search(r"━+ *\d+/60 payments", demo.text)
     assert "\x1b[" in demo.output
     assert row(demo.text, "Difference")[1:] == ["€0.00", "€0.00"]
-    demo.assert_nothing_left()
+    demo.assert_cleaned_up()
 
 
 def test_a_seed_is_drawn_and_printed(start: Start) -> None:
@@ -107,11 +107,11 @@ def test_a_seed_is_drawn_and_printed(start: Start) -> None:
     assert len(seeds) > 1
 
 
-def test_its_picture_is_complete_in_itself(start: Start, tmp_path: Path) -> None:
+def test_its_picture_needs_nothing_else(start: Start, tmp_path: Path) -> None:
     """The picture for the README fetches nothing, and shows no path of the machine that made it."""
     picture = tmp_path / "demo.svg"
     demo = start(
-        "import sys; from pathlib import Path; from retrysafe.demo.screenshot import main; "
+        "import sys; from pathlib import Path; from tools.demo_screenshot import main; "
         f"sys.exit(main(Path({str(picture)!r}), 7))"
     )
     assert demo.end() == 0, demo.text

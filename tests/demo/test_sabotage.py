@@ -1,4 +1,4 @@
-"""A demo that cannot fail shows nothing: with a broken server it ends with 1, and says what was wrong."""
+"""A demo that cannot fail shows nothing: with a broken server it ends with 1, and names the problem."""
 
 from pathlib import Path
 
@@ -9,28 +9,28 @@ from tests.demo.conftest import Start
 SABOTAGED = str(Path(__file__).with_name("sabotaged.py"))
 
 
-def with_a_server_that_is(how: str) -> str:
-    # Who gets no answer by then never gets one: there is no need to wait as long as the demo would.
+def run_with(bug: str) -> str:
+    # A customer without a response by then never gets one: no need to wait as long as the demo does.
     return (
-        "import sys; from retrysafe.demo import stage, story; story.PATIENCE = 8.0; "
-        f"sys.exit(stage.perform(7, program=({SABOTAGED!r}, {how!r})))"
+        "import sys; from retrysafe.demo import scenario; scenario.RUN_TIMEOUT = 8.0; "
+        f"sys.exit(scenario.run_demo(7, program=({SABOTAGED!r}, {bug!r})))"
     )
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("bug", "reported"),
     [
         ("unguarded", "with keys: order-"),
         ("repeatable", "with keys, server killed: order-04 was charged 2 times"),
         ("lossy", "with keys: order-20 was never charged"),
-        ("generous", "with keys: order-20 was charged as r-"),
-        ("broken", "the card network has moved"),
+        ("wrong_receipt", "with keys: order-20 was charged as r-"),
+        ("not_starting", "the card network has moved"),
     ],
-    ids=lambda value: value if value.isalpha() else "",
+    ids=lambda value: value if value.isidentifier() else "",
 )
-def test_the_exit_code_says_that_something_was_wrong(start: Start, how: str, said: str) -> None:
-    """Doubled, lost, told wrongly, or not even started: 1, and a sentence about it."""
-    demo = start(with_a_server_that_is(how))
+def test_a_broken_server_is_reported(start: Start, bug: str, reported: str) -> None:
+    """Doubled, lost, a wrong receipt, or not even started: exit code 1, and a sentence about it."""
+    demo = start(run_with(bug))
     assert demo.end() == 1, demo.text
-    assert said in demo.text
-    demo.assert_nothing_left()
+    assert reported in demo.text
+    demo.assert_cleaned_up()

@@ -42,7 +42,7 @@ def build() -> typer.Typer:
         ("doctor", "Look for everything that could be wrong.", doctor.doctor),
         ("migrate", "Bring the tables to this release's version.", schema.migrate),
         ("sql", "Print the SQL of the tables.", schema.sql),
-        ("demo", "Lose answers, kill a server, and count the money.", demo.demo),
+        ("demo", "Lose responses, kill a server, and count the money.", demo.demo),
     ):
         app.command(name, short_help=words)(command)
     return app

@@ -1,4 +1,4 @@
-"""`retrysafe demo`: what the library does, shown instead of told."""
+"""`retrysafe demo`: what the library does, shown by an example."""
 
 from typing import Annotated
 
@@ -7,14 +7,14 @@ import typer
 
 def demo(
     serve: Annotated[
-        bool, typer.Option("--serve", help="Leave the payments service running, with curl lines to try.")
+        bool, typer.Option("--serve", help="Leave the payments service running, with curl commands to try.")
     ] = False,
     seed: Annotated[
         int | None,
         typer.Option("--seed", metavar="N", help="Lose and repeat the same requests as an earlier run."),
     ] = None,
 ) -> None:
-    """Lose answers, retry, kill a server in the middle of a payment, and count the money."""
+    """Lose responses, retry, kill a server in the middle of a payment, and count the money."""
     from retrysafe.demo import run
 
     raise typer.Exit(run(serve=serve, seed=seed))

@@ -3,36 +3,39 @@
 Everything is real: a payments API in a process of its own, sockets, SQLite on a disk, SIGKILL.  The files, in
 the order in which to read them:
 
-    api.py       a payments API and its guard; server.py and process.py run it
-    client.py    a client that retries as a good client does
-    ledger.py    the card network's own records: the truth
-    mishaps.py   the bad network, and crowd.py: the customers
-    accident.py  killing the server, and settling what is in doubt
-    books.py     what was taken, against what should have been
-    story.py     the three acts; display.py and report.py show them
-    serving.py   `--serve`: the API alone, with `curl` lines to try
-    stopping.py  Ctrl-C, and the other ways to be told to end
+    api.py       a payments API and its guard
+    server.py    runs the API as a process that can be killed
+    client.py    the customers, and a client that retries as a good client does
+    network.py   a proxy that loses requests and responses
+    ledger.py    the card network's own records, and what should be in them
+    crash.py     kills the server, and settles the payments whose outcome is unknown
+    scenario.py  the three runs
+    report.py    what is printed about them
+    serve.py     `--serve`: the API alone, with `curl` commands to try
+    signals.py   Ctrl-C, SIGTERM and a closed terminal
 """
 
 import sys
 
-from retrysafe.demo.stopping import noting_signals
+from retrysafe.demo.signals import defer_signals
 
 __all__ = ["run"]
 
-STOPPED = 130
-"""What shells report for a program that was ended by Ctrl-C."""
+INTERRUPTED = 130
+"""The exit code that shells use for a program that was ended by Ctrl-C."""
 
 
 def run(*, serve: bool = False, seed: int | None = None) -> int:
-    """The exit code: 0 if nothing was doubled or lost with keys and the books agree to the cent, else 1."""
-    # Loaded by whoever wants to see it: the server's process and the command line need no table.
-    from retrysafe.demo.serving import serve_until_stopped
-    from retrysafe.demo.stage import perform
+    """The exit code: 0 if with keys every payment was charged exactly once, else 1."""
+    # Imported here: the server's process and the command line's help need none of it.
+    from retrysafe.demo.scenario import run_demo
+    from retrysafe.demo.serve import serve_until_stopped
 
-    with noting_signals():
+    with defer_signals():
         try:
-            return serve_until_stopped() if serve else perform(seed)
+            return serve_until_stopped() if serve else run_demo(seed)
         except KeyboardInterrupt:
-            sys.stdout.write("\n  Stopped. Nothing was left running, and the temporary files are gone.\n")
-            return 0 if serve else STOPPED
+            sys.stdout.write(
+                "\n  Stopped. No process is left running, and the temporary files are removed.\n"
+            )
+            return 0 if serve else INTERRUPTED

@@ -1,6 +1,6 @@
 """A small payments API and its guard: what an application needs, and nothing else.
 
-The API is written as if every request came once.  That requests come twice is the guard's business.
+The API is written as if every request came once.  Repeated requests are the guard's concern.
 """
 
 import json
@@ -14,14 +14,14 @@ from retrysafe.events import Observer
 
 
 def make_guard(store: str, *, lease: float, on_event: Observer) -> Guard:
-    # Whatever stands in front of a real API has found out who the customer is, and set this header.
+    # In front of a real API, a gateway has authenticated the customer and set this header.
     guard = Guard(store, scope=scopes.header("X-Customer"), lease=lease, on_event=on_event)
-    guard.check()  # a store that cannot be used is said to be so now, and not with the first payment
+    guard.check()  # a store that cannot be used is reported now, and not by the first payment
     return guard
 
 
-def build(cards: CardNetwork, guard: Guard) -> WSGIApplication:
-    """The API behind its guard.  Requests without a key pass untouched, as those of the first act do."""
+def make_api(cards: CardNetwork, guard: Guard) -> WSGIApplication:
+    """The API behind its guard.  Requests without a key pass untouched, as those of the first run do."""
     return wsgi.Middleware(payments(cards), guard, paths=["/payments"])
 
 
@@ -51,13 +51,13 @@ def pay(cards: CardNetwork, environ: WSGIEnvironment) -> tuple[str, object]:
     except (KeyError, ValueError):
         order, cents, seconds = "", 0, 0.0
     if not (customer and order and cents > 0 and 0 <= seconds <= 60):
-        wanted = "the header X-Customer, and a form such as order=coffee&cents=320 (&seconds=0 to 60)"
-        return "400 Bad Request", {"error": f"expected {wanted}"}
+        expected = "the header X-Customer, and a form such as order=coffee&cents=320 (&seconds=0 to 60)"
+        return "400 Bad Request", {"error": f"expected {expected}"}
     return "201 Created", receipt(cards.charge(customer, order, cents, seconds))
 
 
 def receipt(charge: Charge) -> dict[str, object]:
-    """What the customer is told about a charge."""
+    """The body of the response to a payment."""
     return {"receipt": charge.receipt, "order": charge.order, "cents": charge.cents}
 
 

@@ -1,39 +1,159 @@
-"""The payments API as a program: a server of the standard library that counts what arrives.
+"""The payments API as a process that can be killed and restarted, and the program that runs in it.
 
     python -m retrysafe.demo.server FOLDER [--port N] [--lease SECONDS] [--hold before:ORDER]…
 
-In FOLDER are the keys (`keys.db`), the card network's books (`ledger.jsonl`) and a count of what happened
-(`journal`).  It ends when its standard input does.
+In FOLDER are the keys (`keys.db`), the card network's ledger (`ledger.jsonl`) and a count of what happened
+(`journal`).  The program ends when its standard input does.
 """
 
+import select
+import subprocess
 import sys
 import threading
+import time
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
+from types import TracebackType
+from typing import IO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe import Guard
 from retrysafe.demo import api
 from retrysafe.demo.ledger import CardNetwork, Ledger
+from retrysafe.demo.signals import POLL_INTERVAL, raise_if_stopped
+
+START_TIMEOUT = 15.0
+"""Seconds that a start may take.  It takes a third of one; a machine may be busy."""
+
+PROGRAM = ("-m", "retrysafe.demo.server")
+"""What Python runs.  The demo's own tests put a server in its place that is broken on purpose."""
 
 
-class Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = False  # what runs when the server is asked to end comes to its end
-    request_queue_size = 128  # a crowd must not be turned away by the kernel
+class ServerFailed(Exception):
+    """The server did not start."""
+
+
+class Server:
+    """Runs as long as the `with` does; on the same port after a restart."""
+
+    def __init__(self, folder: Path, *options: str, lease: float, program: tuple[str, ...] = PROGRAM) -> None:
+        self.folder = folder
+        self.store = f"sqlite:///{folder / 'keys.db'}"
+        self.port = 0
+        self._log = folder / "server.log"
+        self._lease = lease
+        self._program = program
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.folder / "ledger.jsonl")
+
+    def counts(self) -> Counter[str]:
+        """How many requests arrived, and how many ended with which verdict."""
+        return Counter((self.folder / "journal").read_text().split())
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def ended(self, within: float) -> bool:
+        """Whether it ends within so many seconds."""
+        assert self._process is not None
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL: it cannot write anything any more."""
+        self._end(grace=0.0)
+
+    def restart(self) -> None:
+        """Start it again, without the options of the first time."""
+        self._end(grace=0.0)
+        self._start()
+
+    def __enter__(self) -> "Server":
+        try:
+            self._start(*self._options)
+        except BaseException:  # Ctrl-C too: no process may be left running
+            self._end(grace=0.0)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(grace=3.0 if kind is None else 0.0)
+
+    def _start(self, *options: str) -> None:
+        command = [sys.executable, *self._program, str(self.folder), f"--port={self.port}"]
+        with self._log.open("ab") as log:
+            self._process = process = subprocess.Popen(  # noqa: S603 - arguments of our own making
+                [*command, f"--lease={self._lease}", *options],
+                # It ends when this pipe closes: also if this process is killed.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                # Ctrl-C in the terminal is for this process, which then ends the server.
+                start_new_session=True,
+            )
+        assert process.stdout is not None
+        line = process.stdout.readline().decode() if _readable(process.stdout, START_TIMEOUT) else ""
+        if not line.startswith("ready "):
+            self._end(grace=0.0)
+            raise ServerFailed(
+                f"the payments API was not ready within {START_TIMEOUT:.0f} s, and wrote {line!r}; its log:\n"
+                f"{self._log.read_text(errors='replace').strip() or '(empty)'}"
+            )
+        self.port = int(line.removeprefix("ready "))
+
+    def _end(self, grace: float) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()  # the program ends on it
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _readable(pipe: IO[bytes], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if select.select([pipe], [], [], POLL_INTERVAL)[0]:
+            return True
+        raise_if_stopped()
+    return False
+
+
+class ThreadingWSGIServer(ThreadingMixIn, WSGIServer):
+    daemon_threads = False  # a request that runs when the server ends is finished
+    request_queue_size = 128  # the kernel must not refuse a burst of connections
 
     def server_bind(self) -> None:
-        """As it was, but without asking a name server who we are, which can take seconds."""
+        """Without a look-up of the machine's name, which can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
         self.setup_environ()
 
 
-class Quiet(WSGIRequestHandler):
+class QuietHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """The journal says it all."""
+        """The journal has what is needed."""
 
 
 class Journal:
@@ -42,24 +162,24 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
 
-    def note(self, word: str) -> None:
+    def add(self, word: str) -> None:
         self._file.write(word.encode() + b"\n")
 
-    def counting(self, app: WSGIApplication) -> WSGIApplication:
+    def count(self, app: WSGIApplication) -> WSGIApplication:
         def counted(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             if environ["REQUEST_METHOD"] == "POST":
-                self.note("arrived")
+                self.add("arrived")
             return app(environ, start_response)
 
         return counted
 
 
-def main(build: Callable[[CardNetwork, Guard], WSGIApplication] = api.build) -> None:
+def main(make_api: Callable[[CardNetwork, Guard], WSGIApplication] = api.make_api) -> None:
     options = _parse()
     folder: Path = options.folder
     never = threading.Event()
 
-    def meanwhile(order: str, moment: str) -> None:
+    def hold(order: str, moment: str) -> None:
         if f"{moment}:{order}" in options.hold:
             never.wait()
 
@@ -67,11 +187,11 @@ def main(build: Callable[[CardNetwork, Guard], WSGIApplication] = api.build) -> 
     guard = api.make_guard(
         f"sqlite:///{folder / 'keys.db'}",
         lease=options.lease,
-        on_event=lambda event: journal.note(event.verdict),
+        on_event=lambda event: journal.add(event.verdict),
     )
-    app = build(CardNetwork(Ledger(folder / "ledger.jsonl"), meanwhile), guard)
-    with Server(("127.0.0.1", options.port), Quiet) as server:
-        server.set_app(journal.counting(app))
+    app = make_api(CardNetwork(Ledger(folder / "ledger.jsonl"), hold), guard)
+    with ThreadingWSGIServer(("127.0.0.1", options.port), QuietHandler) as server:
+        server.set_app(journal.count(app))
         threading.Thread(target=_end_with_parent, args=[server], daemon=True).start()
         sys.stdout.write(f"ready {server.server_port}\n")
         sys.stdout.flush()
@@ -80,8 +200,8 @@ def main(build: Callable[[CardNetwork, Guard], WSGIApplication] = api.build) -> 
     guard.close()
 
 
-def _end_with_parent(server: Server) -> None:
-    """Whoever started us holds the other end of our standard input: that closes when they end, however."""
+def _end_with_parent(server: ThreadingWSGIServer) -> None:
+    """The parent holds the other end of standard input: it closes when the parent ends, even by SIGKILL."""
     sys.stdin.buffer.read()
     server.shutdown()
 

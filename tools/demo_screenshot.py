@@ -1,6 +1,6 @@
-"""Runs the demo, and keeps what it printed as a picture.
+"""Runs the demo, and saves what it printed as a picture.
 
-python -m retrysafe.demo.screenshot docs/demo.svg [SEED]
+python -m tools.demo_screenshot docs/demo.svg [SEED]
 """
 
 import os
@@ -11,21 +11,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from retrysafe.demo.console import WIDTH
-from retrysafe.demo.stage import perform
+from retrysafe.demo.report import WIDTH
+from retrysafe.demo.scenario import run_demo
 
-# A picture in a README must not fetch fonts from somebody's server: any monospaced font will do.
+# A picture in a README must not fetch fonts from another server: any monospaced font will do.
 _FONTS = re.compile(r"@font-face *\{.*?\}\s*", re.DOTALL)
 
 
 def main(path: Path, seed: int) -> int:
-    # As it looks in an environment that is active: the picture says `retrysafe`, and not where that is here.
+    # As it looks in an active environment: the picture says `retrysafe`, and not where that is installed.
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     console = Console(
         record=True, width=WIDTH, force_terminal=True, color_system="truecolor", highlight=False
     )
-    # The bar moves and is gone in the end: in a picture it would stand in each of its positions.
-    code = perform(seed, console=console, live=False)
+    # Without the progress bar: in a picture it would stand in each of its positions.
+    code = run_demo(seed, console=console, live=False)
     drawing = console.export_svg(title="retrysafe demo", theme=MONOKAI, unique_id="demo")
     path.write_text(_FONTS.sub("", drawing), encoding="utf-8")
     return code

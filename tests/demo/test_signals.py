@@ -1,52 +1,52 @@
-"""However the demo ends, nothing is left: no process, no file."""
+"""However the demo is ended, no process and no file is left."""
 
 import signal
 import time
 
 import pytest
 
-from retrysafe.demo.stopping import noting_signals, stop_if_asked
+from retrysafe.demo.signals import defer_signals, raise_if_stopped
 from tests.demo.conftest import Start
-from tests.demo.running import RUN, SERVE, interrupt
+from tests.demo.demo_process import RUN, SERVE, interrupt
 
-MOMENTS = ["--seed", "1  without keys", "2  with keys", "3  with keys", "kill -9", "started again"]
+MOMENTS = ["--seed", "1  without keys", "2  with keys", "3  with keys", "kill -9", "restarted"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c(start: Start, moment: str) -> None:
-    """Whatever it was doing: it ends at once, with the exit code that shells expect."""
+    """At any moment: it ends at once, with the exit code that shells expect."""
     demo = start(RUN)
     demo.read_until(lambda text: moment in text)
     interrupt(demo)
     assert demo.end() == 130, demo.text
     assert "Traceback" not in demo.text
-    assert "Nothing was left running" in demo.text
-    demo.assert_nothing_left()
+    assert "No process is left running" in demo.text
+    demo.assert_cleaned_up()
 
 
-def test_an_interrupt_waits_for_a_safe_moment() -> None:
+def test_an_interrupt_is_deferred() -> None:
     """Raised inside of `concurrent.futures.wait`, where the demo often is, it left a lock taken,
     and the threads of the demo waited for it for ever."""
-    with noting_signals():
+    with defer_signals():
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            stop_if_asked()
-    with noting_signals():
-        stop_if_asked()
+            raise_if_stopped()
+    with defer_signals():
+        raise_if_stopped()
 
 
 def test_ctrl_c_again_and_again(start: Start) -> None:
-    """Who is impatient, and presses it several times, does not disturb the tidying up."""
+    """Several in a row do not disturb the clean-up."""
     demo = start(RUN)
     demo.read_until(lambda text: "2  with keys" in text)
     for _ in range(20):
         interrupt(demo)
         time.sleep(0.02)
-    # The last ones may meet it when all is tidied up and the interpreter itself ends.
+    # The last ones may come after the clean-up, while the interpreter itself ends.
     assert demo.end() in (130, -signal.SIGINT), demo.text
-    assert "Nothing was left running" in demo.text
+    assert "No process is left running" in demo.text
     assert "Traceback" not in demo.text
-    demo.assert_nothing_left()
+    demo.assert_cleaned_up()
 
 
 def test_ctrl_c_while_customers_pay(start: Start) -> None:
@@ -56,24 +56,24 @@ def test_ctrl_c_while_customers_pay(start: Start) -> None:
     demo.type(b"\x03")
     assert demo.end() == 130, demo.text
     assert "Traceback" not in demo.text
-    demo.assert_nothing_left()
+    demo.assert_cleaned_up()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("code", [RUN, SERVE], ids=["run", "serve"])
-def test_other_ends(start: Start, number: signal.Signals, code: str) -> None:
+def test_other_signals(start: Start, number: signal.Signals, code: str) -> None:
     """A supervisor's SIGTERM and a closed terminal do the same."""
     demo = start(code)
     demo.read_until(lambda text: "1  without keys" in text or "Paste these" in text)
     interrupt(demo, number)
     demo.end()
     assert "Traceback" not in demo.text
-    demo.assert_nothing_left()
+    demo.assert_cleaned_up()
 
 
 @pytest.mark.parametrize("code", [RUN, SERVE], ids=["run", "serve"])
 def test_killed(start: Start, code: str) -> None:
-    """Even if it is killed itself, and can do nothing about it, its server ends."""
+    """Even if the demo itself is killed, its server ends."""
     demo = start(code)
     deadline = time.monotonic() + 60
     while not demo.running() and time.monotonic() < deadline:

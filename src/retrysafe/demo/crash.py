@@ -1,8 +1,8 @@
-"""The accident: the server is killed in the middle of payments, and an operator settles what is in doubt.
+"""The crash: the server is killed in the middle of payments, and an operator settles those in doubt.
 
-No layer can know whether a payment was made whose server died over it.  So it says so: once the dead server's
-lease is over, retries get 409 `outcome-unknown`, and nothing is executed.  An operator looks at the card
-network's records and says what happened; here the operator is this file.
+No layer can know whether a payment was made whose server died meanwhile.  So it says so: once the dead
+server's lease is over, retries get 409 `outcome-unknown`, and nothing is executed.  An operator looks at the
+card network's records and says what happened; here the operator is this file.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,15 @@ from typing import NamedTuple
 from retrysafe import stores
 from retrysafe._core.model import Final, Record, Response
 from retrysafe.demo.api import as_json, receipt
-from retrysafe.demo.client import Payment
-from retrysafe.demo.crowd import Crowd
+from retrysafe.demo.client import Payment, Workload
 from retrysafe.demo.ledger import Charge
-from retrysafe.demo.process import Server
+from retrysafe.demo.server import Server
 from retrysafe.stores.admin import Admin, Note, Query
 
 OPERATOR = "demo operator"
 
-ENOUGH_COMPLAINTS = 2
-"""So often customers are told that the outcome is unknown before the operator acts: that is shown, too."""
+MIN_REFUSALS = 2
+"""`outcome-unknown` responses before the operator acts: the demo shows them, too."""
 
 
 class Settled(NamedTuple):
@@ -30,27 +29,27 @@ class Settled(NamedTuple):
     charge: Charge | None
 
 
-class Accident:
-    """Called again and again while customers pay; kills the server when the moment has come."""
+class Crash:
+    """Called again and again while customers pay; kills the server at the right moment."""
 
-    def __init__(self, server: Server, crowd: Crowd, say: Callable[[str], None]) -> None:
+    def __init__(self, server: Server, workload: Workload, log: Callable[[str], None]) -> None:
         self._server = server
-        self._crowd = crowd
-        self._say = say
-        self._by_key = {payment.key: payment for payment in crowd.payments}
+        self._workload = workload
+        self._log = log
+        self._by_key = {payment.key: payment for payment in workload.payments}
         self._in_doubt: set[bytes] = set()
         self._store = stores.open(server.store)
         self._admin: Admin | None = None
         self.happened = False
         self.settled: list[Settled] = []
 
-    def go_on(self, paid: int) -> None:
+    def step(self, paid: int) -> None:
         if self.happened:
             self._settle()
-        elif paid >= len(self._crowd.payments) // 3 and self._both_are_under_way():
+        elif paid >= len(self._workload.payments) // 3 and self._both_are_held():
             self._kill()
 
-    def left(self) -> int:
+    def unsettled(self) -> int:
         """How many payments are still in doubt."""
         return len(self.admin.list(Query(standings=frozenset({"abandoned"}))))
 
@@ -65,38 +64,38 @@ class Accident:
             self._admin = self._store.open_admin()
         return self._admin
 
-    def _both_are_under_way(self) -> bool:
-        """The one that was not charged yet, and the one that just was."""
+    def _both_are_held(self) -> bool:
+        """The payment that was not charged yet, and the one that just was."""
         return bool(
-            self.admin.list(Query(key=self._crowd.before.key)) and self._charge_for(self._crowd.after)
+            self.admin.list(Query(key=self._workload.uncharged.key))
+            and self._charge_for(self._workload.charged)
         )
 
     def _kill(self) -> None:
         self._server.kill()
-        # Nobody writes now: what is in progress is what it died over.
+        # No process writes now: what is in progress is what the killed one left.
         unfinished = self.admin.list(Query(standings=frozenset({"in_progress", "abandoned"})))
         self._in_doubt = {sighting.record.id for sighting in unfinished}
-        self._say(f"kill -9: the server is dead, with {len(unfinished)} payments under way")
+        self._log(f"kill -9: the server is dead, with {len(unfinished)} payments in progress")
         self._server.restart()
-        self._say("started again with the same keys, while the customers go on retrying")
+        self._log("restarted with the same keys, while the customers go on retrying")
         self.happened = True
 
     def _settle(self) -> None:
-        """Once all leases are over, and customers begin to be told that nobody knows."""
-        if not self._in_doubt or self._server.counts()["outcome-unknown"] < ENOUGH_COMPLAINTS:
+        """Once all leases are over, and customers get `outcome-unknown`."""
+        if not self._in_doubt or self._server.counts()["outcome-unknown"] < MIN_REFUSALS:
             return
         sightings = self.admin.list(Query(standings=frozenset({"abandoned"})))
-        # Only what the dead server left: an operator who lets a living request go runs it twice.
+        # Only what the dead server left: to release a request that is running is to run it twice.
         abandoned = [sighting.record for sighting in sightings if sighting.record.id in self._in_doubt]
         if len(abandoned) < len(self._in_doubt):
             return
         for record in abandoned:
             self._settle_one(record)
-        self._say(f"an operator asks the card network about each: {self._found()}")
-
-    def _found(self) -> str:
         taken = sum(one.charge is not None for one in self.settled)
-        return f"{taken} had been taken, {len(self.settled) - taken} not"
+        self._log(
+            f"an operator checks each with the card network: {taken} taken, {len(self.settled) - taken} not"
+        )
 
     def _settle_one(self, record: Record) -> None:
         payment = self._by_key[record.key or ""]
@@ -106,7 +105,7 @@ class Accident:
             done = self.admin.release(record, note)
         else:
             note = Note(OPERATOR, f"the card network took it, receipt {charge.receipt}")
-            done = self.admin.resolve(record, Final("completed", _answer(charge)), note)
+            done = self.admin.resolve(record, Final("completed", _response(charge)), note)
         if done:
             self._in_doubt.discard(record.id)
             self.settled.append(Settled(payment, charge))
@@ -116,7 +115,7 @@ class Accident:
         return found[0] if found else None
 
 
-def _answer(charge: Charge) -> Response:
-    """What the server would have said, had it lived."""
+def _response(charge: Charge) -> Response:
+    """The response that the server would have sent."""
     # Of the headers only what describes the body: its length belongs to the connection that carries it.
     return Response(201, ((b"content-type", b"application/json"),), as_json(receipt(charge)))
