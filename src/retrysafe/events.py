@@ -196,8 +196,14 @@ class _Outage:
                 return
             self.lasts = True
             self._began = monotonic()
-        what = "refused with 503" if verdict == "store-unavailable" else "ran unprotected"
-        log.error("record %s: %s: %s (further requests are counted, and not logged)", id, what, trouble)
+        if verdict == "store-unavailable":
+            log.error(
+                "record %s: refused with 503: %s (further requests are counted, and not logged)", id, trouble
+            )
+        else:
+            log.error(
+                "record %s: ran unprotected: %s (further requests are counted, and not logged)", id, trouble
+            )
 
     def end(self) -> None:
         with self._lock:

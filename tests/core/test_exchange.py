@@ -14,6 +14,7 @@ from retrysafe.stores.memory import _Row
 from tests.core.values import a_claim, a_request, a_route, the_rules
 
 RULES = the_rules()
+TEXT = ((b"content-type", b"text/plain"),)
 
 
 def exchange(*headers: Header, rules: Rules = RULES, scheme: str = "http") -> Exchange:
@@ -165,7 +166,7 @@ def test_a_response_is_held_until_it_is_complete() -> None:
     assert not held.is_complete
     assert held.hold(b"b", last=True)
     assert held.is_complete
-    assert held.outcome() == Responded(Response(201, ((b"content-type", b"text/plain"),), b"ab"))
+    assert held.outcome() == Responded(Response(201, TEXT, b"ab"), storable=TEXT)
 
 
 def test_what_does_not_fit_has_to_flow() -> None:
@@ -179,7 +180,7 @@ def test_what_does_not_fit_has_to_flow() -> None:
     whole = exchange(rules=the_rules(max_response=4))
     whole.start(200, [])
     assert whole.hold(b"12345", last=True)
-    assert whole.outcome() == Responded(Response(200, (), b"12345"))
+    assert whole.outcome() == Responded(Response(200, (), b"12345"), storable=())
 
 
 def test_what_completes_an_answer_is_held() -> None:

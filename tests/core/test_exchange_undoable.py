@@ -10,6 +10,8 @@ from tests.core.values import a_request, a_route, the_rules
 
 RULES = the_rules(effects="database", max_response=8)
 
+TEXT = ((b"content-type", b"text/plain"),)
+
 
 def answering(*pieces: bytes) -> Exchange:
     exchange = Exchange(a_request(), a_route(RULES))
@@ -30,7 +32,7 @@ def sent(exchange: Exchange, answer: Result) -> bytes:
 def test_a_small_one_is_held_as_ever() -> None:
     exchange = answering(b"small")
     outcome = exchange.outcome()
-    assert outcome == Responded(Response(200, ((b"content-type", b"text/plain"),), b"small"))
+    assert outcome == Responded(Response(200, TEXT, b"small"), storable=TEXT)
 
 
 @pytest.mark.parametrize("size", [9, IN_MEMORY + 1, 3 * IN_MEMORY])

@@ -80,4 +80,4 @@ def test_who_cannot_release_at_the_end_says_so(
     store.failures = 10**9
     keeper.forget(a_claim())
     keeper.close()
-    assert "1 claims that nobody uses could not be released: not now" in caplog.text
+    assert "1 unused claims could not be released: not now" in caplog.text

@@ -8,7 +8,17 @@ import pytest
 
 from retrysafe import Guard, scopes
 from retrysafe.errors import ConfigurationError
-from retrysafe.policy import MIB, Options, Policy, RequestRules, Rules, Wire, compile_rules, layered
+from retrysafe.policy import (
+    MIB,
+    Options,
+    OutcomeRules,
+    Policy,
+    RequestRules,
+    Rules,
+    Wire,
+    compile_rules,
+    layered,
+)
 from tests.core.values import the_rules
 
 CHOICES: dict[str, list[Any]] = {
@@ -25,6 +35,11 @@ CHOICES: dict[str, list[Any]] = {
 DURATIONS = ["lease", "retention", "unknown_retention", "wait_for"]
 NUMBERS = [*DURATIONS, "max_request", "max_response"]
 SECRET = b"sixteen or more of them"
+
+
+def option(rules: Rules, name: str) -> object:
+    """As it was compiled, into whichever value."""
+    return next(getattr(value, name) for value in rules[:3] if name in value._fields)
 
 
 def refused(**options: Any) -> str:
@@ -61,7 +76,7 @@ def test_a_choice_must_be_one_of_them(name: str, bad: object) -> None:
 def test_a_choice_is_taken(name: str, choice: object) -> None:
     """Each choice that there is can be made."""
     rules = the_rules(None, **{name: choice})
-    assert getattr(rules.policy if name in Policy._fields else rules.request, name) == choice
+    assert option(rules, name) == choice
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -81,7 +96,7 @@ def test_a_number_must_be_positive(name: str, bad: object) -> None:
 def test_a_number_is_taken(name: str, number: float) -> None:
     """Whole or not, it is kept as it was said."""
     rules = the_rules(None, **{name: number})
-    assert getattr(rules.policy if name in Policy._fields else rules.request, name) == number
+    assert option(rules, name) == number
 
 
 @pytest.mark.parametrize("name", DURATIONS)
@@ -221,9 +236,10 @@ def test_what_follows_can_be_overridden() -> None:
 
 
 def test_every_option_is_in_one_value() -> None:
-    """Nothing can be said that nobody hears."""
-    assert set(Options.__annotations__) == {*Policy._fields, *RequestRules._fields}
-    assert not set(Policy._fields) & set(RequestRules._fields)
+    """No option is accepted and ignored; whether a 4xx is stored is the door's choice, and not an option."""
+    fields = [*Policy._fields, *RequestRules._fields, *OutcomeRules._fields]
+    assert sorted(Options.__annotations__) == sorted(set(fields) - {"refusals"})
+    assert len(fields) == len(set(fields))
 
 
 def test_the_wire_in_bytes() -> None:

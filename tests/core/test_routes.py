@@ -95,7 +95,7 @@ def test_a_route_does_not_select() -> None:
 @pytest.mark.parametrize("bad", [["orders"], ["/a*b"], ["*"], ["/*/x"], [""]])
 def test_a_path_must_be_one(bad: list[str]) -> None:
     """It is said which one is not, and how paths are written."""
-    with pytest.raises(ConfigurationError, match="is no path: expected"):
+    with pytest.raises(ConfigurationError, match="is not a valid path: expected"):
         any_of(bad)
     with pytest.raises(ConfigurationError):
         the_routes(routes={bad[0]: {}})

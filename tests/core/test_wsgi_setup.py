@@ -82,7 +82,7 @@ def test_what_cannot_be_told_apart_is_refused(a_guard: MakeGuard) -> None:
 
 def test_no_guard_is_refused() -> None:
     """A store is not a guard."""
-    with pytest.raises(ConfigurationError, match="is no Guard"):
+    with pytest.raises(ConfigurationError, match="is not a Guard"):
         Middleware(created, "memory:")  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ import retrysafe.sqlite3
 from retrysafe import asgi, scopes, stores, testing
 from retrysafe._core import attempt, headers, steps
 from retrysafe._core.problems import CATALOGUE, Code
-from retrysafe.policy import _CHOICES, Options, Policy, RequestRules, Wire
+from retrysafe.policy import _CHOICES, Options, OutcomeRules, Policy, RequestRules, Wire
 from retrysafe.stores import admin, contract
 from retrysafe.testing import adapters
 from retrysafe.testing import stores as store_suite
@@ -86,7 +86,11 @@ def test_defaults(option: str, shown: str) -> None:
     """The defaults that the table shows are those of the code."""
     number, unit = shown.split()
     size = {"s": 1, "h": 3600, "days": 86400, "MiB": 1024 * 1024}[unit]
-    default = {**Policy._field_defaults, **RequestRules._field_defaults}[option]
+    default = {
+        **Policy._field_defaults,
+        **RequestRules._field_defaults,
+        **OutcomeRules._field_defaults,
+    }[option]
     assert default == int(number) * size
     assert f"| `{option}` | {shown} |" in OPTIONS
 
@@ -280,7 +284,9 @@ def test_members_of_guards(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in vars(attempt.Attempt) if not name.startswith("_")])
 def test_what_a_handler_sees(name: str) -> None:
     """Every public part of the running attempt, but for what only the engine looks at."""
-    inner = set("callbacks checkpointed claim derived transaction lease_ends leased said_not_started".split())
+    inner = set(
+        "callbacks checkpointed claim derived transaction lease_ends leased promised said_not_started".split()
+    )
     assert name in inner or f"current().{name}" in OPTIONS or f"`.{name}`" in OPTIONS
     assert name in inner or row(API, f"attempt.{name}") or f"`attempt.{name}(" in API
 
