@@ -198,11 +198,11 @@ class _Outage:
             self._began = monotonic()
         if verdict == "store-unavailable":
             log.error(
-                "record %s: refused with 503: %s (further requests are counted, and not logged)", id, trouble
+                "record %s: refused with 503: %s (until it is back, others are only counted)", id, trouble
             )
         else:
             log.error(
-                "record %s: ran unprotected: %s (further requests are counted, and not logged)", id, trouble
+                "record %s: ran unprotected: %s (until it is back, others are only counted)", id, trouble
             )
 
     def end(self) -> None:
