@@ -8,8 +8,9 @@ from typing import get_type_hints
 import pytest
 import typer
 
-from retrysafe.cli import app, describing, options
+from retrysafe.cli import app, options
 from retrysafe.cli.exits import Exit
+from retrysafe.cli.format import RecordDocument
 from tests.cli.records import Shop, identity
 from tests.cli.terminal import run
 
@@ -74,7 +75,7 @@ def test_exit_codes(code: Exit) -> None:
     assert f"\n| {code.value} |" in TEXT
 
 
-@pytest.mark.parametrize("field", get_type_hints(describing.RecordDocument))
+@pytest.mark.parametrize("field", get_type_hints(RecordDocument))
 def test_fields(field: str) -> None:
     """Each field of a record is explained under `ls`."""
     assert f"`{field}`" in SECTIONS["ls"]

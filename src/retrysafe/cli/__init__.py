@@ -19,6 +19,6 @@ def main() -> None:
         )
         sys.exit(1)
     del _rich, _typer
-    from retrysafe.cli.running import run
+    from retrysafe.cli.app import run
 
     sys.exit(run())

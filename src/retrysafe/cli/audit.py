@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.describing import entry_document
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import entry_document, plural
 from retrysafe.cli.options import LARGEST, JsonOption, ShowKeysOption, StoreOption
-from retrysafe.cli.text import plural
+from retrysafe.cli.store import admin_of
 
 _ID = re.compile(r"[0-9a-f]{6,64}")
 
@@ -40,15 +39,13 @@ def audit(
         found = admin.audit(limit + 1, record and record.lower())
     entries, more = found[:limit], len(found) > limit
     if json:
-        printing.dump(
-            {"entries": [entry_document(one, show_keys=show_keys) for one in entries], "more": more}
-        )
+        output.dump({"entries": [entry_document(one, show_keys=show_keys) for one in entries], "more": more})
         return
     if not entries:
-        printing.say("Nobody has intervened." if record is None else "Nobody has intervened here.")
+        output.say("Nobody has intervened." if record is None else "Nobody has intervened here.")
         return
-    from retrysafe.cli.trail import trail
+    from retrysafe.cli.render_tables import trail
 
-    printing.draw(trail(entries, show_keys=show_keys))
+    output.draw(trail(entries, show_keys=show_keys))
     if more:
-        printing.say(f"There are more than {plural(limit, 'entry', 'entries')}: --limit shows more of them.")
+        output.say(f"There are more than {plural(limit, 'entry', 'entries')}: --limit shows more of them.")

@@ -2,11 +2,11 @@
 
 import typer
 
-from retrysafe.cli import printing
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import clean, plural
 from retrysafe.cli.options import JsonOption, StoreOption
-from retrysafe.cli.text import clean, plural
+from retrysafe.cli.store import admin_of
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Finding
 
@@ -25,7 +25,7 @@ def doctor(store: StoreOption = None, json: JsonOption = False) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     warnings = sum(finding.level == "warning" for finding in findings)
     if json:
-        printing.dump(
+        output.dump(
             {
                 "ok": not problems,
                 "problems": problems,
@@ -59,7 +59,7 @@ def _draw(findings: list[Finding], problems: int, warnings: int) -> None:
     together = Text(
         _together(problems, warnings), "bold red" if problems else "yellow" if warnings else "green"
     )
-    printing.draw(grid, "", together)
+    output.draw(grid, "", together)
 
 
 def _together(problems: int, warnings: int) -> str:

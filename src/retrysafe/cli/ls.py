@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.describing import document
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import document, duration, iso, plural, spoken
 from retrysafe.cli.options import (
     LARGEST,
     DoorOption,
@@ -20,8 +19,7 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
-from retrysafe.cli.text import plural
-from retrysafe.cli.times import duration, iso, spoken
+from retrysafe.cli.store import admin_of
 from retrysafe.stores.admin import Query, Sighting
 
 
@@ -76,7 +74,7 @@ def ls(
         found = admin.list(query, limit + 1)
     shown, more = found[:limit], len(found) > limit
     if json:
-        printing.dump(
+        output.dump(
             {
                 "records": [document(one, show_keys=show_keys) for one in shown],
                 "more": more,
@@ -85,11 +83,11 @@ def ls(
         )
         return
     if not shown:
-        printing.say(_nothing(query))
+        output.say(_nothing(query))
         return
     _draw(shown, show_keys=show_keys)
     if more:
-        printing.say(
+        output.say(
             f"There are more than {plural(limit, 'record')}: --limit shows more of them, filters fewer."
         )
 
@@ -109,9 +107,9 @@ def _refuse_nonsense(path: str | None, older: float | None, younger: float | Non
 
 
 def _draw(shown: Sequence[Sighting], *, show_keys: bool) -> None:
-    from retrysafe.cli.listing import listing
+    from retrysafe.cli.render_tables import listing
 
-    printing.draw(listing(shown, show_keys=show_keys))
+    output.draw(listing(shown, show_keys=show_keys))
 
 
 def _nothing(query: Query) -> str:

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from retrysafe._core.model import Record
-from retrysafe.cli import asking, printing
-from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
+from retrysafe.cli import output, prompt
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import clean, plural, removed_document, short_id, spoken_route, spoken_scope
 from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
-from retrysafe.cli.text import clean, plural
+from retrysafe.cli.store import admin_of
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Admin, Note
 
@@ -92,7 +91,7 @@ def purge(
         left = _left(admin, removed)
     if json:
         gone = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
-        printing.dump(
+        output.dump(
             {
                 "dry_run": False,
                 "removed": removed.number,
@@ -102,7 +101,7 @@ def purge(
             }
         )
     else:
-        printing.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
+        output.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
@@ -122,14 +121,14 @@ def _refuse_without_effect(**given: object) -> None:
 def _note(by: str | None, reason: str | None) -> Note | None:
     if by is None and reason is None:
         return None
-    return asking.checked_note(by, reason or "purge of expired records")
+    return prompt.checked_note(by, reason or "purge of expired records")
 
 
 def _tell_backlog(backlog: int, wanted: int, *, json: bool) -> None:
     if json:
-        printing.dump({"dry_run": True, "expired": backlog, "would_remove": wanted})
+        output.dump({"dry_run": True, "expired": backlog, "would_remove": wanted})
     else:
-        printing.write(f"{plural(backlog, 'expired record')}; {wanted:,} would be removed.\n")
+        output.write(f"{plural(backlog, 'expired record')}; {wanted:,} would be removed.\n")
 
 
 def _remove(
@@ -183,11 +182,11 @@ def _accounting(removed: _Removed) -> Generator[None]:
     try:
         yield
     except BaseException:
-        printing.say(
+        output.say(
             f"Removed {plural(removed.number, 'expired record')} in whole batches before it broke off."
         )
         for message in logged:
-            printing.complain(message, "")
+            output.complain(message, "")
         raise
     finally:
         log.removeFilter(hold)
@@ -214,7 +213,7 @@ def _stopping() -> Generator[Callable[[], bool]]:
 @contextmanager
 def _progress(total: int) -> Generator[Advance]:
     """A bar on stderr, where somebody can see it."""
-    if not printing.on_terminal(sys.stderr):
+    if not output.on_terminal(sys.stderr):
         yield lambda _number: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -224,7 +223,7 @@ def _progress(total: int) -> Generator[Advance]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=printing.console(sys.stderr),
+        console=output.console(sys.stderr),
         transient=True,
     )
     with bar:
@@ -234,9 +233,9 @@ def _progress(total: int) -> Generator[Advance]:
 
 def _name(unresolved: list[Record]) -> None:
     """Nobody may find out by accident that an unknown outcome was dropped."""
-    printing.say(
+    output.say(
         f"{plural(len(unresolved), 'abandoned record')} expired unsettled; how it ended was never found out:"
     )
     for record in unresolved:
         route, scope = spoken_route(record.action, record.target), spoken_scope(record.scope)
-        printing.say(f"  {short_id(record.id)}  {route}  {scope}  request {clean(record.request_id)}")
+        output.say(f"  {short_id(record.id)}  {route}  {scope}  request {clean(record.request_id)}")

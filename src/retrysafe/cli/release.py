@@ -1,7 +1,7 @@
 """`retrysafe release KEY`: it is known that nothing happened, so let the next retry run."""
 
 from retrysafe._core.model import Record
-from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
+from retrysafe.cli.intervene import Intervention, Manner, Which, intervene
 from retrysafe.cli.options import (
     ByOption,
     DoorOption,

@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from retrysafe._core.model import Final, Record
-from retrysafe.cli.answers import Outcome, Said, final
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
+from retrysafe.cli.format import sized
+from retrysafe.cli.intervene import Intervention, Manner, Which, intervene
+from retrysafe.cli.manual_response import Outcome, Said, final
 from retrysafe.cli.options import (
     ByOption,
     DoorOption,
@@ -21,7 +22,6 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
-from retrysafe.cli.text import sized
 from retrysafe.stores.admin import Admin, Note
 
 _ANSWER = "How it ended, and what retries get"

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli import output
 from retrysafe.cli.options import Dialect, JsonOption, StoreOption
+from retrysafe.cli.store import admin_of
 
 
 def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
@@ -14,9 +14,9 @@ def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
     with admin_of(store) as admin:
         done = admin.migrate()
     if json:
-        printing.dump({"done": done})
+        output.dump({"done": done})
     else:
-        printing.write(f"{done[:1].upper()}{done[1:]}.\n")
+        output.write(f"{done[:1].upper()}{done[1:]}.\n")
 
 
 def sql(
@@ -29,6 +29,6 @@ def sql(
     # From the file, and not from a store: this needs neither a database nor its driver.
     text = source(dialect.value, "schema").strip("\n") + "\n"
     if json:
-        printing.dump({"dialect": dialect.value, "sql": text})
+        output.dump({"dialect": dialect.value, "sql": text})
     else:
-        printing.write(text)
+        output.write(text)

@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from retrysafe._core.model import Door, Parts
-from retrysafe.cli import bodies, printing
-from retrysafe.cli.commands import possible_commands
-from retrysafe.cli.describing import document, entry_document
+from retrysafe.cli import body_preview, output
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.finding import Ambiguous, the_one
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import document, entry_document, iso, timeline
+from retrysafe.cli.lookup import one_or_listing
+from retrysafe.cli.next_steps import possible_commands, prospects
 from retrysafe.cli.options import (
     LARGEST,
     DoorOption,
@@ -25,11 +23,9 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
-from retrysafe.cli.prospects import prospects
 from retrysafe.cli.redaction import redacted_header
-from retrysafe.cli.timeline import timeline
-from retrysafe.cli.times import iso
-from retrysafe.stores.admin import Admin, Entry, Sighting
+from retrysafe.cli.store import admin_of
+from retrysafe.stores.admin import Entry, Sighting
 
 _ENTRIES = 20
 _PREVIEW = 2000
@@ -72,24 +68,13 @@ def show(
         sighting = one_or_listing(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
         entries = admin.audit(_ENTRIES, sighting.record.id.hex())
     if json:
-        printing.dump(_document(sighting, entries, store, preview=length, body=body, show_keys=show_keys))
+        output.dump(_document(sighting, entries, store, preview=length, body=body, show_keys=show_keys))
     elif body:
         _print_body(sighting)
     else:
-        from retrysafe.cli.portrait import portrait
+        from retrysafe.cli.render_record import portrait
 
-        printing.draw(*portrait(sighting, entries, store, preview=length, show_keys=show_keys))
-
-
-def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
-    """The record that is meant; where there are several, they are listed before it fails."""
-    try:
-        return the_one(admin, key, door, scope)
-    except Ambiguous as several:
-        from retrysafe.cli.listing import listing
-
-        printing.tell(listing(several.found, show_keys=show_keys, stream=sys.stderr))
-        raise
+        output.draw(*portrait(sighting, entries, store, preview=length, show_keys=show_keys))
 
 
 def _print_body(sighting: Sighting) -> None:
@@ -97,11 +82,11 @@ def _print_body(sighting: Sighting) -> None:
     if response is None or sighting.record.omitted:
         why = "it was not kept" if response else "there is no answer yet"
         raise Failure(f"this record has no body: {why}")
-    if printing.on_terminal(sys.stdout):
+    if output.on_terminal(sys.stdout):
         # A terminal acts upon some of the bytes that a body may hold; a file gets them all.
-        printing.write("".join(f"{line}\n" for line in bodies.whole(response.body)))
+        output.write("".join(f"{line}\n" for line in body_preview.whole(response.body)))
     else:
-        printing.write_bytes(response.body)
+        output.write_bytes(response.body)
 
 
 def _document(
@@ -131,7 +116,7 @@ def _body_document(sighting: Sighting, limit: int, *, whole: bool) -> dict[str, 
     response = sighting.record.response
     if response is None or sighting.record.omitted:
         return None
-    seen = bodies.preview(response.body, limit)
+    seen = body_preview.preview(response.body, limit)
     shown: dict[str, object] = {"kind": seen.kind, "preview": "\n".join(seen.lines), "cut": seen.cut}
     if whole:
         shown["base64"] = base64.b64encode(response.body).decode("ascii")

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.describing import share_document
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli import output
+from retrysafe.cli.format import iso, share_document
 from retrysafe.cli.options import LARGEST, JsonOption, StoreOption
 from retrysafe.cli.redaction import redacted_scope
-from retrysafe.cli.times import iso
+from retrysafe.cli.store import admin_of
 from retrysafe.stores.admin import Statistics
 
 DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
@@ -29,11 +28,11 @@ def stats(
     with admin_of(store) as admin:
         found = admin.statistics(groups)
     if json:
-        printing.dump(_document(found))
+        output.dump(_document(found))
         return
-    from retrysafe.cli.figures import figures
+    from retrysafe.cli.render_stats import figures
 
-    printing.draw(*figures(found))
+    output.draw(*figures(found))
 
 
 def duplicates(verdicts: Mapping[str, int]) -> int:

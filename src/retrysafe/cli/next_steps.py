@@ -4,13 +4,16 @@ Asked of `decisions.judge`, which decides it for real requests as well.  Its pol
 is not in the store, so where the answer depends on it, each choice is told.
 """
 
+import os
+import shlex
 from typing import NamedTuple, assert_never
 
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Claim, Found, Record, Reserved
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe._core.steps import Busy, CanTakeOver, Judgement, Replay
-from retrysafe.cli.times import spoken
+from retrysafe.cli.format import short_id, spoken
+from retrysafe.cli.options import ENVIRONMENT
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.stores.admin import Sighting
 
@@ -80,3 +83,24 @@ def _spoken(judgement: Judgement, record: Record) -> str:
             raise AssertionError("a token of zeros is nobody's")
         case unreachable:
             assert_never(unreachable)
+
+
+def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
+    """What can be done to a record now; nothing, where it takes care of itself."""
+    if sighting.standing != "abandoned":
+        return []
+    id = short_id(sighting.record.id)
+    where = _where(store)
+    return [
+        f'retrysafe resolve {id} --done --reason "…"{where}',
+        f'retrysafe resolve {id} --failed --reason "…"{where}',
+        f'retrysafe release {id} --reason "…"{where}',
+    ]
+
+
+def _where(store: str | None) -> str:
+    # An address may hold a password, and what is on a screen is soon in a chat.
+    secret = store is not None and ("@" in store or "password" in store.lower())
+    if store is None or secret or os.environ.get(ENVIRONMENT) == store:
+        return ""
+    return f" --store {shlex.quote(store)}"

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 from retrysafe._core import headers
 from retrysafe._core.model import Final, Header, Headers, Record, Response
-from retrysafe.cli.bodies import recognise
+from retrysafe.cli.body_preview import recognise
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.text import clean, sized
+from retrysafe.cli.format import clean, sized
 from retrysafe.policy import RequestRules
 
 Outcome = Literal["completed", "failed"]

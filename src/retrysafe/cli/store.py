@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from retrysafe import stores
-from retrysafe.cli import printing
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.options import ENVIRONMENT
 from retrysafe.stores.admin import Admin
@@ -18,7 +18,7 @@ class _Aloud(logging.Handler):
     """What a service would log, a command says: a record that had to be left out of a list, for instance."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        printing.complain(record.getMessage(), "")
+        output.complain(record.getMessage(), "")
 
 
 @contextmanager

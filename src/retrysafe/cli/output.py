@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from retrysafe.cli.exits import Failure, PipeClosed
-from retrysafe.cli.text import clean
+from retrysafe.cli.format import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,9 +1,11 @@
 """Finds the record that is meant: by its key, the first digits of its id, or what its id is made of."""
 
 import re
+import sys
 
 from retrysafe._core import keys
 from retrysafe._core.model import Door, Parts
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.stores.admin import Admin, Query, Sighting
 
@@ -73,3 +75,14 @@ class Ambiguous(Failure):
             "Name one by its id, or narrow it down with --scope or --door.",
         )
         self.found = found
+
+
+def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
+    """The record that is meant; where there are several, they are listed before it fails."""
+    try:
+        return the_one(admin, key, door, scope)
+    except Ambiguous as several:
+        from retrysafe.cli.render_tables import listing
+
+        output.tell(listing(several.found, show_keys=show_keys, stream=sys.stderr))
+        raise

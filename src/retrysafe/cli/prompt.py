@@ -5,9 +5,9 @@ import os
 import socket
 import sys
 
-from retrysafe.cli import printing
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.text import clean
+from retrysafe.cli.format import clean
 from retrysafe.stores.admin import Note
 
 LONGEST_REASON = 2000
@@ -16,7 +16,7 @@ LONGEST_REASON = 2000
 
 def somebody_is_there() -> bool:
     """Whether a question would be seen, and could be answered."""
-    return printing.on_terminal(sys.stdin) and printing.on_terminal(sys.stderr)
+    return output.on_terminal(sys.stdin) and output.on_terminal(sys.stderr)
 
 
 def refuse_if_nobody_is_there() -> None:
@@ -80,6 +80,6 @@ def _answer(question: str) -> str | None:
     except UnicodeDecodeError:
         raise Failure("the answer is no text", "Nothing was changed.", Exit.USAGE) from None
     if not line:
-        printing.say("")  # the cursor still stands behind the question
+        output.say("")  # the cursor still stands behind the question
         return None
     return line

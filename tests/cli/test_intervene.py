@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from retrysafe._core.model import Final, Found, Record, Reserved, Response
-from retrysafe.cli.answers import Outcome, Said, final
 from retrysafe.cli.exits import Failure
-from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
+from retrysafe.cli.intervene import Intervention, Manner, Which, intervene
+from retrysafe.cli.manual_response import Outcome, Said, final
 from retrysafe.stores.admin import Admin, Entry, Note
 from tests.cli.records import JSON, Shop, identity
 from tests.cli.terminal import Screen, run

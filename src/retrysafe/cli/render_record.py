@@ -8,22 +8,23 @@ from rich.table import Table
 from rich.text import Text
 
 from retrysafe._core.model import Record
-from retrysafe.cli import bodies
-from retrysafe.cli.commands import possible_commands
-from retrysafe.cli.describing import (
+from retrysafe.cli import body_preview
+from retrysafe.cli.format import (
     DIGITS,
     STANDINGS,
     STYLES,
+    clean,
+    relative,
+    sized,
     spoken_key,
     spoken_route,
     spoken_scope,
     spoken_standing,
+    stamp,
+    timeline,
 )
-from retrysafe.cli.prospects import prospects
+from retrysafe.cli.next_steps import possible_commands, prospects
 from retrysafe.cli.redaction import redacted_header
-from retrysafe.cli.text import clean, sized
-from retrysafe.cli.timeline import timeline
-from retrysafe.cli.times import relative, stamp
 from retrysafe.stores.admin import Entry, Sighting
 
 _EXPLAINED = {
@@ -135,7 +136,7 @@ def _answer(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
         return
     if record.state == "in_progress":
         return
-    seen = bodies.preview(response.body, limit)
+    seen = body_preview.preview(response.body, limit)
     if seen.kind == "empty":
         yield Text("The body is empty.", "dim")
         return

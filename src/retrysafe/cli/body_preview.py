@@ -4,8 +4,8 @@ import json
 from itertools import takewhile
 from typing import Literal, NamedTuple, cast
 
+from retrysafe.cli.format import clean_lines
 from retrysafe.cli.redaction import redacted, redacted_text
-from retrysafe.cli.text import clean_lines
 
 Kind = Literal["json", "text", "binary", "empty"]
 

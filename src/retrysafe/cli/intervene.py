@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from retrysafe._core.model import Door, Parts, Record
-from retrysafe.cli import asking, printing
-from retrysafe.cli.describing import document, short_id, spoken_standing
+from retrysafe.cli import output, prompt
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
-from retrysafe.cli.show import one_or_listing
-from retrysafe.cli.times import spoken
+from retrysafe.cli.format import document, short_id, spoken, spoken_standing
+from retrysafe.cli.lookup import one_or_listing
+from retrysafe.cli.store import admin_of
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.admin import Admin, Note, Query, Sighting
 
@@ -52,11 +51,11 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
         # All that can be wrong is found before anybody is asked anything.
         intervention = decide(seen.record)
         if not manner.yes:
-            asking.refuse_if_nobody_is_there()
+            prompt.refuse_if_nobody_is_there()
             _introduce(seen, intervention, show_keys=manner.show_keys)
-        note = asking.note(manner.by, manner.reason)
+        note = prompt.note(manner.by, manner.reason)
         if not manner.yes:
-            asking.agree(intervention.question)
+            prompt.agree(intervention.question)
         try:
             done = intervention.act(admin, seen.record, note)
         except StoreUnavailable as trouble:
@@ -68,10 +67,10 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
             # What was done stays done, whether or not it can be looked at.
             now, unseen = None, f"how it stands now cannot be read: {trouble}"
     if done and unseen:
-        printing.complain(f"it was done; {unseen}", "retrysafe audit has its entry.")
+        output.complain(f"it was done; {unseen}", "retrysafe audit has its entry.")
     if manner.json:
         found = document(now, show_keys=manner.show_keys) if now else None
-        printing.dump(
+        output.dump(
             {"done": done, "id": seen.record.id.hex(), "by": note.by, "reason": note.reason, "record": found}
         )
     if not done:
@@ -80,7 +79,7 @@ def intervene(which: Which, manner: Manner, decide: Callable[[Record], Intervent
             "Nothing was changed by this command.",
         )
     if not manner.json:
-        printing.write(f"{short_id(seen.record.id)}: {intervention.done}\n")
+        output.write(f"{short_id(seen.record.id)}: {intervention.done}\n")
 
 
 def _refuse_unless_abandoned(seen: Sighting) -> None:
@@ -105,10 +104,10 @@ def _introduce(seen: Sighting, intervention: Intervention, *, show_keys: bool) -
     from rich.padding import Padding
     from rich.text import Text
 
-    from retrysafe.cli.portrait import panel
+    from retrysafe.cli.render_record import panel
 
     consequence = Padding(Text(intervention.consequence), (1, 0, 1, 2))
-    printing.tell(panel(seen, show_keys=show_keys), consequence)
+    output.tell(panel(seen, show_keys=show_keys), consequence)
 
 
 def _as_it_is(admin: Admin, record: Record) -> Sighting | None:

@@ -7,11 +7,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from retrysafe.cli.describing import STANDINGS, STYLES, spoken_route, spoken_scope, spoken_standing
+from retrysafe.cli.format import (
+    STANDINGS,
+    STYLES,
+    clean,
+    relative,
+    sized,
+    spoken_route,
+    spoken_scope,
+    spoken_standing,
+    stamp,
+)
+from retrysafe.cli.render_tables import Column, table
 from retrysafe.cli.stats import duplicate_rate, duplicates
-from retrysafe.cli.tables import Column, table
-from retrysafe.cli.text import clean, sized
-from retrysafe.cli.times import relative, stamp
 from retrysafe.stores.admin import Share, Standing, Statistics
 
 _SHARE_COLUMNS = (
