@@ -56,6 +56,30 @@ def test_an_address_that_is_none(url: str) -> None:
     assert "u:p@" not in done.err
 
 
+@pytest.mark.parametrize("url", ["sqlite+aiosqlite:///keys.db", "sqlite+pysqlite:///keys.db", "postgresql+psycopg://u:p@h/d", "postgresql+asyncpg://u:p@h/d"])  # fmt: skip # noqa: E501
+def test_an_address_for_sqlalchemy(url: str) -> None:
+    """Copied from an application's settings: it says what it is, and what to write instead, for either."""
+    scheme = url.partition(":")[0]
+    dialect, _, driver = scheme.partition("+")
+    done = run("ls", "--store", url)
+    assert (done.code, done.out) == (2, "")
+    message, advice = done.err.splitlines()
+    assert f"{scheme}: is an address for SQLAlchemy" in message
+    assert f"Write {dialect}://" in advice
+    assert f"without +{driver}" in advice
+    assert "u:p@" not in done.err
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "release", "resolve", "purge", ""])
+def test_flags_have_no_value_in_help(command: str) -> None:
+    """`--json` is a flag: help on a terminal must not show it as one that takes a value."""
+    text = shown(*command.split(), "--help").text
+    assert "--help" in text
+    assert "bool" not in text
+    # Nor do numbers show the range that is checked for them.
+    assert "1000000000" not in text
+
+
 def test_the_option_counts_more_than_the_environment(shop: Shop, tmp_path: Path) -> None:
     """What was typed is what was meant."""
     shop.finished("completed-key-001")
@@ -97,7 +121,7 @@ def test_a_locked_store(shop: Shop) -> None:
         other.execute("ROLLBACK")
     assert (done.code, done.out) == (3, "")
     assert "locked" in done.err
-    assert "retrysafe audit tells" in done.err
+    assert "Run retrysafe audit" in done.err
     assert json.loads(run("ls", "--json", store=shop.url).out)["records"][0]["standing"] == "abandoned"
 
 
@@ -180,10 +204,10 @@ def test_wrong_usage(arguments: list[str]) -> None:
     """Exit code 2, a sentence, and where to read on; on a terminal and without one."""
     done = run(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert "--help lists what it takes" in done.err
+    assert "--help for its arguments and options" in done.err
     screen = Screen(*arguments)
     assert screen.end() == 2
-    assert "--help lists what it takes" in screen.text
+    assert "--help for its arguments and options" in screen.text
 
 
 def test_the_script_is_the_same(shop: Shop) -> None:

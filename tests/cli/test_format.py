@@ -9,7 +9,7 @@ import typer
 
 from retrysafe._core import keys
 from retrysafe.cli import body_preview, prompt, redaction
-from retrysafe.cli.format import clean, duration, iso, plural, relative, sized, stamp
+from retrysafe.cli.format import clean, duration, iso, plural, relative, size_text, timestamp
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_no_durations(written: str) -> None:
 def test_times() -> None:
     """ISO 8601 in UTC for programs; no time at all for what is beyond any calendar."""
     assert iso(0.5) == "1970-01-01T00:00:00.500Z"
-    assert stamp(86400) == "1970-01-02 00:00:00 UTC"
+    assert timestamp(86400) == "1970-01-02 00:00:00 UTC"
     assert [iso(at) for at in (None, 1e300, float("nan"), float("inf"))] == [None] * 4
     assert relative(100, 100) == "just now"
     assert relative(40, 100) == "60 seconds ago"
@@ -223,14 +223,14 @@ def test_previews_of_what_takes_long(body: str, limit: int) -> None:
 
 def test_numbers() -> None:
     """Sizes in powers of 1024, and nouns that agree with their number."""
-    assert [sized(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
+    assert [size_text(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
         "0 B", "1,023 B", "1.5 KiB", "150 KiB", "1.0 MiB", "3,072 GiB"
     ]  # fmt: skip
     assert plural(1, "record") == "1 record"
     assert plural(1200, "entry", "entries") == "1,200 entries"
 
 
-def test_whoever_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container a user may have a number only; the trail has that, then."""
 
     def nameless() -> str:
@@ -238,7 +238,7 @@ def test_whoever_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr("getpass.getuser", nameless)
-    assert prompt.whoever().startswith(f"{os.getuid()}@")
+    assert prompt.current_user().startswith(f"{os.getuid()}@")
 
 
 def test_half_a_secret_is_hidden_too() -> None:

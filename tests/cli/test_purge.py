@@ -61,7 +61,7 @@ def test_unknown_outcomes_are_never_dropped_silently(shop: Shop) -> None:
     document = run("purge", "--json", store=shop.url)
     [gone] = json.loads(document.out)["unresolved"]
     assert (gone["id"], gone["key"], gone["request_id"]) == (claim.id.hex(), "forg••••", "req-7f3a")
-    assert "1 abandoned record expired unsettled" in document.err
+    assert "1 abandoned record expired unresolved" in document.err
     assert identity(claim) in document.err
     # Said once: what the store would log is not printed beside it.
     assert document.err.count(identity(claim)) == 1
@@ -90,12 +90,12 @@ def test_they_are_named_also_if_the_rest_cannot_be_counted(
     admin = shop.store.open_admin()
     try:
         shop.at(0)
-        with purge._accounting(removed):
+        with purge._reporting_failure(removed):
             purge._remove(admin, 10, None, None, lambda: False, lambda _number: None, removed)
-            purge._name(removed.unresolved)
+            purge._report_unresolved(removed.unresolved)
         with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
             other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
-        with pytest.raises(Failure, match="removed 1 expired record; how many are left") as failed:
+        with pytest.raises(Failure, match="removed 1 expired record; cannot count") as failed:
             purge._left(admin, removed)
     finally:
         admin.close()
@@ -158,7 +158,7 @@ def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
 
 
 def test_trouble_in_the_middle(shop: Shop) -> None:
-    """What was gone by then is told, unknown outcomes by name, and the rest is purged once it is mended."""
+    """What was gone by then is told, unknown outcomes by name, and the rest is purged once it is fixed."""
     lost = shop.abandoned("forgotten-key-00001", ago=50 * DAY)
     shop.expired(4)
     shop.close()
@@ -170,7 +170,7 @@ def test_trouble_in_the_middle(shop: Shop) -> None:
         done = run("purge", "--batch", "2", store=shop.url)
         other.execute("DROP TRIGGER trouble")
     assert (done.code, done.out) == (3, "")
-    assert "Removed 4 expired records in whole batches" in done.err
+    assert "Removed 4 expired records in complete batches" in done.err
     assert f"expired unresolved: {identity(lost)}" in done.err
     assert "the disk is on fire" in done.err
     assert run("purge", store=shop.url).out == "Removed 1 expired record; 0 left.\n"
@@ -179,7 +179,7 @@ def test_trouble_in_the_middle(shop: Shop) -> None:
 def test_ctrl_c_twice_does_not_wait_for_the_batch() -> None:
     """The first is noted, the second is an interrupt as anywhere else, and afterwards all is as before."""
     before = signal.getsignal(signal.SIGINT)
-    with purge._stopping() as stopped:
+    with purge._stop_on_interrupt() as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
         assert stopped()

@@ -36,7 +36,7 @@ def test_json(shop: Shop) -> None:
     }  # fmt: skip
     assert [event["event"] for event in document["timeline"]] == ["created", "completed", "expires"]
     assert document["next"] == [
-        {"when": "", "answer": "is answered 201 from the record; the handler does not run"}
+        {"when": "", "result": "gets the stored 201 response; the handler does not run"}
     ]
     assert (document["audit"], document["commands"]) == ([], [])
     for secret in ("4242", "hush", "sk_secret", "tok_secret", KEY):
@@ -115,17 +115,17 @@ def test_commands_name_the_store_if_nothing_else_does(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "answers"),
+    ("case", "results"),
     [
         ("running", ["409 in-flight"]),
         ("checkpointed", ["409 outcome-unknown"]),
-        ("tombstone", ["is answered 200 with an empty body, marked as omitted"]),
-        ("failed", ["is answered 500 from the record", "runs the handler again", "409 previously-failed"]),
+        ("tombstone", ["gets the stored 200 with an empty body, marked as omitted"]),
+        ("failed", ["gets the stored 500 response", "runs the handler again", "409 previously-failed"]),
         ("transactional", ["runs the handler again, as attempt 2"]),
         ("repeatable", ["runs the handler again", "409 outcome-unknown"]),
     ],
 )
-def test_what_the_next_request_gets(shop: Shop, case: str, answers: list[str]) -> None:
+def test_what_the_next_request_gets(shop: Shop, case: str, results: list[str]) -> None:
     """What the protocol would decide, for each policy that makes a difference."""
     match case:
         case "running":
@@ -140,9 +140,9 @@ def test_what_the_next_request_gets(shop: Shop, case: str, answers: list[str]) -
             shop.abandoned(KEY, mode="tx")
         case _:
             shop.abandoned(KEY, hold=0.0)
-    found = [one["answer"] for one in json.loads(run("show", KEY, "--json", store=shop.url).out)["next"]]
-    assert len(found) == len(answers)
-    assert all(one.startswith(answer) for one, answer in zip(found, answers, strict=True)), found
+    found = [one["result"] for one in json.loads(run("show", KEY, "--json", store=shop.url).out)["next"]]
+    assert len(found) == len(results)
+    assert all(one.startswith(result) for one, result in zip(found, results, strict=True)), found
 
 
 def test_the_body(shop: Shop) -> None:
@@ -164,7 +164,7 @@ def test_a_body_that_is_not_there(shop: Shop) -> None:
     """It says so, with exit code 1, instead of printing an empty body."""
     shop.finished("tombstone-000001", Response(200, JSON), omitted=True)
     shop.abandoned("abandoned-00001")
-    for key, why in (("tombstone-000001", "not kept"), ("abandoned-00001", "no answer yet")):
+    for key, why in (("tombstone-000001", "not stored"), ("abandoned-00001", "no response yet")):
         done = run("show", key, "--body", store=shop.url)
         assert (done.code, done.out) == (1, "")
         assert why in done.err

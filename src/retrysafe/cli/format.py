@@ -21,9 +21,9 @@ _ESCAPES: Mapping[str, str] = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def clean(text: str) -> str:
-    """The text in one line, with everything escaped that is no plain character.
+    """The text in one line, with everything escaped that is not printable.
 
-    Control characters could move the cursor, retitle the window or answer prompts; marks that turn the
+    Control characters could move the cursor, retitle the window or type into prompts; marks that turn the
     direction of writing could make a path look like another; lone surrogates cannot be printed at all.
     """
     if text.isprintable():
@@ -51,8 +51,8 @@ def plural(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def sized(size: int) -> str:
-    """Bytes as people say them; powers of 1024, as every limit here is one."""
+def size_text(size: int) -> str:
+    """Powers of 1024, as every limit here is one."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
@@ -69,7 +69,7 @@ def duration(text: str) -> float:
         raise typer.BadParameter(str(refusal)) from None
 
 
-def stamp(at: float | None) -> str:
+def timestamp(at: float | None) -> str:
     """A time for people who compare it with a log."""
     moment = _moment(at)
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC") if moment else "never"
@@ -81,10 +81,10 @@ def _moment(at: float | None) -> datetime | None:
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError, OSError):
-        return None  # beyond any calendar: damage, or a clock that makes no sense
+        return None  # beyond the calendar: a damaged record, or a wrong clock
 
 
-def brief(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
     """A duration in the narrowest column: `42s`, `3m`, `5h`, `12d`."""
     seconds = max(seconds, 0.0)
     for unit, size, upto in (("s", 1, 90), ("m", 60, 90 * 60), ("h", 3600, 48 * 3600)):
@@ -93,9 +93,9 @@ def brief(seconds: float) -> str:
     return f"{seconds / 86400:.0f}d"
 
 
-def spoken(seconds: float) -> str:
+def long_duration(seconds: float) -> str:
     """A duration in a sentence: `42 seconds`, `3 minutes`, `5 hours`, `12 days`."""
-    text = brief(seconds)
+    text = short_duration(seconds)
     noun = {"s": "second", "m": "minute", "h": "hour", "d": "day"}[text[-1]]
     return f"{text[:-1]} {noun}{'' if text[:-1] == '1' else 's'}"
 
@@ -105,24 +105,24 @@ def relative(at: float, now: float) -> str:
     away = at - now
     if abs(away) < 1:
         return "just now"
-    return f"in {spoken(away)}" if away > 0 else f"{spoken(-away)} ago"
+    return f"in {long_duration(away)}" if away > 0 else f"{long_duration(-away)} ago"
 
 
 STANDINGS: tuple[Standing, ...] = ("abandoned", "in_progress", "completed", "failed")
 
 STYLES: dict[Standing, str] = {
-    "abandoned": "bold yellow",  # waits for a person
+    "abandoned": "bold yellow",  # waits for an operator
     "in_progress": "cyan",
     "completed": "green",
     "failed": "red",
 }
 
 DIGITS = 8
-"""Of an identity, as logs show them: one in four thousand millions is another's."""
+"""Of an id, as logs show them: two records share them with a chance of one in four thousand million."""
 
 
 class RecordDocument(TypedDict):
-    """A record in JSON.  Names and meanings are part of what we promise; see docs/cli.md."""
+    """A record in JSON, as docs/cli.md has it: scripts rely on names and meanings."""
 
     id: str
     standing: Standing
@@ -149,7 +149,7 @@ class RecordDocument(TypedDict):
     expires_at: str | None
 
 
-def document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
+def record_document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
     record = sighting.record
     return {
         "id": record.id.hex(),
@@ -158,7 +158,7 @@ def document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
         "action": record.action,
         "target": record.target,
         "scope": redacted_scope(dict(record.scope)),
-        "key": shown_key(record.key, show_keys=show_keys),
+        "key": visible_key(record.key, show_keys=show_keys),
         "status": record.response.status if record.response else None,
         "size": sighting.size,
         "omitted": record.omitted,
@@ -179,14 +179,14 @@ def document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
 
 
 def removed_document(record: Record, *, show_keys: bool) -> dict[str, object]:
-    """A record that is gone: what is needed to ask about it elsewhere."""
+    """A record that was removed: enough to look for it in logs and other systems."""
     return {
         "id": record.id.hex(),
         "door": record.door,
         "action": record.action,
         "target": record.target,
         "scope": redacted_scope(dict(record.scope)),
-        "key": shown_key(record.key, show_keys=show_keys),
+        "key": visible_key(record.key, show_keys=show_keys),
         "request_id": record.request_id,
         "created_at": iso(record.created_at),
     }
@@ -201,7 +201,7 @@ def entry_document(entry: Entry, *, show_keys: bool) -> dict[str, object]:
         "act": entry.act,
         "outcome": entry.outcome,
         "id": entry.id.hex() if entry.id else None,
-        "key": shown_key(entry.key, show_keys=show_keys),
+        "key": visible_key(entry.key, show_keys=show_keys),
         "scope": redacted_scope(dict(entry.scope)),
         "action": entry.action,
         "target": entry.target,
@@ -214,7 +214,7 @@ def share_document(share: Share) -> dict[str, object]:
     return {"records": {"total": sum(share.records.values()), **counts}, "bytes": share.size}
 
 
-def shown_key(key: str | None, *, show_keys: bool) -> str | None:
+def visible_key(key: str | None, *, show_keys: bool) -> str | None:
     return key if key is None or show_keys else keys.mask(key)
 
 
@@ -222,20 +222,20 @@ def short_id(id: bytes | None) -> str:
     return id.hex()[:DIGITS] if id else ""
 
 
-def spoken_standing(standing: Standing) -> str:
+def standing_text(standing: Standing) -> str:
     return standing.replace("_", " ")
 
 
-def spoken_key(key: str | None, *, show_keys: bool) -> str:
-    shown = shown_key(key, show_keys=show_keys)
+def key_text(key: str | None, *, show_keys: bool) -> str:
+    shown = visible_key(key, show_keys=show_keys)
     return "only its digest" if shown is None else clean(shown)
 
 
-def spoken_scope(parts: Parts) -> str:
-    return clean(" ".join(f"{name}={value}" for name, value in redacted_scope(dict(parts)).items()))
+def scope_text(parts: Parts, separator: str = " ") -> str:
+    return clean(separator.join(f"{name}={value}" for name, value in redacted_scope(dict(parts)).items()))
 
 
-def spoken_route(action: str, target: str) -> str:
+def route_text(action: str, target: str) -> str:
     return clean(f"{action} {target}".strip())
 
 
@@ -259,23 +259,23 @@ class Event(NamedTuple):
 
 
 def timeline(sighting: Sighting) -> list[Event]:
-    """From the first request to the moment when the key is free again, past and future."""
+    """From the first request to the moment when the key is free again."""
     record, standing = sighting.record, sighting.standing
     events = [Event("created", record.created_at, f"first request {record.request_id}")]
     if record.checkpointed and record.completed_at is None:
-        events.append(Event("checkpointed", record.updated_at, "its answer began to leave"))
+        events.append(Event("checkpointed", record.updated_at, "part of the response was sent"))
     elif record.attempt > 1 and record.completed_at is None:
         events.append(Event("attempt", record.updated_at, f"attempt {record.attempt} began"))
     if record.completed_at is not None:
-        status = record.response.status if record.response else "without an answer"
+        status = record.response.status if record.response else "without a response"
         name: Name = "failed" if record.state == "failed" else "completed"
         events.append(Event(name, record.completed_at, f"{status}, attempt {record.attempt}"))
     elif standing == "abandoned" and record.lease_until is not None:
-        events.append(Event("abandoned", record.lease_until, "its lease ended unrenewed"))
+        events.append(Event("abandoned", record.lease_until, "its lease ended without renewal"))
     elif record.lease_until is not None:
-        events.append(Event("lease ends", record.lease_until, "unless its owner renews it"))
+        events.append(Event("lease ends", record.lease_until, "unless the worker renews it"))
     if record.state == "in_progress" and record.held_until > record.expires_at:
-        events.append(Event("held until", record.held_until, "unknown outcomes block keys"))
+        events.append(Event("held until", record.held_until, "until then retries get outcome-unknown"))
     else:
         events.append(Event("expires", record.expires_at, "then the key is free"))
     return events

@@ -1,4 +1,4 @@
-"""Questions to whoever sits there: on stderr, so that stdout stays data; never where nobody could answer."""
+"""Questions to the operator: on stderr, so that stdout stays data, and only on a terminal."""
 
 import getpass
 import os
@@ -14,55 +14,59 @@ LONGEST_REASON = 2000
 """Characters: a paragraph with a link, not a log file."""
 
 
-def somebody_is_there() -> bool:
-    """Whether a question would be seen, and could be answered."""
+def is_interactive() -> bool:
+    """Whether a question can be shown, and a reply typed."""
     return output.on_terminal(sys.stdin) and output.on_terminal(sys.stderr)
 
 
-def refuse_if_nobody_is_there() -> None:
-    if not somebody_is_there():
+def require_terminal() -> None:
+    if not is_interactive():
         raise Failure(
-            "this asks first, and there is no terminal to ask on",
-            "Add --yes once you are sure. Nothing was changed.",
+            "this command asks for confirmation, and there is no terminal",
+            "Add --yes to confirm it in advance. Nothing was changed.",
             Exit.USAGE,
         )
 
 
-def agree(question: str) -> None:
-    """Go on only if somebody says so.  Anything but yes is no."""
-    answer = _answer(f"{question} [y/N] ")
-    if answer is None or answer.strip().lower() not in ("y", "yes"):
-        raise Failure("nothing was changed")
+def confirm(question: str) -> None:
+    """Return if the operator types yes; anything else is a no."""
+    reply = _read_line(f"{question} [y/N] ")
+    if reply is None or reply.strip().lower() not in ("y", "yes"):
+        raise Failure("not confirmed; nothing was changed")
 
 
-def note(by: str | None, reason: str | None) -> Note:
-    """Who does it and why, asked for if it was not said."""
-    if reason is None and somebody_is_there():
-        reason = _answer("Reason, for the audit trail: ")
+def ask_note(by: str | None, reason: str | None) -> Note:
+    """Who and why, for the audit trail; the reason is asked for if it was not given."""
+    if reason is None and is_interactive():
+        reason = _read_line("Reason, for the audit trail: ")
     if reason is None or not reason.strip():
         raise Failure(
-            "a reason is needed: somebody will want to know why",
-            'Add --reason "…", with what you found out and where. Nothing was changed.',
+            "a reason is required for the audit trail",
+            'Add --reason "…": what you found out, and where. Nothing was changed.',
             Exit.USAGE,
         )
-    return checked_note(by, reason)
+    return check_note(by, reason)
 
 
-def checked_note(by: str | None, reason: str) -> Note:
-    reason, by = reason.strip(), whoever() if by is None else by.strip()
+def check_note(by: str | None, reason: str) -> Note:
+    reason, by = reason.strip(), current_user() if by is None else by.strip()
     if not by:
-        raise Failure("--by is empty", "Name whoever does this. Nothing was changed.", Exit.USAGE)
+        raise Failure(
+            "--by is empty",
+            "Give the person or job that does this. Nothing was changed.",
+            Exit.USAGE,
+        )
     for name, text in (("--reason", reason), ("--by", by)):
         if len(text) > LONGEST_REASON:
             raise Failure(
-                f"{name} has {len(text)} characters, and at most {LONGEST_REASON} are kept",
-                "Keep the long story elsewhere, and refer to it. Nothing was changed.",
+                f"{name} has {len(text)} characters; at most {LONGEST_REASON} are stored",
+                "Put the details elsewhere, and refer to them. Nothing was changed.",
                 Exit.USAGE,
             )
     return Note(by, reason)
 
 
-def whoever() -> str:
+def current_user() -> str:
     """The user and the machine; behind sudo, the user who became root."""
     try:
         user = os.environ.get("SUDO_USER") or getpass.getuser()
@@ -71,15 +75,15 @@ def whoever() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _answer(question: str) -> str | None:
+def _read_line(question: str) -> str | None:
     """A line from the terminal; `None` at the end of input."""
     sys.stderr.write(clean(question))
     sys.stderr.flush()
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError:
-        raise Failure("the answer is no text", "Nothing was changed.", Exit.USAGE) from None
+        raise Failure("the reply is not valid text", "Nothing was changed.", Exit.USAGE) from None
     if not line:
-        output.say("")  # the cursor still stands behind the question
+        output.notice("")  # end the line of the question
         return None
     return line

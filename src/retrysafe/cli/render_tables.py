@@ -1,4 +1,8 @@
-"""Tables: on a terminal, columns are dropped and cut until it fits; elsewhere everything is written out."""
+"""Tables of records and of the audit trail.
+
+On a terminal, columns are dropped and cut until the table fits.  Elsewhere there is one line per row, for
+`grep` and `awk`: always the same columns, nothing cut, those with long values last.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -13,16 +17,15 @@ from rich.text import Text
 from retrysafe.cli import output
 from retrysafe.cli.format import (
     STYLES,
-    brief,
     clean,
+    key_text,
+    route_text,
+    scope_text,
+    short_duration,
     short_id,
-    shown_key,
-    sized,
-    spoken_key,
-    spoken_route,
-    spoken_scope,
-    spoken_standing,
-    stamp,
+    size_text,
+    timestamp,
+    visible_key,
 )
 from retrysafe.stores.admin import Entry, Sighting
 
@@ -40,23 +43,29 @@ class Column(NamedTuple):
 
 _GAP = 2
 
+_ALIGNED = 40
+"""Characters up to which a cell widens its column in plain text.  A longer one makes only its own line long:
+one long path must not push the other rows off the page."""
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], stream: IO[str] | None = None) -> Table:
-    """A table that fits where it is going; stdout, unless said otherwise."""
+
+def table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Text]], stream: IO[str] | None = None
+) -> RenderableType:
+    """A table for this stream; stdout, unless another one is given."""
     where: IO[str] = sys.stdout if stream is None else stream
-    on_terminal = output.on_terminal(where)
-    width = output.console(where).width
+    if not output.on_terminal(where):
+        return _plain(columns, rows)
     natural = [
         max([len(column.title), *(row[index].cell_len for row in rows)])
         for index, column in enumerate(columns)
     ]
-    widths = _fitted(columns, natural, width) if on_terminal else dict(enumerate(natural))
+    widths = _fitted(columns, natural, output.console(where).width)
     drawn = Table(
-        box=box.SIMPLE_HEAD if on_terminal else None,
+        box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, _GAP, 0, 0) if not on_terminal else (0, 1, 0, 0),
-        header_style="bold" if on_terminal else "",
+        padding=(0, 1, 0, 0),
+        header_style="bold",
         border_style="dim",
     )
     for index, wide in widths.items():
@@ -71,6 +80,26 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], stream: IO[
     for row in rows:
         drawn.add_row(*(row[index] for index in widths))
     return drawn
+
+
+def _plain(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> str:
+    cells = [[Text(column.title) for column in columns], *rows]
+    widths = [
+        max(row[index].cell_len for row in cells if row[index].cell_len <= _ALIGNED)
+        for index in range(len(columns))
+    ]
+    return "\n".join(
+        (" " * _GAP).join(
+            _padded(cell, wide, right=column.right)
+            for cell, wide, column in zip(row, widths, columns, strict=True)
+        )
+        for row in cells
+    )
+
+
+def _padded(cell: Text, width: int, *, right: bool) -> str:
+    space = " " * (width - cell.cell_len)
+    return space + cell.plain if right else cell.plain + space
 
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], width: int) -> dict[int, int]:
@@ -111,46 +140,65 @@ _RECORD_COLUMNS = (
 )
 
 
-def listing(shown: Sequence[Sighting], *, show_keys: bool, stream: IO[str] | None = None) -> Table:
+_PIPED = ("RECORD", "STATE", "AGE", "KEY", "STATUS", "EXPIRES", "SCOPE", "REQUEST")
+"""In plain text, where a line of ordinary values stays within 120 characters; `--json` has the rest."""
+
+
+def records_table(
+    shown: Sequence[Sighting], *, show_keys: bool, stream: IO[str] | None = None
+) -> RenderableType:
+    where: IO[str] = sys.stdout if stream is None else stream
+    # In plain text no field but the last contains a space, so that awk can tell them apart.
+    separator = " " if output.on_terminal(where) else ","
+    rows = [_record_cells(one, separator, show_keys=show_keys) for one in shown]
+    if not output.on_terminal(where):
+        titles = [column.title for column in _RECORD_COLUMNS]
+        order = [titles.index(title) for title in _PIPED]
+        return table(
+            [_RECORD_COLUMNS[index] for index in order],
+            [[row[index] for index in order] for row in rows],
+            where,
+        )
     columns = [
-        # Whoever asks for keys asks for all of them.
+        # An operator who asks for keys wants them in full.
         Column("KEY", narrowest=20, fold=True) if show_keys and column.title == "KEY" else column
         for column in _RECORD_COLUMNS
     ]
-    return table(columns, [_record_row(one, show_keys=show_keys) for one in shown], stream)
+    return table(columns, rows, where)
 
 
-def _record_row(sighting: Sighting, *, show_keys: bool) -> list[Text]:
+def _record_cells(sighting: Sighting, separator: str, *, show_keys: bool) -> list[Text]:
     record, now = sighting.record, sighting.now
-    key = shown_key(record.key, show_keys=show_keys)
+    key = visible_key(record.key, show_keys=show_keys)
     status = str(record.response.status) if record.response else "-"
-    body = "omitted" if record.omitted else sized(sighting.size) if record.response else "-"
+    body = "omitted" if record.omitted else size_text(sighting.size) if record.response else "-"
     return [
         Text(short_id(record.id), "bold"),
-        Text(spoken_standing(sighting.standing), STYLES[sighting.standing]),
-        Text(brief(now - record.created_at)),
-        Text(spoken_route(record.action, record.target)),
-        Text(spoken_scope(record.scope)),
+        # As `--state` takes it.
+        Text(sighting.standing.replace("_", "-"), STYLES[sighting.standing]),
+        Text(short_duration(now - record.created_at)),
+        Text(route_text(record.action, record.target)),
+        Text(scope_text(record.scope, separator) or "-"),
         Text("digest" if key is None else clean(key), "dim"),
         Text(status),
         Text(body),
         Text(str(record.attempt)),
-        Text(brief(_gone_at(sighting) - now), "dim"),
+        Text(short_duration(_gone_at(sighting) - now), "dim"),
     ]
 
 
 def _gone_at(sighting: Sighting) -> float:
-    """When it stops to count: an abandoned record is held for longer than an answer."""
+    """When it expires: an abandoned record is held for longer than a response."""
     record = sighting.record
     return max(record.expires_at, record.held_until) if record.state == "in_progress" else record.expires_at
 
 
 _ENTRY_COLUMNS = tuple(
-    Column(title) for title in ("AT", "BY", "ACT", "OUTCOME", "RECORD", "REQUEST", "SCOPE", "KEY", "REASON")
+    Column(title) for title in ("AT", "BY", "ACT", "OUTCOME", "RECORD", "KEY", "SCOPE", "REQUEST", "REASON")
 )
 
 
-def trail(entries: Sequence[Entry], *, show_keys: bool) -> RenderableType:
+def render_audit(entries: Sequence[Entry], *, show_keys: bool) -> RenderableType:
     if not output.on_terminal(sys.stdout):
         return table(_ENTRY_COLUMNS, [_entry_row(entry, show_keys=show_keys) for entry in entries])
     blocks = [_block(entry, show_keys=show_keys) for entry in entries]
@@ -159,22 +207,29 @@ def trail(entries: Sequence[Entry], *, show_keys: bool) -> RenderableType:
 
 def _entry_row(entry: Entry, *, show_keys: bool) -> list[Text]:
     return [
-        Text(stamp(entry.at)),
+        Text(timestamp(entry.at)),
         Text(clean(entry.by)),
         Text(entry.act),
         Text(clean(entry.outcome)),
         Text(short_id(entry.id) or "-"),
-        Text(spoken_route(entry.action, entry.target) or "-"),
-        Text(spoken_scope(entry.scope) or "-"),
-        Text(spoken_key(entry.key, show_keys=show_keys) if entry.id else "-"),
+        Text(_entry_key(entry, show_keys=show_keys)),
+        Text(scope_text(entry.scope, ",") or "-"),
+        Text(route_text(entry.action, entry.target) or "-"),
         Text(clean(entry.reason)),
     ]
+
+
+def _entry_key(entry: Entry, *, show_keys: bool) -> str:
+    if entry.id is None:
+        return "-"
+    key = visible_key(entry.key, show_keys=show_keys)
+    return "digest" if key is None else clean(key)
 
 
 def _block(entry: Entry, *, show_keys: bool) -> RenderableType:
     lines = [
         Text.assemble(
-            (stamp(entry.at), "dim"),
+            (timestamp(entry.at), "dim"),
             "  ",
             (clean(entry.by), "bold"),
             f"  {entry.act}: {clean(entry.outcome)}",
@@ -184,8 +239,8 @@ def _block(entry: Entry, *, show_keys: bool) -> RenderableType:
         lines.append(
             Text.assemble(
                 (short_id(entry.id), "bold"),
-                f"  {spoken_route(entry.action, entry.target)}  {spoken_scope(entry.scope)}  ",
-                (f"key {spoken_key(entry.key, show_keys=show_keys)}", "dim"),
+                f"  {route_text(entry.action, entry.target)}  {scope_text(entry.scope)}  ",
+                (f"key {key_text(entry.key, show_keys=show_keys)}", "dim"),
             )
         )
     lines.append(Text(clean(entry.reason), "italic"))
