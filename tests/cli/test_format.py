@@ -35,10 +35,21 @@ def test_cleaning(raw: str, shown: str) -> None:
 
 
 def test_masking_tells_neither_the_key_nor_its_length() -> None:
-    """Four characters of a long key, none of a short one, and the same dots behind every one."""
+    """Up to four characters, never more than a third of the key, and the same dots after every one."""
     assert keys.mask("pay_2026_11_15_0001") == "pay_••••"
     assert keys.mask("pay_2026_11_") == "pay_••••"
-    assert keys.mask("pay_2026_11") == keys.mask("k") == "••••"
+    assert keys.mask("pay_2026_11") == "pay••••"
+    assert keys.mask("k") == keys.mask("kk") == "••••"
+
+
+def test_short_keys_can_be_told_apart() -> None:
+    """Of a key of seven characters two are shown: nothing but dots would make all short keys look alike."""
+    assert keys.mask("k-12345") == "k-••••"
+    assert keys.mask("order-7") != keys.mask("k-12345")
+    for length in range(1, 256):
+        shown = keys.mask("x" * length).removesuffix("••••")
+        assert len(shown) <= 4
+        assert 3 * len(shown) <= length
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def redacted_header(name: str, value: str) -> str:
 
 def redacted_scope(parts: Mapping[str, str]) -> dict[str, str]:
     """Scope parts: a service may have made a header with credentials one."""
-    # A digest of credentials (`scopes.credentials`) is shortened instead: its first digits distinguish callers.
+    # A digest of credentials (`scopes.credentials`) is shortened instead: it distinguishes callers.
     return {
         name: HIDDEN if is_secret(name) and name != keys.CREDENTIALS else value
         for name, value in keys.mask_scope(tuple(parts.items()))
