@@ -1,4 +1,4 @@
-"""The command line on PostgreSQL: the same commands, and the same answers as on SQLite."""
+"""The command line on PostgreSQL: the same commands, and the same output as on SQLite."""
 
 import json
 import re
@@ -77,6 +77,8 @@ def test_the_same_answers_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
         ["stats", "--groups", "3"],
         ["resolve", ids["abandoned"], "--done", "--status", "201", "--body", '{"payment": 7}', *WHY],
         ["release", "abandoned-key-0002", *WHY],
+        ["release", ids["failed"], "--state", "failed", *WHY],
+        ["release", "--path", "/%*", "--state", "completed", *WHY],
         ["show", ids["abandoned"], "--body"],
         ["audit"],
         ["audit", "--record", ids["abandoned"][:8]],

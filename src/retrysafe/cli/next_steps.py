@@ -89,6 +89,9 @@ def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
     """Commands that settle the record as it stands now; none where it needs no operator."""
     id = short_id(sighting.record.id)
     where = _where(store)
+    if sighting.standing == "failed":
+        return [f'retrysafe release {id} --state failed --reason "…"{where}']
+    # A completed one can be released, too, but that does it twice: no command to copy.
     if sighting.standing != "abandoned":
         return []
     return [

@@ -37,6 +37,7 @@ _EXPLAINED = {
 
 _ADVICE = {
     "abandoned": "Find out what happened, then settle it:",
+    "failed": "If nothing was done, or it was undone, let the next request run:",
 }
 
 
