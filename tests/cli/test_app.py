@@ -146,7 +146,7 @@ def test_a_damaged_record(shop: Shop) -> None:
     [["ls"], ["ls", "--json"], ["show", "completed-key-001"], ["show", "completed-key-001", "--body"]],
 )
 def test_a_pipe_that_is_closed(shop: Shop, arguments: list[str]) -> None:
-    """Whoever reads may stop reading: not a word about it, and the code that shells know."""
+    """The reader may close the pipe: no message, and the exit code that shells know."""
     shop.finished("completed-key-001", Response(200, (), b"line\n" * 100_000))
     reading, writing = os.pipe()
     os.close(reading)
@@ -163,7 +163,7 @@ def test_a_pipe_that_is_closed(shop: Shop, arguments: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_disk_that_is_full(shop: Shop) -> None:
-    """Half an output is no output: one line, exit code 1, and nothing from the interpreter at its end."""
+    """A partial output is an error: one line, exit code 1, and nothing from the interpreter at its end."""
     shop.finished("completed-key-001")
     for arguments in (["ls"], ["ls", "--json"], ["show", "completed-key-001", "--body"]):
         with open("/dev/full", "wb") as full:
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full(shop: Shop) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
 def test_streams_that_were_closed_beforehand(shop: Shop) -> None:
-    """Nobody listens on one of them: what the others are told does not change."""
+    """What goes to the other streams does not change."""
     shop.finished("completed-key-001")
     for closed, out in (("<&-", 2), ("2>&-", 2), (">&-", 0)):
         line = f"exec {sys.executable} -m retrysafe ls {closed}"

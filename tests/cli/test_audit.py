@@ -69,7 +69,7 @@ def test_on_a_terminal(handled: Shop, columns: int) -> None:
 
 
 def test_no_interventions(shop: Shop) -> None:
-    """An empty trail is no failure."""
+    """An empty trail is not a failure."""
     shop.finished("completed-key-001")
     done = run("audit", store=shop.url)
     assert (done.code, done.out, done.err) == (0, "", "No interventions.\n")

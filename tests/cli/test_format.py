@@ -167,7 +167,7 @@ def test_redaction_of_json() -> None:
     ],
 )
 def test_redaction_of_text(raw: str, shown: str) -> None:
-    """In text that is no JSON, what is assigned to a secret name is hidden."""
+    """In text that is not JSON, what is assigned to a secret name is hidden."""
     assert redaction.redacted_text(raw) == shown
 
 
@@ -224,7 +224,7 @@ def test_previews_of_the_deep(depth: int) -> None:
     ids=lambda body: body[:12],
 )
 def test_previews_of_what_takes_long(body: str, limit: int) -> None:
-    """No body keeps whoever looks at it waiting, neither as text nor as a text within JSON."""
+    """No body takes long to preview, neither as text nor as a text within JSON."""
     for data in (body.encode(), json.dumps({"x": body}).encode()):
         # Not by the clock on the wall, which goes on while others have the processor.
         began = time.process_time()

@@ -28,7 +28,7 @@ def audit_entries(shop: Shop) -> list[Entry]:
         admin.close()
 
 
-def kept(shop: Shop, id: bytes) -> Record:
+def stored(shop: Shop, id: bytes) -> Record:
     shop.at(0)
     found = shop.store.look(id)
     assert found is not None
@@ -48,7 +48,7 @@ def test_release(shop: Shop) -> None:
 
 
 def test_resolve_as_done(shop: Shop) -> None:
-    """Kept exactly as it was said: status, headers in their number, body; and the old owner is fenced."""
+    """Stored exactly as given: status, repeated headers, body; and the old owner is fenced."""
     claim = shop.abandoned(KEY)
     done = run(
         "resolve", KEY, "--done", "--status", "201", "--body", '{"payment": 7}', "--header", "Location: /p/7",
@@ -59,7 +59,7 @@ def test_resolve_as_done(shop: Shop) -> None:
     document = json.loads(done.out)
     assert (document["done"], document["by"], document["reason"]) == (True, "ada", WHY)
     assert (document["record"]["standing"], document["record"]["status"]) == ("completed", 201)
-    record = kept(shop, claim.id)
+    record = stored(shop, claim.id)
     assert record.response == Response(
         201,
         (
@@ -102,31 +102,31 @@ PLAIN = (b"content-type", b"text/plain; charset=utf-8")
         ),
     ],
 )
-def test_what_is_kept(shop: Shop, outcome: Outcome, given: ResponseOptions, expected: Final) -> None:
-    """Without a body a tombstone, else what was said, with a content type."""
-    assert build_final(outcome, given, kept(shop, shop.abandoned(KEY).id)) == expected
+def test_what_is_stored(shop: Shop, outcome: Outcome, given: ResponseOptions, expected: Final) -> None:
+    """Without a body a tombstone, else what was given, with a content type."""
+    assert build_final(outcome, given, stored(shop, shop.abandoned(KEY).id)) == expected
 
 
 @pytest.mark.parametrize(
     ("flag", "state", "status"), [("--done", "completed", 200), ("--failed", "failed", 500)]
 )
 def test_a_tombstone(shop: Shop, flag: str, state: str, status: int) -> None:
-    """Nothing but how it ended: retries get a status, and are told that the body is missing."""
+    """Nothing but how it ended: retries get a status, and a header that says that the body is missing."""
     claim = shop.abandoned(KEY)
     done = run("resolve", KEY, flag, "--reason", WHY, "--yes", store=shop.url)
     assert f"retries get {status} with an empty body that is marked as omitted" in done.out
-    record = kept(shop, claim.id)
+    record = stored(shop, claim.id)
     assert (record.state, record.response, record.omitted) == (state, Response(status), True)
 
 
-def test_a_tombstone_keeps_the_head_that_had_left(shop: Shop) -> None:
+def test_a_tombstone_has_the_head_that_was_sent(shop: Shop) -> None:
     """Status and headers that a client may have seen are the truth, unless it failed afterwards."""
     head = Response(207, JSON)
     done, failed = shop.checkpointed("stream-key-00001", head), shop.checkpointed("stream-key-00002", head)
     run("resolve", "stream-key-00001", "--done", "--reason", WHY, "--yes", store=shop.url)
     run("resolve", "stream-key-00002", "--failed", "--reason", WHY, "--yes", store=shop.url)
-    assert (kept(shop, done.id).response, kept(shop, done.id).omitted) == (head, True)
-    assert kept(shop, failed.id).response == Response(500)
+    assert (stored(shop, done.id).response, stored(shop, done.id).omitted) == (head, True)
+    assert stored(shop, failed.id).response == Response(500)
 
 
 def test_a_body_from_a_file_or_from_stdin(shop: Shop, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_a_body_from_a_file_or_from_stdin(shop: Shop, tmp_path: Path) -> None:
     arguments = ["resolve", "from-stdin-00001", "--done", "--body", "@-", "--reason", WHY, "--yes"]
     run(*arguments, store=shop.url, stdin=b"[1]")
     octets = ((b"content-type", b"application/octet-stream"),)
-    assert kept(shop, first.id).response == Response(200, octets, b"\xff\x00\xfe")
-    assert kept(shop, second.id).response == Response(200, JSON, b"[1]")
+    assert stored(shop, first.id).response == Response(200, octets, b"\xff\x00\xfe")
+    assert stored(shop, second.id).response == Response(200, JSON, b"[1]")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_responses_that_are_refused(
 ) -> None:
     """What could not be sent to a client, or would be wrong, is not stored."""
     with pytest.raises(Failure, match=complaint) as refused:
-        build_final(outcome, given, kept(shop, shop.abandoned(KEY).id))
+        build_final(outcome, given, stored(shop, shop.abandoned(KEY).id))
     assert refused.value.exit == 2
     assert refused.value.advice.endswith("Nothing was changed.")
 
@@ -209,13 +209,13 @@ def test_wrong_usage(shop: Shop, arguments: list[str], complaint: str) -> None:
     assert (done.code, done.out) == (2, "")
     assert complaint in done.err
     assert len(done.err.splitlines()) == 2
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
     assert audit_entries(shop) == []
 
 
 @pytest.mark.parametrize("command", [["release"], ["resolve", "--done"]])
 def test_only_what_is_abandoned(shop: Shop, command: list[str]) -> None:
-    """Whoever is at it, and whatever has ended, is left alone: exit code 1."""
+    """What is in progress, and what has ended, is left alone: exit code 1."""
     shop.running("running-key-00001")
     shop.finished("completed-key-001")
     for key, what in (("running-key-00001", "is in progress"), ("completed-key-001", "is completed (201)")):
@@ -235,12 +235,12 @@ def test_several_records_are_refused(shop: Shop, command: list[str]) -> None:
     assert identity(ours) in done.err
     assert identity(theirs) in done.err
     assert run(*command, identity(theirs), "--reason", WHY, "--yes", store=shop.url).code == 0
-    assert kept(shop, ours.id).state == "in_progress"
+    assert stored(shop, ours.id).state == "in_progress"
 
 
 @pytest.mark.parametrize("command", [["release"], ["resolve", "--done"]])
-def test_without_a_terminal_it_needs_to_be_told(shop: Shop, command: list[str]) -> None:
-    """Nobody could answer: it refuses at once instead of hanging, also if there is no reason."""
+def test_without_a_terminal_yes_is_required(shop: Shop, command: list[str]) -> None:
+    """It refuses at once instead of waiting for a reply, also if there is no reason."""
     claim = shop.abandoned(KEY)
     for arguments, complaint in (
         (["--reason", WHY], "--yes"),
@@ -250,7 +250,7 @@ def test_without_a_terminal_it_needs_to_be_told(shop: Shop, command: list[str]) 
         done = run(*command, KEY, *arguments, store=shop.url, stdin=b"y\ny\n")
         assert (done.code, done.out) == (2, "")
         assert complaint in done.err
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
 
 
 @pytest.mark.parametrize("columns", [80, 140])
@@ -267,7 +267,7 @@ def test_on_a_terminal_it_shows_and_asks(shop: Shop, columns: int) -> None:
     assert KEY not in text
     screen.type(f"{WHY}\n")
     screen.expect("Release it? [y/N] ")
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
     screen.type("y\n")
     assert screen.end() == 0
     assert "released; the next request with this key runs" in screen.text
@@ -289,16 +289,16 @@ def test_a_release_names_its_danger(shop: Shop) -> None:
         assert danger in " ".join(screen.text.split())
 
 
-@pytest.mark.parametrize("answer", ["n\n", "\n", "nonsense\n", "\x04", "yes!\n"])
-def test_anything_but_yes_is_no(shop: Shop, answer: str) -> None:
+@pytest.mark.parametrize("reply", ["n\n", "\n", "nonsense\n", "\x04", "yes!\n"])
+def test_anything_but_yes_is_no(shop: Shop, reply: str) -> None:
     """No, nothing, nonsense and the end of input leave everything as it was: exit code 1."""
     claim = shop.abandoned(KEY)
     screen = Screen("resolve", KEY, "--done", "--reason", WHY, store=shop.url)
     screen.expect("Resolve it as done? [y/N] ")
-    screen.type(answer)
+    screen.type(reply)
     assert screen.end() == 1
     assert "nothing was changed" in screen.text
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
     assert audit_entries(shop) == []
 
 
@@ -312,11 +312,11 @@ def test_ctrl_c_at_the_question(shop: Shop) -> None:
     assert screen.end() == 130
     assert "Interrupted." in screen.text
     assert "Traceback" not in screen.text
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
 
 
 def test_an_empty_reason_on_a_terminal(shop: Shop) -> None:
-    """A reason is not optional because somebody is there."""
+    """A reason is required on a terminal, too."""
     shop.abandoned(KEY)
     screen = Screen("release", KEY, store=shop.url)
     screen.expect("Reason")
@@ -326,7 +326,7 @@ def test_an_empty_reason_on_a_terminal(shop: Shop) -> None:
 
 
 def test_it_changed_meanwhile(shop: Shop) -> None:
-    """Between question and answer the owner came back: nothing is done, and it says what it is now."""
+    """Between question and reply the owner came back: nothing is done, and it says what it is now."""
     claim = shop.abandoned(KEY)
     screen = Screen("release", KEY, "--reason", WHY, store=shop.url)
     screen.expect("[y/N] ")

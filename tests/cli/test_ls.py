@@ -164,8 +164,8 @@ def test_no_color(full: Shop) -> None:
 
 
 def test_keys_are_shown_to_those_who_ask(full: Shop) -> None:
-    """Masked everywhere but where it was asked otherwise; a key that was not kept is said to be a digest."""
-    full.finished("never-kept-key-1", keep_key=False)
+    """Masked unless asked otherwise; a key that was not stored is said to be a digest."""
+    full.finished("never-stored-key", keep_key=False)
     for arguments in (["ls"], ["ls", "--json"]):
         assert "completed-key-001" not in run(*arguments, store=full.url).out
         assert "completed-key-001" in run(*arguments, "--show-keys", store=full.url).out
@@ -205,7 +205,7 @@ def test_more_than_the_limit(full: Shop) -> None:
 
 
 def test_nothing(shop: Shop) -> None:
-    """An empty list is no failure, and says why it may be empty."""
+    """An empty list is not a failure, and says why it may be empty."""
     shop.finished("expired-key-0001", ago=2 * DAY, hold=0.0)
     done = run("ls", store=shop.url)
     assert (done.code, done.out) == (0, "")

@@ -60,7 +60,7 @@ def _timeless(document: object) -> object:
 
 
 @pytest.mark.timeout(600)  # some forty processes, one after the other, on a machine that may be busy
-def test_the_same_answers_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
+def test_the_same_output_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
     """Every command, told the same story, says the same about it: lists, one record, statistics,
     interventions, what operators did, a purge."""
     ids = stock(shop)

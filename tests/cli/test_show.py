@@ -52,12 +52,12 @@ def test_every_way_to_name_it(shop: Shop) -> None:
     for name in (KEY, f'"{KEY}"', digits[:6], digits[:8].upper(), digits):
         done = run("show", name, "--json", store=shop.url)
         assert json.loads(done.out)["id"] == digits, name
-    hidden = shop.finished("never-kept-key-1", keep_key=False)
-    assert run("show", "never-kept-key-1", store=shop.url).code == 1
+    hidden = shop.finished("never-stored-key", keep_key=False)
+    assert run("show", "never-stored-key", store=shop.url).code == 1
     # In whichever order the parts of the scope are said, if they were sorted as mappings are.
     for scope in (ACME, ACME[::-1]):
         parts = [word for name, value in scope for word in ("--scope", f"{name}={value}")]
-        done = run("show", "never-kept-key-1", *parts, "--json", store=shop.url)
+        done = run("show", "never-stored-key", *parts, "--json", store=shop.url)
         assert json.loads(done.out)["id"] == hidden.id.hex()
 
 
