@@ -73,7 +73,7 @@ def test_the_same_output_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
         ["ls", "--older", "90m", "--younger", "3h", "--show-keys"],
         ["ls", "--path", "/%*"],
         *(["show", ids[name]] for name in ("abandoned", "completed", "checkpointed", "odd")),
-        ["show", "secret-key-00001", "--scope", "tenant=acme", "--scope", "user=42", "--body"],
+        ["show", ids["digest"], "--body"],
         ["stats", "--groups", "3"],
         ["resolve", ids["abandoned"], "--done", "--status", "201", "--body", '{"payment": 7}', *WHY],
         ["release", "abandoned-key-0002", *WHY],

@@ -1,4 +1,4 @@
-"""Finds a record by its key, by the first digits of its id, or by its key and whole scope."""
+"""Finds a record by its key or by the first digits of its id."""
 
 import re
 import sys
@@ -15,7 +15,6 @@ SHORTEST_ID = 6
 """Two records share them with a chance of one in 16 million; logs show eight."""
 
 _DIGITS = re.compile(rf"[0-9a-fA-F]{{{SHORTEST_ID},64}}")
-_DOORS: tuple[Door, ...] = ("request", "callback", "operation")
 _MOST = 10
 
 
@@ -51,16 +50,6 @@ def find_matches(admin: Admin, text: str, door: Door | None, scope: Parts) -> li
     wanted = [Query(door=door, scope=scope, key=key) for key in _key_variants(text)]
     if _DIGITS.fullmatch(text):
         wanted.append(Query(door=door, scope=scope, id=text.lower()))
-    if scope:
-        # A record stored without its key is found by computing its id.
-        doors = (door,) if door else _DOORS
-        orders = {scope, tuple(sorted(scope))}
-        wanted += [
-            Query(id=keys.digest(one, parts, key).hex())
-            for key in _key_variants(text)
-            for one in doors
-            for parts in orders
-        ]
     found: dict[bytes, Sighting] = {}
     for query in wanted:
         for sighting in admin.find(query, _MOST):
@@ -88,8 +77,8 @@ def find_one(admin: Admin, text: str, door: Door | None, scope: Parts) -> Sighti
     narrowed = narrowed or (" with this scope" if scope else "")
     raise Failure(
         f"no record{narrowed} has this key, or an id that begins with it",
-        "It may have expired, or an operator released it: see retrysafe audit. If the service stores only "
-        "digests of keys, add the whole scope, as in --scope tenant=acme.",
+        "It may have expired, or an operator released it: see retrysafe audit. If the service stores no keys "
+        "(keep_key=False), give the record's id.",
     )
 
 

@@ -13,11 +13,11 @@ from retrysafe._core.model import Final, Header, Headers, Record, Response
 from retrysafe.cli.body_preview import recognise
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import clean, size_text
-from retrysafe.policy import RequestRules
+from retrysafe.policy import OutcomeRules
 
 Outcome = Literal["completed", "failed"]
 
-LARGEST_BODY: int = RequestRules._field_defaults["max_response"]
+LARGEST_BODY: int = OutcomeRules._field_defaults["max_response"]
 """The limit of services that set none of their own."""
 
 _BODILESS = frozenset({204, 205, 304})
