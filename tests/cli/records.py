@@ -89,8 +89,8 @@ class Shop:
         **more: object,
     ) -> Claim:
         claim = self.claim(key, ago=ago, **more)  # type: ignore[arg-type]  # the same
-        kept = response or Response(201, JSON, b'{"payment": 7}')
-        self.store.finish(claim, Final("failed" if state == "failed" else "completed", kept, omitted))
+        stored = response or Response(201, JSON, b'{"payment": 7}')
+        self.store.finish(claim, Final("failed" if state == "failed" else "completed", stored, omitted))
         return claim
 
     def checkpointed(self, key: str, head: Response, *, ago: float = 300.0) -> Claim:
@@ -106,7 +106,7 @@ class Shop:
 
 
 class PostgresShop(Shop):
-    """The same in a PostgreSQL database: its own connections find a clock that is behind, nobody else's do.
+    """The same in a PostgreSQL database: only its own connections have a clock that is behind.
 
     Functions are looked for along the search path, and one named like the server's own is found first where
     the path says so.

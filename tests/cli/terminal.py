@@ -25,9 +25,9 @@ _PATIENCE = 60.0
 
 
 def environment(store: str | None, **more: str) -> dict[str, str]:
-    """Nothing of this machine's taste, but for where its programs are."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
-    base = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **kept}
+    """No settings of this machine, except where its programs are."""
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+    base = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **inherited}
     return {**base, **({"RETRYSAFE_STORE": store} if store else {}), **more}
 
 
@@ -91,8 +91,8 @@ class Screen:
             assert self._read(until), f"it ended before {text!r} came: {self.text}"
 
     def wait_until_it_reads(self) -> None:
-        """A question stands on the screen a moment before Python waits for its answer, and an interrupt in
-        that moment is obeyed only with the next key.  Nobody is so quick, but for a test."""
+        """A question stands on the screen a moment before Python waits for the reply, and an interrupt in
+        that moment is obeyed only with the next key.  No person is that quick, but a test is."""
         if not os.path.exists("/proc"):  # not Linux: then it is a guess
             time.sleep(0.5)
             return
@@ -113,7 +113,7 @@ class Screen:
         os.write(self._ours, keys.encode())
 
     def interrupt(self) -> None:
-        """What a terminal does when somebody presses Ctrl-C."""
+        """What a terminal does at Ctrl-C."""
         self.type("\x03")
 
     def signal(self, number: signal.Signals) -> None:

@@ -68,8 +68,8 @@ def test_on_a_terminal(handled: Shop, columns: int) -> None:
     assert "nothing was booked" in screen.text
 
 
-def test_nobody_has_intervened(shop: Shop) -> None:
-    """An empty trail is no failure."""
+def test_no_interventions(shop: Shop) -> None:
+    """An empty trail is not a failure."""
     shop.finished("completed-key-001")
     done = run("audit", store=shop.url)
-    assert (done.code, done.out, done.err) == (0, "", "Nobody has intervened.\n")
+    assert (done.code, done.out, done.err) == (0, "", "No interventions.\n")

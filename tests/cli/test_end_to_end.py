@@ -1,4 +1,4 @@
-"""From a killed worker to the answer that its client gets in the end, by way of the command line."""
+"""From a killed worker to the response that its client gets in the end, with the command line between."""
 
 import http.client
 import json

@@ -74,7 +74,7 @@ def test_questions_and_reports_are_harmless_too(hostile: Shop) -> None:
     assert purged.end() == 0
     # The bar itself goes back to the beginning of its line.
     assert harmless(purged.text.replace("\r", ""))
-    assert "1 abandoned record expired unsettled" in purged.text
+    assert "1 abandoned record expired unresolved" in purged.text
 
 
 @pytest.mark.parametrize("argument", ["\x1b[31m", "[bold]x[/bold]", "注文", "\u202e"])
@@ -96,7 +96,7 @@ def test_arguments_that_are_no_text(shop: Shop) -> None:
     shop.finished("completed-key-001")
     done = run("show", "\udcff\udcfe", store=shop.url)
     assert (done.code, done.out) == (2, "")
-    assert "argument 2 holds bytes" in done.err
+    assert "argument 2 contains bytes" in done.err
 
 
 def test_an_encoding_without_most_characters(hostile: Shop) -> None:

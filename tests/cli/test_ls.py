@@ -92,16 +92,51 @@ def test_filters(full: Shop, filters: list[str], found: int) -> None:
     assert document["more"] == ("--limit" in filters)
 
 
+def test_json_is_utf_8(shop: Shop) -> None:
+    """Dots and letters are themselves, and what could steer a terminal is escaped; in another encoding all is
+    ASCII, and the document is the same."""
+    shop.finished("completed-key-001", target="/grüße/注文\x9b31m\u202e")
+    done = run("ls", "--json", store=shop.url)
+    assert '"comp••••"' in done.out
+    assert '"/grüße/注文\\u009b31m\\u202e"' in done.out
+    for encoding in ("ascii", "latin-1", "cp1252"):
+        other = run("ls", "--json", store=shop.url, env={"PYTHONIOENCODING": encoding})
+        assert other.out.isascii()
+        assert json.loads(other.out)["records"][0]["key"] == "comp••••"
+        assert json.loads(other.out)["records"][0]["target"] == json.loads(done.out)["records"][0]["target"]
+
+
+def test_fields_for_awk(full: Shop) -> None:
+    """Piped, a line of ordinary values fits 120 columns, and no field but the last contains a space."""
+    digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    full.finished("by-credentials-1", scope=(("credentials", digest),), target="/api/v1/customers/payments")
+    header, *rows = run("ls", store=full.url).out.splitlines()
+    assert max(map(len, [header, *rows])) <= 120
+    for row in rows:
+        record, state, age, key, status, expires, scope, action, target = row.split()
+        assert re.fullmatch(r"[0-9a-f]{8}", record)
+        assert state in ("abandoned", "in-progress", "completed", "failed")
+        assert re.fullmatch(r"\d+[smhd]", age)
+        assert re.fullmatch(r"\d+[smhd]", expires)
+        assert key.endswith("••••")
+        assert status == "-" or status.isdecimal()
+        assert "=" in scope
+        assert action in ("POST", "cancel")
+        assert target
+    assert "credentials=2d711642 " in "\n".join(rows)
+
+
 def test_without_a_terminal(full: Shop) -> None:
-    """Plain aligned text: no colour, no lines, nothing cut, however long."""
+    """Plain aligned text: no colour, no lines, nothing cut; a long path makes only its own line long."""
     path = "/a/very/long/path" * 20
     full.finished("long-path-key-01", target=path)
     done = run("ls", store=full.url)
     assert (done.code, done.err) == (0, "")
     header, *rows = done.out.splitlines()
-    assert header.split() == "RECORD STATE AGE REQUEST SCOPE KEY STATUS BODY ATTEMPT EXPIRES".split()
+    assert header.split() == "RECORD STATE AGE KEY STATUS EXPIRES SCOPE REQUEST".split()
     assert len(rows) == 7
     assert path in done.out
+    assert sorted(map(len, rows))[-2] <= 120
     assert done.out.isascii() or set(done.out) - set(map(chr, range(128))) == {"•"}
     assert "\x1b" not in done.out
     assert len({line.index("tenant=") for line in rows}) == 1, "columns stand below each other"
@@ -129,8 +164,8 @@ def test_no_color(full: Shop) -> None:
 
 
 def test_keys_are_shown_to_those_who_ask(full: Shop) -> None:
-    """Masked everywhere but where it was asked otherwise; a key that was not kept is said to be a digest."""
-    full.finished("never-kept-key-1", keep_key=False)
+    """Masked unless asked otherwise; a key that was not stored is said to be a digest."""
+    full.finished("never-stored-key", keep_key=False)
     for arguments in (["ls"], ["ls", "--json"]):
         assert "completed-key-001" not in run(*arguments, store=full.url).out
         assert "completed-key-001" in run(*arguments, "--show-keys", store=full.url).out
@@ -149,8 +184,8 @@ def test_a_long_key_is_shown_in_full(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("filters", "complaint"),
     [
-        (["--path", "/a/*/b"], "a * in its middle"),
-        (["--older", "1h", "--younger", "5m"], "nothing is older"),
+        (["--path", "/a/*/b"], "a * before its end"),
+        (["--older", "1h", "--younger", "5m"], "no record is older"),
         (["--limit", "9" * 30], "--limit"),
         (["--scope", "=acme"], "NAME=VALUE"),
     ],
@@ -170,7 +205,7 @@ def test_more_than_the_limit(full: Shop) -> None:
 
 
 def test_nothing(shop: Shop) -> None:
-    """An empty list is no failure, and says why it may be empty."""
+    """An empty list is not a failure, and says why it may be empty."""
     shop.finished("expired-key-0001", ago=2 * DAY, hold=0.0)
     done = run("ls", store=shop.url)
     assert (done.code, done.out) == (0, "")

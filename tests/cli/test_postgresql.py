@@ -1,4 +1,4 @@
-"""The command line on PostgreSQL: the same commands, and the same answers as on SQLite."""
+"""The command line on PostgreSQL: the same commands, and the same output as on SQLite."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def _timeless(document: object) -> object:
 
 
 @pytest.mark.timeout(600)  # some forty processes, one after the other, on a machine that may be busy
-def test_the_same_answers_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
+def test_the_same_output_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
     """Every command, told the same story, says the same about it: lists, one record, statistics,
     interventions, what operators did, a purge."""
     ids = stock(shop)
@@ -73,10 +73,12 @@ def test_the_same_answers_as_on_sqlite(shop: Shop, bank: PostgresShop) -> None:
         ["ls", "--older", "90m", "--younger", "3h", "--show-keys"],
         ["ls", "--path", "/%*"],
         *(["show", ids[name]] for name in ("abandoned", "completed", "checkpointed", "odd")),
-        ["show", "secret-key-00001", "--scope", "tenant=acme", "--scope", "user=42", "--body"],
+        ["show", ids["digest"], "--body"],
         ["stats", "--groups", "3"],
         ["resolve", ids["abandoned"], "--done", "--status", "201", "--body", '{"payment": 7}', *WHY],
         ["release", "abandoned-key-0002", *WHY],
+        ["release", ids["failed"], "--state", "failed", *WHY],
+        ["release", "--path", "/%*", "--state", "completed", *WHY],
         ["show", ids["abandoned"], "--body"],
         ["audit"],
         ["audit", "--record", ids["abandoned"][:8]],

@@ -28,7 +28,7 @@ def test_batches(shop: Shop) -> None:
 
 
 def test_dry_run_and_limit(shop: Shop) -> None:
-    """A dry run removes nothing; a limit is kept to, across batches."""
+    """A dry run removes nothing; a limit holds across batches."""
     shop.expired(12)
     dry = json.loads(run("purge", "--dry-run", "--limit", "7", "--json", store=shop.url).out)
     assert dry == {"dry_run": True, "expired": 12, "would_remove": 7}
@@ -47,7 +47,7 @@ def test_dry_run_and_limit(shop: Shop) -> None:
     ],
 )
 def test_options_without_effect_are_refused(shop: Shop, arguments: list[str], complaint: str) -> None:
-    """Whoever gives one expects something of it; so it is said, and nothing is done."""
+    """An operator who gives one expects an effect; so it is refused, and nothing is done."""
     shop.expired(1)
     done = run("purge", *arguments, store=shop.url)
     assert (done.code, done.out) == (2, "")
@@ -56,12 +56,12 @@ def test_options_without_effect_are_refused(shop: Shop, arguments: list[str], co
 
 
 def test_unknown_outcomes_are_never_dropped_silently(shop: Shop) -> None:
-    """An abandoned record that nobody settled is named, in JSON as well, with its key masked."""
+    """An abandoned record that was not settled is named, in JSON as well, with its key masked."""
     claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
     document = run("purge", "--json", store=shop.url)
     [gone] = json.loads(document.out)["unresolved"]
     assert (gone["id"], gone["key"], gone["request_id"]) == (claim.id.hex(), "forg••••", "req-7f3a")
-    assert "1 abandoned record expired unsettled" in document.err
+    assert "1 abandoned record expired unresolved" in document.err
     assert identity(claim) in document.err
     # Said once: what the store would log is not printed beside it.
     assert document.err.count(identity(claim)) == 1
@@ -90,12 +90,12 @@ def test_they_are_named_also_if_the_rest_cannot_be_counted(
     admin = shop.store.open_admin()
     try:
         shop.at(0)
-        with purge._accounting(removed):
+        with purge._reporting_failure(removed):
             purge._remove(admin, 10, None, None, lambda: False, lambda _number: None, removed)
-            purge._name(removed.unresolved)
+            purge._report_unresolved(removed.unresolved)
         with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
             other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
-        with pytest.raises(Failure, match="removed 1 expired record; how many are left") as failed:
+        with pytest.raises(Failure, match="removed 1 expired record; cannot count") as failed:
             purge._left(admin, removed)
     finally:
         admin.close()
@@ -104,7 +104,7 @@ def test_they_are_named_also_if_the_rest_cannot_be_counted(
 
 
 def test_what_else_the_store_logs_is_said(shop: Shop) -> None:
-    """A record that nobody could read any more is gone: that is no secret, even if all went well."""
+    """A record that could not be read any more was removed: it is reported, even if all went well."""
     damaged = shop.abandoned("damaged-key-00001", ago=40 * DAY)
     lost = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
     with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
@@ -129,7 +129,7 @@ def test_a_reason_leaves_an_entry(shop: Shop) -> None:
 
 
 def test_a_bar_on_a_terminal(shop: Shop) -> None:
-    """Progress is drawn where somebody can see it, and nowhere else."""
+    """Progress is drawn on a terminal, and nowhere else."""
     shop.expired(5)
     screen = shown("purge", "--batch", "1", store=shop.url)
     assert "purging" in screen.text
@@ -142,7 +142,7 @@ def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
     shop.expired(5)
     run("ls", store=shop.url)  # the first one on a machine has to write down by which clock all go
     with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
-        # Somebody writes, so the first batch waits for its turn: this is when the key is pressed.
+        # Another connection writes, so the first batch waits: this is when the key is pressed.
         other.execute("BEGIN IMMEDIATE")
         screen = Screen("purge", "--batch", "2", store=shop.url)
         screen.expect("purging")
@@ -158,7 +158,7 @@ def test_ctrl_c_stops_between_batches(shop: Shop) -> None:
 
 
 def test_trouble_in_the_middle(shop: Shop) -> None:
-    """What was gone by then is told, unknown outcomes by name, and the rest is purged once it is mended."""
+    """What was gone by then is told, unknown outcomes by name, and the rest is purged once it is fixed."""
     lost = shop.abandoned("forgotten-key-00001", ago=50 * DAY)
     shop.expired(4)
     shop.close()
@@ -170,7 +170,7 @@ def test_trouble_in_the_middle(shop: Shop) -> None:
         done = run("purge", "--batch", "2", store=shop.url)
         other.execute("DROP TRIGGER trouble")
     assert (done.code, done.out) == (3, "")
-    assert "Removed 4 expired records in whole batches" in done.err
+    assert "Removed 4 expired records in complete batches" in done.err
     assert f"expired unresolved: {identity(lost)}" in done.err
     assert "the disk is on fire" in done.err
     assert run("purge", store=shop.url).out == "Removed 1 expired record; 0 left.\n"
@@ -179,7 +179,7 @@ def test_trouble_in_the_middle(shop: Shop) -> None:
 def test_ctrl_c_twice_does_not_wait_for_the_batch() -> None:
     """The first is noted, the second is an interrupt as anywhere else, and afterwards all is as before."""
     before = signal.getsignal(signal.SIGINT)
-    with purge._stopping() as stopped:
+    with purge._stop_on_interrupt() as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
         assert stopped()

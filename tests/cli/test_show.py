@@ -7,13 +7,13 @@ import subprocess
 import pytest
 
 from retrysafe._core.model import Response
-from tests.cli.records import ACME, JSON, Shop, identity
+from tests.cli.records import JSON, Shop, identity
 from tests.cli.terminal import COMMAND, environment, run, shown
 
 KEY = "pay_2026_11_15_0001"
 SECRETIVE = Response(
     201,
-    (*JSON, (b"location", b"/payments/7?token=tok_secret"), (b"x-api-key", b"sk_secret")),
+    (*JSON, (b"location", b"/payments/7?token=tok_secret"), (b"x-client-secret", b"sk_secret")),
     b'{"payment": 7, "card": {"number": "4242424242424242"}, "nested": [{"client_secret": "hush"}]}',
 )
 
@@ -28,7 +28,7 @@ def test_json(shop: Shop) -> None:
     assert document["headers"] == [
         ["content-type", "application/json"],
         ["location", "/payments/7?token=<redacted>"],
-        ["x-api-key", "<redacted>"],
+        ["x-client-secret", "<redacted>"],
     ]
     assert (document["body"]["kind"], document["body"]["cut"]) == ("json", False)
     assert json.loads(document["body"]["preview"]) == {
@@ -36,7 +36,7 @@ def test_json(shop: Shop) -> None:
     }  # fmt: skip
     assert [event["event"] for event in document["timeline"]] == ["created", "completed", "expires"]
     assert document["next"] == [
-        {"when": "", "answer": "is answered 201 from the record; the handler does not run"}
+        {"when": "", "result": "gets the stored 201 response; the handler does not run"}
     ]
     assert (document["audit"], document["commands"]) == ([], [])
     for secret in ("4242", "hush", "sk_secret", "tok_secret", KEY):
@@ -46,19 +46,17 @@ def test_json(shop: Shop) -> None:
 
 
 def test_every_way_to_name_it(shop: Shop) -> None:
-    """By key, by key in quotation marks, by the first digits of its id in either case, by scope and key."""
+    """By key, by key in quotation marks, by the first digits of its id in either case."""
     claim = shop.finished(KEY)
     digits = claim.id.hex()
     for name in (KEY, f'"{KEY}"', digits[:6], digits[:8].upper(), digits):
         done = run("show", name, "--json", store=shop.url)
         assert json.loads(done.out)["id"] == digits, name
-    hidden = shop.finished("never-kept-key-1", keep_key=False)
-    assert run("show", "never-kept-key-1", store=shop.url).code == 1
-    # In whichever order the parts of the scope are said, if they were sorted as mappings are.
-    for scope in (ACME, ACME[::-1]):
-        parts = [word for name, value in scope for word in ("--scope", f"{name}={value}")]
-        done = run("show", "never-kept-key-1", *parts, "--json", store=shop.url)
-        assert json.loads(done.out)["id"] == hidden.id.hex()
+    hidden = shop.finished("never-stored-key", keep_key=False)
+    done = run("show", "never-stored-key", "--scope", "tenant=acme", "--scope", "user=42", store=shop.url)
+    assert done.code == 1, "its id is made with the secret of the service"
+    assert "give the record's id" in done.err
+    assert json.loads(run("show", identity(hidden), "--json", store=shop.url).out)["key"] is None
 
 
 def test_the_same_key_in_several_scopes(shop: Shop) -> None:
@@ -115,17 +113,17 @@ def test_commands_name_the_store_if_nothing_else_does(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "answers"),
+    ("case", "results"),
     [
         ("running", ["409 in-flight"]),
         ("checkpointed", ["409 outcome-unknown"]),
-        ("tombstone", ["is answered 200 with an empty body, marked as omitted"]),
-        ("failed", ["is answered 500 from the record", "runs the handler again", "409 previously-failed"]),
+        ("tombstone", ["gets the stored 200 with an empty body, marked as omitted"]),
+        ("failed", ["gets the stored 500 response", "runs the handler again", "409 previously-failed"]),
         ("transactional", ["runs the handler again, as attempt 2"]),
         ("repeatable", ["runs the handler again", "409 outcome-unknown"]),
     ],
 )
-def test_what_the_next_request_gets(shop: Shop, case: str, answers: list[str]) -> None:
+def test_what_the_next_request_gets(shop: Shop, case: str, results: list[str]) -> None:
     """What the protocol would decide, for each policy that makes a difference."""
     match case:
         case "running":
@@ -140,9 +138,9 @@ def test_what_the_next_request_gets(shop: Shop, case: str, answers: list[str]) -
             shop.abandoned(KEY, mode="tx")
         case _:
             shop.abandoned(KEY, hold=0.0)
-    found = [one["answer"] for one in json.loads(run("show", KEY, "--json", store=shop.url).out)["next"]]
-    assert len(found) == len(answers)
-    assert all(one.startswith(answer) for one, answer in zip(found, answers, strict=True)), found
+    found = [one["result"] for one in json.loads(run("show", KEY, "--json", store=shop.url).out)["next"]]
+    assert len(found) == len(results)
+    assert all(one.startswith(result) for one, result in zip(found, results, strict=True)), found
 
 
 def test_the_body(shop: Shop) -> None:
@@ -164,7 +162,7 @@ def test_a_body_that_is_not_there(shop: Shop) -> None:
     """It says so, with exit code 1, instead of printing an empty body."""
     shop.finished("tombstone-000001", Response(200, JSON), omitted=True)
     shop.abandoned("abandoned-00001")
-    for key, why in (("tombstone-000001", "not kept"), ("abandoned-00001", "no answer yet")):
+    for key, why in (("tombstone-000001", "not stored"), ("abandoned-00001", "no response yet")):
         done = run("show", key, "--body", store=shop.url)
         assert (done.code, done.out) == (1, "")
         assert why in done.err

@@ -75,4 +75,4 @@ def test_nothing_was_counted(shop: Shop) -> None:
     shop.abandoned()
     document = json.loads(run("stats", "--json", store=shop.url).out)
     assert (document["duplicate_rate"], document["counted_since"]) == (None, None)
-    assert "None were counted yet" in run("stats", store=shop.url).out
+    assert "None counted yet" in run("stats", store=shop.url).out

@@ -8,8 +8,9 @@ from typing import get_type_hints
 import pytest
 import typer
 
-from retrysafe.cli import app, describing, options
+from retrysafe.cli import app, options
 from retrysafe.cli.exits import Exit
+from retrysafe.cli.format import RecordDocument
 from tests.cli.records import Shop, identity
 from tests.cli.terminal import run
 
@@ -62,6 +63,31 @@ def test_the_worked_example(tmp_path: Path) -> None:
     assert ended == ["completed <Response 201, 14 bytes>", "gone", "failed <Response 409, 0 bytes>"]
 
 
+def test_the_examples_of_release(tmp_path: Path) -> None:
+    """Each of them, on this page and under operating, frees the key that it is about, and no other."""
+    operating = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
+    freeing = operating.partition("## Freeing failed and completed keys")[2].partition("\n## ")[0]
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", SECTIONS["release"] + freeing)
+    commands = [line for block in blocks for line in block.splitlines() if " release " in line]
+    assert len(commands) == 5
+    shop = Shop(tmp_path / "keys.db")
+    other = shop.finished("another-key-0001", target="/refunds", state="failed")
+    for number, command in enumerate(commands):
+        key, target = f"payment-{number:08}", f"/payments/{number}"
+        claim = (
+            shop.finished(key, state="failed", target=target)
+            if "--state failed" in command
+            else shop.abandoned(key, target=target)
+        )
+        words = shlex.split(re.sub("7f52f42d|3f9a2c7e", identity(claim), command))[1:]
+        done = run(*words, "--yes", store=shop.url)
+        assert done.code == 0, (command, done.err)
+        shop.at(0)
+        assert shop.store.look(claim.id) is None, command
+    assert shop.store.look(other.id) is not None
+    shop.close()
+
+
 @pytest.mark.parametrize("option", ["--version", "--help", "--install-completion", "--show-completion"])
 def test_options_of_all(option: str) -> None:
     """So are those that belong to no command."""
@@ -74,7 +100,7 @@ def test_exit_codes(code: Exit) -> None:
     assert f"\n| {code.value} |" in TEXT
 
 
-@pytest.mark.parametrize("field", get_type_hints(describing.RecordDocument))
+@pytest.mark.parametrize("field", get_type_hints(RecordDocument))
 def test_fields(field: str) -> None:
     """Each field of a record is explained under `ls`."""
     assert f"`{field}`" in SECTIONS["ls"]

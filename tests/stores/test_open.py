@@ -55,6 +55,7 @@ def test_opening_touches_nothing(tmp_path: Path) -> None:
         ("postgresql://user:hunter2@db:port:port/a b", "no address of a PostgreSQL database"),
         ("postgresql://user:hunter2@db/app?hunter=hunter2", "no address of a PostgreSQL database"),
         ("postgresql+psycopg://user:hunter2@db/app", r"stores.from_engine\(engine\)"),
+        ("sqlite+aiosqlite:///keys.db", r"stores.from_engine\(engine\), or write sqlite:///keys.db"),
         ("postgres+asyncpg://user:hunter2@db/app", r"stores.from_engine\(engine\)"),
         ("mysql+asyncmy://user:hunter2@db/app", "not available in this release"),
         ("rediss://:hunter2@cache", "not available in this release"),

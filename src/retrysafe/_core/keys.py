@@ -129,10 +129,12 @@ def framed(*fields: str) -> bytes:
 def mask(key: str) -> str:
     """A key as people may see it: `pay_••••`.
 
-    Whoever has a key can ask for its answer.  Four characters find it again in a list, and are shown only of
-    a key three times as long; the dots are always four, for its length narrows a guess.
+    A key gives access to its stored response, so at most a third of it is shown, and two thirds remain to be
+    guessed.  Within that, up to four characters: enough to recognise a key in a list.  Short keys (`k-12345`)
+    show fewer instead of none, or all of them would look alike.  The dots are always four, because the exact
+    length would narrow a guess.
     """
-    return f"{key[:4] if len(key) >= 12 else ''}••••"
+    return f"{key[: min(4, len(key) // 3)]}••••"
 
 
 CREDENTIALS = "credentials"

@@ -1,7 +1,7 @@
-"""The command line: what an operator has at two in the morning.
+"""The command line: what an operator uses to look at records and to settle them.
 
-Loads nothing by itself, because it comes with the package and its two libraries do not: `retrysafe[cli]` has
-them.  `main` is what the script `retrysafe` and `python -m retrysafe` run.
+Importing it loads neither typer nor rich, which only `retrysafe[cli]` installs.  `main` is what the script
+`retrysafe` and `python -m retrysafe` run.
 """
 
 import sys
@@ -19,6 +19,6 @@ def main() -> None:
         )
         sys.exit(1)
     del _rich, _typer
-    from retrysafe.cli.running import run
+    from retrysafe.cli.app import run
 
     sys.exit(run())

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.describing import entry_document
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import LARGEST, JsonOption, ShowKeysOption, StoreOption
-from retrysafe.cli.text import plural
+from retrysafe.cli.format import entry_document, plural
+from retrysafe.cli.options import JsonOption, ShowKeysOption, StoreOption, number
+from retrysafe.cli.store import open_admin
 
 _ID = re.compile(r"[0-9a-f]{6,64}")
 
@@ -20,35 +19,35 @@ def audit(
     record: Annotated[
         str | None,
         typer.Option(
-            "--record", metavar="ID", help="Only about this record: the first 6 or more digits of its id."
+            "--record", metavar="ID", help="Only of this record: the first 6 or more digits of its id."
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Show no more than so many.")
+        int, typer.Option("--limit", parser=number(1), metavar="N", help="Show at most N entries.")
     ] = 50,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show what operators did, by whom and why, the latest first."""
+    """Show what operators did, who and why, latest first."""
     if record is not None and not _ID.fullmatch(record.lower()):
         raise Failure(
-            f"--record {record} is no id: it has 6 to 64 hexadecimal digits",
-            "ls and show print the ids of records.",
+            f"--record {record} is not a valid id: expected 6 to 64 hexadecimal digits",
+            "retrysafe ls and retrysafe show print ids.",
             Exit.USAGE,
         )
-    with admin_of(store) as admin:
+    with open_admin(store) as admin:
         found = admin.audit(limit + 1, record and record.lower())
     entries, more = found[:limit], len(found) > limit
     if json:
-        printing.dump(
+        output.write_json(
             {"entries": [entry_document(one, show_keys=show_keys) for one in entries], "more": more}
         )
         return
     if not entries:
-        printing.say("Nobody has intervened." if record is None else "Nobody has intervened here.")
+        output.notice("No interventions." if record is None else "No interventions on this record.")
         return
-    from retrysafe.cli.trail import trail
+    from retrysafe.cli.render_tables import render_audit
 
-    printing.draw(trail(entries, show_keys=show_keys))
+    output.draw(render_audit(entries, show_keys=show_keys))
     if more:
-        printing.say(f"There are more than {plural(limit, 'entry', 'entries')}: --limit shows more of them.")
+        output.notice(f"There are more than {plural(limit, 'entry', 'entries')}. Give a higher --limit.")

@@ -11,7 +11,7 @@ def demo(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", help="Lose and repeat the same requests as an earlier run."),
+        typer.Option("--seed", metavar="N", help="Lose and retry the same requests as an earlier run."),
     ] = None,
 ) -> None:
     """Lose responses, retry, kill a server in the middle of a payment, and count the money."""

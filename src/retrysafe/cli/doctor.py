@@ -1,31 +1,34 @@
-"""`retrysafe doctor`: is this store fit to be relied upon?"""
+"""`retrysafe doctor`: is this store fit for use?"""
 
 import typer
 
-from retrysafe.cli import printing
+from retrysafe.cli import output
 from retrysafe.cli.exits import Exit
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import clean, plural
 from retrysafe.cli.options import JsonOption, StoreOption
-from retrysafe.cli.text import clean, plural
+from retrysafe.cli.store import open_admin
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Finding
 
 
 def doctor(store: StoreOption = None, json: JsonOption = False) -> None:
-    """Look for everything that could be wrong with the store, and say what to do about it."""
+    """Check the store for problems, and print what to do about each."""
     try:
-        with admin_of(store) as admin:
+        with open_admin(store) as admin:
             findings = list(admin.diagnose())
     except StoreError as error:
         findings = [
             Finding(
-                "store", "problem", str(error), "Check the address, and that it can be reached from here."
+                "store",
+                "problem",
+                str(error),
+                "Check the address, and that it can be reached from here.",
             )
         ]
     problems = sum(finding.level == "problem" for finding in findings)
     warnings = sum(finding.level == "warning" for finding in findings)
     if json:
-        printing.dump(
+        output.write_json(
             {
                 "ok": not problems,
                 "problems": problems,
@@ -54,17 +57,17 @@ def _draw(findings: list[Finding], problems: int, warnings: int) -> None:
     for finding in findings:
         mark, style = _MARKS[finding.level]
         found = Text(clean(finding.found))
-        told = Group(found, Text(clean(finding.advice), "dim")) if finding.advice else found
-        grid.add_row(Text(mark, style), Text(clean(finding.check), "bold"), told)
-    together = Text(
-        _together(problems, warnings), "bold red" if problems else "yellow" if warnings else "green"
+        cell = Group(found, Text(clean(finding.advice), "dim")) if finding.advice else found
+        grid.add_row(Text(mark, style), Text(clean(finding.check), "bold"), cell)
+    summary = Text(
+        _summary(problems, warnings), "bold red" if problems else "yellow" if warnings else "green"
     )
-    printing.draw(grid, "", together)
+    output.draw(grid, "", summary)
 
 
-def _together(problems: int, warnings: int) -> str:
+def _summary(problems: int, warnings: int) -> str:
     if not problems and not warnings:
-        return "All is well."
+        return "No problems."
     counted = [
         plural(number, noun) for number, noun in ((problems, "problem"), (warnings, "warning")) if number
     ]

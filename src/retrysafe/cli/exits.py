@@ -1,26 +1,26 @@
-"""How a command can end: the numbers that scripts see, and the exception that carries one of them."""
+"""Exit codes, and the exception that ends a command with one of them."""
 
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the process says with its end."""
+    """Documented in docs/cli.md: scripts rely on them."""
 
     FINE = 0
     FOUND = 1
-    """Something was found or failed: a problem, no such record, not as it was seen, not agreed to."""
+    """A problem was found, there is no such record, it changed meanwhile, or it was not confirmed."""
     USAGE = 2
-    """It was asked wrongly, and nothing was done."""
+    """Wrong usage; nothing was done."""
     STORE = 3
-    """The store cannot be used: not reached, locked, tables of another version, a damaged record."""
+    """The store cannot be used: unreachable, locked, tables of another version, a damaged record."""
     INTERRUPTED = 130
-    """128 + SIGINT, as shells have it."""
+    """128 + SIGINT, as shells report it."""
     PIPE_CLOSED = 141
-    """128 + SIGPIPE: whoever read our output has read enough.  `head` does it to every other tool, too."""
+    """128 + SIGPIPE: the reader closed the pipe, as `head` does."""
 
 
 class Failure(Exception):
-    """Ends a command with a sentence that says what is wrong, and perhaps one that says what to do."""
+    """Ends a command: one sentence says what is wrong, an optional second one what to do."""
 
     def __init__(self, message: str, advice: str = "", exit: Exit = Exit.FOUND) -> None:
         super().__init__(message)
@@ -30,4 +30,4 @@ class Failure(Exception):
 
 
 class PipeClosed(Exception):
-    """Nobody reads what we write any more."""
+    """The reader of stdout has closed the pipe."""

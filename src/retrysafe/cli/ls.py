@@ -1,27 +1,28 @@
-"""`retrysafe ls`: which records there are, those that wait for a person first."""
+"""`retrysafe ls`: the records that there are, abandoned ones first."""
 
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.describing import document
-from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli import output
+from retrysafe.cli.format import iso, plural, record_document
+from retrysafe.cli.lookup import build_query
 from retrysafe.cli.options import (
-    LARGEST,
     DoorOption,
     JsonOption,
+    OlderOption,
+    PathOption,
     ScopeOption,
     ShowKeysOption,
     State,
     StoreOption,
+    YoungerOption,
     door_name,
+    number,
     scope_parts,
 )
-from retrysafe.cli.text import plural
-from retrysafe.cli.times import duration, iso, spoken
+from retrysafe.cli.store import open_admin
 from retrysafe.stores.admin import Query, Sighting
 
 
@@ -37,84 +38,51 @@ def ls(
     ] = None,
     door: DoorOption = None,
     scope: ScopeOption = None,
-    path: Annotated[
-        str | None,
-        typer.Option(
-            "--path", metavar="PATH", help="Only this path or target; a * at its end stands for anything."
-        ),
-    ] = None,
-    older: Annotated[
-        float | None,
-        typer.Option(
-            "--older",
-            parser=duration,
-            metavar="DURATION",
-            help="Created at least so long ago: 90s, 10m, 1h, 2d.",
-        ),
-    ] = None,
-    younger: Annotated[
-        float | None,
-        typer.Option("--younger", parser=duration, metavar="DURATION", help="Created at most so long ago."),
-    ] = None,
+    path: PathOption = None,
+    older: OlderOption = None,
+    younger: YoungerOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Show no more than so many.")
+        int, typer.Option("--limit", parser=number(1), metavar="N", help="Show at most N records.")
     ] = 50,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """List records: abandoned ones first, the oldest of them on top, then the youngest."""
-    _refuse_nonsense(path, older, younger)
-    query = Query(
-        standings=frozenset(one.standing for one in state or ()),
-        door=door_name(door),
-        scope=scope_parts(scope),
-        target=path,
+    """List records: abandoned ones first, oldest first; then the others, youngest first."""
+    query = build_query(
+        [one.standing for one in state or ()],
+        door_name(door),
+        scope_parts(scope),
+        path=path,
         older=older,
         younger=younger,
     )
-    with admin_of(store) as admin:
+    with open_admin(store) as admin:
         found = admin.list(query, limit + 1)
     shown, more = found[:limit], len(found) > limit
     if json:
-        printing.dump(
+        output.write_json(
             {
-                "records": [document(one, show_keys=show_keys) for one in shown],
+                "records": [record_document(one, show_keys=show_keys) for one in shown],
                 "more": more,
                 "now": iso(shown[0].now) if shown else None,
             }
         )
         return
     if not shown:
-        printing.say(_nothing(query))
+        output.notice(_nothing(query))
         return
     _draw(shown, show_keys=show_keys)
     if more:
-        printing.say(
-            f"There are more than {plural(limit, 'record')}: --limit shows more of them, filters fewer."
-        )
-
-
-def _refuse_nonsense(path: str | None, older: float | None, younger: float | None) -> None:
-    """What could never match is a mistake, and an empty list would hide it."""
-    if path is not None and "*" in path[:-1]:
-        raise Failure(
-            "--path has a * in its middle", "It may only stand at the end, as in '/orders/*'.", Exit.USAGE
-        )
-    if older is not None and younger is not None and older > younger:
-        raise Failure(
-            f"nothing is older than {spoken(older)} and younger than {spoken(younger)}",
-            "--older gives the least age, --younger the greatest.",
-            Exit.USAGE,
-        )
+        output.notice(f"There are more than {plural(limit, 'record')}. Give a higher --limit, or a filter.")
 
 
 def _draw(shown: Sequence[Sighting], *, show_keys: bool) -> None:
-    from retrysafe.cli.listing import listing
+    from retrysafe.cli.render_tables import records_table
 
-    printing.draw(listing(shown, show_keys=show_keys))
+    output.draw(records_table(shown, show_keys=show_keys))
 
 
 def _nothing(query: Query) -> str:
     if query == Query():
-        return "There are no records: no request with a key has come, or all have expired."
-    return "No record is like this. Without filters, ls lists all that have not expired."
+        return "There are no records: no request with a key arrived, or all records have expired."
+    return "No record matches. Without filters, ls lists all that have not expired."

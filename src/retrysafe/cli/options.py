@@ -1,5 +1,6 @@
-"""Options that several commands share: said once, and so the same everywhere."""
+"""Options that several commands share."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
@@ -8,19 +9,33 @@ import typer
 from retrysafe._core.model import Door as DoorName
 from retrysafe._core.model import Parts
 from retrysafe.cli.exits import Exit, Failure
+from retrysafe.cli.format import duration
 from retrysafe.stores.admin import Standing
 
 ENVIRONMENT = "RETRYSAFE_STORE"
 
 LARGEST = 1_000_000_000
-"""For every number that is counted to: more than any store here holds, and no database finds it too large."""
+"""The largest number that an option takes: more than any store holds, and an integer of every database."""
 
 AUDITED = "The intervention"
-"""The heading in the help above what goes into the audit trail."""
+"""The heading in the help for what goes into the audit trail."""
+
+
+def number(least: int) -> Callable[[str | int], int]:
+    """A parser for `typer.Option`: its own `min` and `max` would put the range into every line of help."""
+
+    def parse(given: str | int) -> int:
+        text = str(given)  # a default comes as a number
+        value = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) else -1
+        if not least <= value <= LARGEST:
+            raise typer.BadParameter(f"{text!r} is not a valid number: expected {least} to {LARGEST:,}")
+        return value
+
+    return parse
 
 
 class State(StrEnum):
-    """How a record stands, as it is typed."""
+    """A standing, as it is typed."""
 
     ABANDONED = "abandoned"
     IN_PROGRESS = "in-progress"
@@ -41,7 +56,7 @@ class State(StrEnum):
 
 
 class Door(StrEnum):
-    """Which door a key came through, as it is typed."""
+    """A door, as it is typed."""
 
     REQUEST = "request"
     CALLBACK = "callback"
@@ -63,11 +78,9 @@ StoreOption = Annotated[
         "postgresql://user@host/database.",
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ShowKeysOption = Annotated[
-    bool, typer.Option("--show-keys", help="Show keys in full. Whoever has a key can ask for its answer.")
+    bool, typer.Option("--show-keys", help="Show keys in full. A key gives access to its stored response.")
 ]
 ScopeOption = Annotated[
     list[str] | None,
@@ -78,6 +91,23 @@ ScopeOption = Annotated[
 DoorOption = Annotated[
     Door | None,
     typer.Option("--door", metavar="DOOR", help="Only this door: request, callback or operation."),
+]
+PathOption = Annotated[
+    str | None,
+    typer.Option("--path", metavar="PATH", help="Only this path or target; a * at its end matches anything."),
+]
+OlderOption = Annotated[
+    float | None,
+    typer.Option(
+        "--older",
+        parser=duration,
+        metavar="DURATION",
+        help="Created at least this long ago: 90s, 10m, 1h, 2d.",
+    ),
+]
+YoungerOption = Annotated[
+    float | None,
+    typer.Option("--younger", parser=duration, metavar="DURATION", help="Created at most this long ago."),
 ]
 KeyArgument = Annotated[
     str,
@@ -90,7 +120,10 @@ KeyArgument = Annotated[
 YesOption = Annotated[
     bool,
     typer.Option(
-        "--yes", "-y", rich_help_panel=AUDITED, help="Do not ask. Needed where there is no terminal."
+        "--yes",
+        "-y",
+        rich_help_panel=AUDITED,
+        help="Do not ask. Required without a terminal.",
     ),
 ]
 ReasonOption = Annotated[
@@ -99,7 +132,7 @@ ReasonOption = Annotated[
         "--reason",
         metavar="TEXT",
         rich_help_panel=AUDITED,
-        help="Why: kept in the audit trail. Asked for on a terminal.",
+        help="Why, for the audit trail. Asked for on a terminal.",
     ),
 ]
 ByOption = Annotated[
@@ -108,7 +141,7 @@ ByOption = Annotated[
         "--by",
         metavar="WHO",
         rich_help_panel=AUDITED,
-        help="Who: kept in the audit trail.",
+        help="Who, for the audit trail.",
         show_default="user@host",
     ),
 ]
@@ -133,7 +166,7 @@ def scope_parts(given: list[str] | None) -> Parts:
         name, equals, value = text.partition("=")
         if not (equals and name and value):
             raise Failure(
-                f"--scope {text} has not the form NAME=VALUE", "Write --scope tenant=acme.", Exit.USAGE
+                f"--scope {text} is not of the form NAME=VALUE", "Write --scope tenant=acme.", Exit.USAGE
             )
         parts.append((name, value))
     return tuple(parts)

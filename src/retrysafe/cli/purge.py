@@ -1,4 +1,4 @@
-"""`retrysafe purge`: remove what has expired, in batches that leave requests their turn."""
+"""`retrysafe purge`: remove expired records, in batches between which requests proceed."""
 
 import logging
 import signal
@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from retrysafe._core.model import Record
-from retrysafe.cli import asking, printing
-from retrysafe.cli.describing import removed_document, short_id, spoken_route, spoken_scope
+from retrysafe.cli import output, prompt
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import AUDITED, LARGEST, ByOption, JsonOption, ShowKeysOption, StoreOption
-from retrysafe.cli.text import clean, plural
+from retrysafe.cli.format import clean, plural, removed_document, route_text, scope_text, short_id
+from retrysafe.cli.options import AUDITED, ByOption, JsonOption, ShowKeysOption, StoreOption, number
+from retrysafe.cli.store import open_admin
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Admin, Note
 
@@ -24,11 +23,11 @@ Advance = Callable[[int], None]
 _BATCH = 5000
 
 _UNRESOLVED = "an abandoned record expired unresolved"
-"""How the stores begin what they log of each such record."""
+"""The beginning of what stores log for each such record."""
 
 
 class _Removed:
-    """What is gone so far."""
+    """What was removed so far."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -37,21 +36,20 @@ class _Removed:
 
 def purge(
     store: StoreOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many there are.")] = False,
     batch: Annotated[
         int | None,
         typer.Option(
             "--batch",
-            min=1,
-            max=LARGEST,
+            parser=number(1),
             metavar="N",
-            help="How many at a time; Ctrl-C ends it after the batch.",
+            help="Records per batch; Ctrl-C stops after the current one.",
             show_default=str(_BATCH),
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, max=LARGEST, metavar="N", help="Remove no more than so many."),
+        typer.Option("--limit", parser=number(1), metavar="N", help="Remove at most N records."),
     ] = None,
     reason: Annotated[
         str | None,
@@ -59,14 +57,14 @@ def purge(
             "--reason",
             metavar="TEXT",
             rich_help_panel=AUDITED,
-            help="Why. Leaves an entry in the audit trail.",
+            help="Why. Writes an entry to the audit trail.",
         ),
     ] = None,
     by: ByOption = None,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove expired records. Requests never wait for this; it keeps the store small."""
+    """Remove expired records, to save space. Requests do not wait for it."""
     if dry_run:
         _refuse_without_effect(batch=batch, reason=reason, by=by)
     if show_keys and (dry_run or not json):
@@ -76,33 +74,33 @@ def purge(
             Exit.USAGE,
         )
     note = _note(by, reason)
-    with admin_of(store) as admin:
+    with open_admin(store) as admin:
         backlog = admin.expired()
         wanted = backlog if limit is None else min(backlog, limit)
         if dry_run:
-            _tell_backlog(backlog, wanted, json=json)
+            _print_backlog(backlog, wanted, json=json)
             return
         removed = _Removed()
-        with _accounting(removed), _stopping() as stopped:
+        with _reporting_failure(removed), _stop_on_interrupt() as stopped:
             with _progress(wanted) as advance:
                 _remove(admin, batch or _BATCH, limit, note, stopped, advance, removed)
-            # Before anything else that can fail: nothing but this process knows of them any more.
+            # Before anything else that can fail: no other process knows about them any more.
             if removed.unresolved:
-                _name(removed.unresolved)
+                _report_unresolved(removed.unresolved)
         left = _left(admin, removed)
     if json:
-        gone = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
-        printing.dump(
+        unresolved = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
+        output.write_json(
             {
                 "dry_run": False,
                 "removed": removed.number,
                 "left": left,
                 "stopped": stopped(),
-                "unresolved": gone,
+                "unresolved": unresolved,
             }
         )
     else:
-        printing.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
+        output.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
@@ -114,7 +112,7 @@ def _refuse_without_effect(**given: object) -> None:
     if useless:
         raise Failure(
             f"--dry-run removes nothing, so {' and '.join(useless)} would have no effect",
-            "Leave out one or the other. Nothing was removed.",
+            "Give only one of them. Nothing was removed.",
             Exit.USAGE,
         )
 
@@ -122,14 +120,14 @@ def _refuse_without_effect(**given: object) -> None:
 def _note(by: str | None, reason: str | None) -> Note | None:
     if by is None and reason is None:
         return None
-    return asking.checked_note(by, reason or "purge of expired records")
+    return prompt.check_note(by, reason or "purge of expired records")
 
 
-def _tell_backlog(backlog: int, wanted: int, *, json: bool) -> None:
+def _print_backlog(backlog: int, wanted: int, *, json: bool) -> None:
     if json:
-        printing.dump({"dry_run": True, "expired": backlog, "would_remove": wanted})
+        output.write_json({"dry_run": True, "expired": backlog, "would_remove": wanted})
     else:
-        printing.write(f"{plural(backlog, 'expired record')}; {wanted:,} would be removed.\n")
+        output.write(f"{plural(backlog, 'expired record')}; {wanted:,} would be removed.\n")
 
 
 def _remove(
@@ -156,18 +154,18 @@ def _left(admin: Admin, removed: _Removed) -> int:
         return admin.expired()
     except StoreError as trouble:
         raise Failure(
-            f"removed {plural(removed.number, 'expired record')}; how many are left is not known: {trouble}",
-            "What was removed stays removed. retrysafe doctor looks at the store.",
+            f"removed {plural(removed.number, 'expired record')}; cannot count how many are left: {trouble}",
+            "What was removed stays removed. Run retrysafe doctor to check the store.",
             Exit.STORE,
         ) from trouble
 
 
 @contextmanager
-def _accounting(removed: _Removed) -> Generator[None]:
-    """Whatever happens in the middle of it, what is gone by then is told.
+def _reporting_failure(removed: _Removed) -> Generator[None]:
+    """If it fails midway, report what was removed until then.
 
-    The store logs each unresolved record as it goes.  Normally they are named together at the end instead;
-    where it breaks off within a batch, the log is all that knows of them.
+    The store logs each unresolved record when it removes it.  Normally they are listed together at the end
+    instead; if it fails within a batch, only the log has them.
     """
     logged: list[str] = []
 
@@ -183,19 +181,19 @@ def _accounting(removed: _Removed) -> Generator[None]:
     try:
         yield
     except BaseException:
-        printing.say(
-            f"Removed {plural(removed.number, 'expired record')} in whole batches before it broke off."
+        output.notice(
+            f"Removed {plural(removed.number, 'expired record')} in complete batches before it failed."
         )
         for message in logged:
-            printing.complain(message, "")
+            output.report(message, "")
         raise
     finally:
         log.removeFilter(hold)
 
 
 @contextmanager
-def _stopping() -> Generator[Callable[[], bool]]:
-    """Lets an interrupt end it between two batches; a second one ends it at once."""
+def _stop_on_interrupt() -> Generator[Callable[[], bool]]:
+    """Make an interrupt stop it between two batches; a second one stops it at once."""
     asked = False
 
     def ask(_signal: int, _frame: object) -> None:
@@ -213,8 +211,8 @@ def _stopping() -> Generator[Callable[[], bool]]:
 
 @contextmanager
 def _progress(total: int) -> Generator[Advance]:
-    """A bar on stderr, where somebody can see it."""
-    if not printing.on_terminal(sys.stderr):
+    """A bar on stderr, if that is a terminal."""
+    if not output.on_terminal(sys.stderr):
         yield lambda _number: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -224,7 +222,7 @@ def _progress(total: int) -> Generator[Advance]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=printing.console(sys.stderr),
+        console=output.console(sys.stderr),
         transient=True,
     )
     with bar:
@@ -232,11 +230,11 @@ def _progress(total: int) -> Generator[Advance]:
         yield lambda number: bar.advance(task, number)
 
 
-def _name(unresolved: list[Record]) -> None:
-    """Nobody may find out by accident that an unknown outcome was dropped."""
-    printing.say(
-        f"{plural(len(unresolved), 'abandoned record')} expired unsettled; how it ended was never found out:"
+def _report_unresolved(unresolved: list[Record]) -> None:
+    """An unknown outcome must not disappear unnoticed."""
+    output.notice(
+        f"{plural(len(unresolved), 'abandoned record')} expired unresolved; the outcome stays unknown:"
     )
     for record in unresolved:
-        route, scope = spoken_route(record.action, record.target), spoken_scope(record.scope)
-        printing.say(f"  {short_id(record.id)}  {route}  {scope}  request {clean(record.request_id)}")
+        route, scope = route_text(record.action, record.target), scope_text(record.scope)
+        output.notice(f"  {short_id(record.id)}  {route}  {scope}  request {clean(record.request_id)}")

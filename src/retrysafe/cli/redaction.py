@@ -1,10 +1,10 @@
-"""Hides what looks like a secret before a stored answer is shown.
+"""Hides what looks like a secret before a stored response is shown.
 
 By name first: whatever is called a password, a token or a card is hidden, however deep it sits.  Then by
-shape: card numbers, JSON web tokens and bearer credentials, whatever they are called.  It errs on the side of
-hiding; `--body` shows everything to whoever asks for it.
+shape: card numbers, JSON web tokens and bearer credentials, whatever they are called.  It hides too
+much rather than too little; `--body` shows everything.
 
-Bodies are up to a megabyte of whatever a service was made to answer, so no pattern here may look at the same
+Bodies have up to a megabyte and may come from an attacker, so no pattern here may look at the same
 text again and again: each begins where a run of its characters begins, and gives nothing back (`++`).
 """
 
@@ -37,21 +37,21 @@ _CARD = re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")
 _RUN = re.compile(r"[\w.-]{13,}+")
 _JWT = re.compile(r"\beyJ[\w-]{8}")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
-# `name=value`, `name: value`, `"name": "value"` and `<name>value</name>` in text that is no JSON.
+# `name=value`, `name: value`, `"name": "value"` and `<name>value</name>` in text that is not JSON.
 _NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]{2,}+)["']?\s*+[=:]\s*+""")
 _VALUE = re.compile(r""""[^"\n]*+"?|'[^'\n]*+'?|[^\s,;&<>"']++""")
 _TAGGED = re.compile(r"<(?P<name>[\w.:-]{2,64}+)(?P<more>[^<>]*+)>[^<>]++")
 
 
 def is_secret(name: str) -> bool:
-    """Whether something of this name is not for everybody's eyes."""
+    """Whether a value of this name has to be hidden."""
     words = [word.lower() for word in _WORD.findall(name)]
     words = [word[:-1] if word.endswith("s") and not word.endswith("ss") else word for word in words]
     if any(word in _SECRET_WORDS for word in words):
         return True
     if any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words)):
         return True
-    # Run together, as in `accesstoken`: only the words that are part of no harmless one.
+    # Run together, as in `accesstoken`: only words that no harmless name contains.
     joined = "".join(words)
     if joined.endswith("token"):
         return True
@@ -59,7 +59,7 @@ def is_secret(name: str) -> bool:
 
 
 def redacted(value: object) -> object:
-    """A JSON value with its secrets hidden, names kept."""
+    """A JSON value with its secrets hidden, names unchanged."""
     if isinstance(value, dict):
         pairs = cast("dict[str, object]", value).items()
         return {name: HIDDEN if is_secret(name) and inner else redacted(inner) for name, inner in pairs}
@@ -73,7 +73,7 @@ def redacted(value: object) -> object:
 
 
 def redacted_text(text: str) -> str:
-    """Text that is no JSON, with the secrets hidden that can be told from the rest."""
+    """Text that is not JSON, with the secrets hidden that can be recognised."""
     text = _without_assigned(text)
     text = _TAGGED.sub(_hide_tagged, text)
     return _by_shape(text)
@@ -84,8 +84,8 @@ def redacted_header(name: str, value: str) -> str:
 
 
 def redacted_scope(parts: Mapping[str, str]) -> dict[str, str]:
-    """Scope parts: somebody may have made a header with credentials one."""
-    # A digest of credentials (`scopes.credentials`) is none: a part of it tells two callers apart.
+    """Scope parts: a service may have made a header with credentials one."""
+    # A digest of credentials (`scopes.credentials`) is shortened instead: it distinguishes callers.
     return {
         name: HIDDEN if is_secret(name) and name != keys.CREDENTIALS else value
         for name, value in keys.mask_scope(tuple(parts.items()))

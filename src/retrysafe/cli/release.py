@@ -1,26 +1,81 @@
-"""`retrysafe release KEY`: it is known that nothing happened, so let the next retry run."""
+"""`retrysafe release`: delete records, so that the next request with such a key runs.
+
+Abandoned ones, of which the operator knows that nothing was done; with `--state` also failed or completed
+ones.  One record by its key, or all that match `--path`.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from retrysafe._core.model import Record
-from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
+from retrysafe.cli import output, prompt
+from retrysafe.cli.exits import Exit, Failure
+from retrysafe.cli.format import plural, short_id, standing_text
+from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene, refusal
+from retrysafe.cli.lookup import build_query
 from retrysafe.cli.options import (
     ByOption,
     DoorOption,
     JsonOption,
-    KeyArgument,
+    OlderOption,
+    PathOption,
     ReasonOption,
     ScopeOption,
     ShowKeysOption,
+    State,
     StoreOption,
     YesOption,
+    YoungerOption,
     door_name,
+    number,
     scope_parts,
 )
-from retrysafe.stores.admin import Admin, Note
+from retrysafe.cli.store import open_admin
+from retrysafe.errors import StoreError
+from retrysafe.stores.admin import Admin, Note, Query, Sighting, Standing
+
+_LIMIT = 1000
+"""Records per run: each is deleted and audited in a transaction of its own, a few seconds for all of them."""
+
+_ROWS = 20
+"""Of the records to release, shown above the question: enough to see whether the filter is right."""
 
 
 def release(
-    key: KeyArgument,
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY",
+            help="The key as the client sent it, or the first 6 or more digits of the record's id. "
+            "Without one, --path is required.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
+    state: Annotated[
+        State,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="The state of what is released: abandoned, failed or completed.",
+        ),
+    ] = State.ABANDONED,
+    path: PathOption = None,
+    older: OlderOption = None,
+    younger: YoungerOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            parser=number(1),
+            metavar="N",
+            help="With --path: release at most N records.",
+            show_default=str(_LIMIT),
+        ),
+    ] = None,
     door: DoorOption = None,
     scope: ScopeOption = None,
     reason: ReasonOption = None,
@@ -29,30 +84,176 @@ def release(
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Forget an abandoned record: the next retry RUNS. For when it is known that nothing was done."""
-    which = Which(key, door_name(door), scope_parts(scope), store)
-    intervene(which, Manner(by, reason, yes, show_keys, json), _decide)
+    """Delete a record: the next request with its key RUNS. For when it is known that nothing was done."""
+    if state is State.IN_PROGRESS:
+        raise Failure(
+            "--state in-progress cannot be released: the worker holds the lease",
+            "Wait until the lease has ended: if the worker died, the record is then abandoned.",
+            Exit.USAGE,
+        )
+    settings = Settings(by, reason, yes, show_keys, json)
+    if key is not None:
+        _refuse_filters(path=path, older=older, younger=younger, limit=limit)
+        selection = Selection(key, door_name(door), scope_parts(scope), store)
+        intervene(selection, settings, lambda seen: _decide(seen, state))
+        return
+    if path is None:
+        raise Failure(
+            "neither a key nor --path was given",
+            "Give the key or the id of one record, or --path to release all records of a path.",
+            Exit.USAGE,
+        )
+    query = build_query(
+        [state.standing], door_name(door), scope_parts(scope), path=path, older=older, younger=younger
+    )
+    _release_matching(query, state.standing, settings, limit or _LIMIT, store)
 
 
-def _release(admin: Admin, seen: Record, note: Note) -> bool:
-    return admin.release(seen, note)
+def _refuse_filters(**given: object) -> None:
+    useless = [f"--{name}" for name, value in given.items() if value is not None]
+    if useless:
+        raise Failure(
+            f"a key was given, and with it {' and '.join(useless)}",
+            "Give a key to release one record, or filters to release many. Nothing was changed.",
+            Exit.USAGE,
+        )
 
 
-def _decide(seen: Record) -> Intervention:
+def _decide(seen: Sighting, state: State) -> Intervention:
+    if seen.standing != state.standing:
+        raise refusal(seen, _advice(seen.standing))
     return Intervention(
-        consequence="The record will be forgotten, and the next retry with this key will RUN the handler "
-        f"again. {_danger(seen)}",
+        consequence=f"{_CONSEQUENCES[seen.standing]} {_danger(seen.record)}",
         question="Release it?",
         act=_release,
-        done="released; the next retry runs",
+        done="released; the next request with this key runs",
     )
 
 
+def _advice(standing: Standing) -> str:
+    if standing == "abandoned":
+        return "Leave --state out to release it."
+    return (
+        f"Add --state {standing} to release it all the same: its stored response is deleted, and the next "
+        "request with this key runs again."
+    )
+
+
+_CONSEQUENCES: dict[Standing, str] = {
+    "abandoned": "The record will be deleted, and the next request with this key will RUN the handler again.",
+    "failed": "The stored failure will be deleted, and the next request with this key will RUN the handler "
+    "again.",
+    "completed": "This request is DONE. Its stored response will be deleted, and the next request with this "
+    "key will RUN the handler again.",
+}
+
+
 def _danger(seen: Record) -> str:
+    if seen.state == "completed":
+        return "Whatever it did will then be done twice, also if that request is only a late retry."
     if seen.checkpointed:
-        return "Part of its answer had been sent: whatever leads to that answer will then be done twice."
+        return "Part of its response was sent: whatever leads to that response will then be done twice."
     if seen.mode == "tx":
         return (
             "What the first attempt did in its transaction was rolled back; other effects would be repeated."
         )
-    return "If the first attempt did anything, it will then have been done twice."
+    return "If the first attempt did anything, it will then be done twice."
+
+
+def _release(admin: Admin, seen: Record, note: Note) -> bool:
+    # `_decide` and the filters admit only the state that the operator named.
+    return admin.release(seen, note, settled=seen.state != "in_progress")
+
+
+def _release_matching(
+    query: Query, standing: Standing, settings: Settings, limit: int, store: str | None
+) -> None:
+    released: list[Sighting] = []
+    changed: list[Sighting] = []
+    trouble: StoreError | None = None
+    with open_admin(store) as admin:
+        found = admin.list(query, limit + 1)
+        seen, more = found[:limit], len(found) > limit
+        if not seen:
+            raise Failure(
+                f"no {standing_text(standing)} record matches",
+                "Run retrysafe ls with the same filters to see what there is. Nothing was changed.",
+            )
+        number = plural(len(seen), f"{standing_text(standing)} record")
+        if not settings.yes:
+            prompt.require_terminal()
+            _introduce(seen, standing, more=more, show_keys=settings.show_keys)
+        note = prompt.ask_note(settings.by, settings.reason)
+        if not settings.yes:
+            prompt.confirm(f"Release {number}?")
+        try:
+            for one in seen:
+                (released if _release(admin, one.record, note) else changed).append(one)
+        except StoreError as error:
+            trouble = error
+        except KeyboardInterrupt:
+            output.notice(f"\nReleased {len(released):,} of {number}.")
+            raise
+    _report(released, changed, number, settings, note, done=trouble is None and not changed, more=more)
+    if trouble is not None:
+        raise Failure(
+            f"released {len(released):,} of {number}, then the store failed: {trouble}",
+            "What was released stays released. Run retrysafe audit to see whether one more was, then run "
+            "this again.",
+            Exit.STORE,
+        ) from trouble
+    if more:
+        output.notice("More records match. Run it again to release them, or give a higher --limit.")
+    if changed:
+        ids = ", ".join(short_id(one.record.id) for one in changed)
+        raise Failure(
+            f"not released, because they changed meanwhile: {ids}",
+            "Run retrysafe show to see what each is now.",
+        )
+
+
+def _report(
+    released: list[Sighting],
+    changed: list[Sighting],
+    number: str,
+    settings: Settings,
+    note: Note,
+    *,
+    done: bool,
+    more: bool,
+) -> None:
+    if not settings.json:
+        output.write(f"Released {len(released):,} of {number}; the next request with such a key runs.\n")
+        return
+    output.write_json(
+        {
+            "done": done,
+            "released": [one.record.id.hex() for one in released],
+            "changed": [one.record.id.hex() for one in changed],
+            "more": more,
+            "by": note.by,
+            "reason": note.reason,
+        }
+    )
+
+
+def _introduce(seen: Sequence[Sighting], standing: Standing, *, more: bool, show_keys: bool) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from retrysafe.cli.render_tables import records_table
+
+    table = records_table(seen[:_ROWS], show_keys=show_keys, stream=sys.stderr)
+    rest = len(seen) - _ROWS
+    hidden = [Text(f"… and {rest:,} more", "dim")] if rest > 0 else []
+    beyond = [Text(f"More than {len(seen):,} match; the others stay.", "dim")] if more else []
+    done = "Their requests are DONE. " if standing == "completed" else ""
+    consequence = (
+        f"{done}Each record will be deleted, and the next request with its key will RUN the handler again. "
+        + (
+            "Whatever they did will then be done twice."
+            if standing == "completed"
+            else "If an attempt did anything, it will then be done twice."
+        )
+    )
+    output.draw_stderr(table, *hidden, *beyond, Padding(Text(consequence), (1, 0, 1, 2)))

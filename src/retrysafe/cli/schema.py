@@ -1,34 +1,34 @@
-"""`retrysafe migrate` and `retrysafe sql`: the tables, made or printed."""
+"""`retrysafe migrate` and `retrysafe sql`: create the tables, or print their SQL."""
 
 from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli import output
 from retrysafe.cli.options import Dialect, JsonOption, StoreOption
+from retrysafe.cli.store import open_admin
 
 
 def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
-    """Bring the store's tables to this release's version. Doing it again does nothing."""
-    with admin_of(store) as admin:
+    """Create the store's tables, or bring them to this release's version. Running it again does nothing."""
+    with open_admin(store) as admin:
         done = admin.migrate()
     if json:
-        printing.dump({"done": done})
+        output.write_json({"done": done})
     else:
-        printing.write(f"{done[:1].upper()}{done[1:]}.\n")
+        output.write(f"{done[:1].upper()}{done[1:]}.\n")
 
 
 def sql(
-    dialect: Annotated[Dialect, typer.Option("--dialect", help="For which database.")] = Dialect.SQLITE,
+    dialect: Annotated[Dialect, typer.Option("--dialect", help="The database.")] = Dialect.SQLITE,
     json: JsonOption = False,
 ) -> None:
-    """Print the SQL that migrate would run on an empty database, for those who apply it themselves."""
+    """Print the SQL that migrate would run on an empty database, to apply it yourself."""
     from retrysafe.stores.sql.statements import source  # slow to load, and only needed here
 
-    # From the file, and not from a store: this needs neither a database nor its driver.
+    # From the file and not from a store: this needs neither a database nor its driver.
     text = source(dialect.value, "schema").strip("\n") + "\n"
     if json:
-        printing.dump({"dialect": dialect.value, "sql": text})
+        output.write_json({"dialect": dialect.value, "sql": text})
     else:
-        printing.write(text)
+        output.write(text)

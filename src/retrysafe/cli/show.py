@@ -1,4 +1,4 @@
-"""`retrysafe show KEY`: one record, what became of it, and what can be done."""
+"""`retrysafe show KEY`: one record, what happened to it, and what can be done."""
 
 import base64
 import sys
@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from retrysafe._core.model import Door, Parts
-from retrysafe.cli import bodies, printing
-from retrysafe.cli.commands import possible_commands
-from retrysafe.cli.describing import document, entry_document
+from retrysafe.cli import body_preview, output
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.finding import Ambiguous, the_one
-from retrysafe.cli.opening import admin_of
+from retrysafe.cli.format import entry_document, iso, record_document, timeline
+from retrysafe.cli.lookup import find_one_or_list
+from retrysafe.cli.next_steps import next_results, possible_commands
 from retrysafe.cli.options import (
-    LARGEST,
     DoorOption,
     JsonOption,
     KeyArgument,
@@ -23,13 +20,12 @@ from retrysafe.cli.options import (
     ShowKeysOption,
     StoreOption,
     door_name,
+    number,
     scope_parts,
 )
-from retrysafe.cli.prospects import prospects
 from retrysafe.cli.redaction import redacted_header
-from retrysafe.cli.timeline import timeline
-from retrysafe.cli.times import iso
-from retrysafe.stores.admin import Admin, Entry, Sighting
+from retrysafe.cli.store import open_admin
+from retrysafe.stores.admin import Entry, Sighting
 
 _ENTRIES = 20
 _PREVIEW = 2000
@@ -44,64 +40,50 @@ def show(
         int | None,
         typer.Option(
             "--preview",
-            min=0,
-            max=LARGEST,
+            parser=number(0),
             metavar="N",
-            help="How much of the body to show, secrets hidden.",
+            help="How many characters of the body to show, secrets hidden.",
             show_default=str(_PREVIEW),
         ),
     ] = None,
     body: Annotated[
         bool,
-        typer.Option(
-            "--body", help="Print the whole body as it is kept, secrets included, and nothing else."
-        ),
+        typer.Option("--body", help="Print the whole stored body, secrets included, and nothing else."),
     ] = False,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show one record: its times, its answer with secrets hidden, what a retry gets, what you can do."""
+    """Show one record: its timeline, its response with secrets hidden, what a retry gets, what you can do."""
     if body and preview is not None and not json:
         raise Failure(
             "--body prints the whole body, so --preview would have no effect",
-            "Leave out one or the other.",
+            "Give only one of them.",
             Exit.USAGE,
         )
     length = _PREVIEW if preview is None else preview
-    with admin_of(store) as admin:
-        sighting = one_or_listing(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
+    with open_admin(store) as admin:
+        sighting = find_one_or_list(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
         entries = admin.audit(_ENTRIES, sighting.record.id.hex())
     if json:
-        printing.dump(_document(sighting, entries, store, preview=length, body=body, show_keys=show_keys))
+        output.write_json(_document(sighting, entries, store, preview=length, body=body, show_keys=show_keys))
     elif body:
         _print_body(sighting)
     else:
-        from retrysafe.cli.portrait import portrait
+        from retrysafe.cli.render_record import render_record
 
-        printing.draw(*portrait(sighting, entries, store, preview=length, show_keys=show_keys))
-
-
-def one_or_listing(admin: Admin, key: str, door: Door | None, scope: Parts, *, show_keys: bool) -> Sighting:
-    """The record that is meant; where there are several, they are listed before it fails."""
-    try:
-        return the_one(admin, key, door, scope)
-    except Ambiguous as several:
-        from retrysafe.cli.listing import listing
-
-        printing.tell(listing(several.found, show_keys=show_keys, stream=sys.stderr))
-        raise
+        output.draw(*render_record(sighting, entries, store, preview=length, show_keys=show_keys))
 
 
 def _print_body(sighting: Sighting) -> None:
     response = sighting.record.response
     if response is None or sighting.record.omitted:
-        why = "it was not kept" if response else "there is no answer yet"
+        why = "it was not stored" if response else "there is no response yet"
         raise Failure(f"this record has no body: {why}")
-    if printing.on_terminal(sys.stdout):
-        # A terminal acts upon some of the bytes that a body may hold; a file gets them all.
-        printing.write("".join(f"{line}\n" for line in bodies.whole(response.body)))
+    if output.on_terminal(sys.stdout):
+        # A body may contain bytes that steer a terminal; a file or pipe gets them unchanged.
+        output.write("".join(f"{line}\n" for line in body_preview.whole(response.body)))
     else:
-        printing.write_bytes(response.body)
+        output.write_bytes(response.body)
 
 
 def _document(
@@ -117,11 +99,11 @@ def _document(
     headers = record.response.headers if record.response else ()
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
     return {
-        **document(sighting, show_keys=show_keys),
+        **record_document(sighting, show_keys=show_keys),
         "headers": [[name, redacted_header(name, value)] for name, value in pairs],
         "body": _body_document(sighting, preview, whole=body),
         "timeline": [{"event": event.name, "at": iso(event.at)} for event in timeline(sighting)],
-        "next": [{"when": one.when, "answer": one.answer} for one in prospects(sighting)],
+        "next": [{"when": one.when, "result": one.result} for one in next_results(sighting)],
         "audit": [entry_document(entry, show_keys=show_keys) for entry in entries],
         "commands": possible_commands(sighting, store),
     }
@@ -131,7 +113,7 @@ def _body_document(sighting: Sighting, limit: int, *, whole: bool) -> dict[str, 
     response = sighting.record.response
     if response is None or sighting.record.omitted:
         return None
-    seen = bodies.preview(response.body, limit)
+    seen = body_preview.preview(response.body, limit)
     shown: dict[str, object] = {"kind": seen.kind, "preview": "\n".join(seen.lines), "cut": seen.cut}
     if whole:
         shown["base64"] = base64.b64encode(response.body).decode("ascii")

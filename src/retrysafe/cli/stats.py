@@ -1,39 +1,38 @@
-"""`retrysafe stats`: how much there is, how requests ended, how many were duplicates."""
+"""`retrysafe stats`: how many records there are, how requests ended, how many were duplicates."""
 
 from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from retrysafe.cli import printing
-from retrysafe.cli.describing import share_document
-from retrysafe.cli.opening import admin_of
-from retrysafe.cli.options import LARGEST, JsonOption, StoreOption
+from retrysafe.cli import output
+from retrysafe.cli.format import iso, share_document
+from retrysafe.cli.options import JsonOption, StoreOption, number
 from retrysafe.cli.redaction import redacted_scope
-from retrysafe.cli.times import iso
+from retrysafe.cli.store import open_admin
 from retrysafe.stores.admin import Statistics
 
 DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
-"""Verdicts that say that the key had been seen before."""
+"""Verdicts of requests whose key had been used before."""
 
 
 def stats(
     store: StoreOption = None,
     groups: Annotated[
         int,
-        typer.Option("--groups", min=0, max=LARGEST, metavar="N", help="How many routes and scopes to list."),
+        typer.Option("--groups", parser=number(0), metavar="N", help="How many routes and scopes to list."),
     ] = 10,
     json: JsonOption = False,
 ) -> None:
-    """Count outcomes, duplicates, what is in flight, unsettled or expired, by route and by scope."""
-    with admin_of(store) as admin:
+    """Count outcomes, duplicates, and records in progress, abandoned or expired, by route and by scope."""
+    with open_admin(store) as admin:
         found = admin.statistics(groups)
     if json:
-        printing.dump(_document(found))
+        output.write_json(_document(found))
         return
-    from retrysafe.cli.figures import figures
+    from retrysafe.cli.render_stats import render_stats
 
-    printing.draw(*figures(found))
+    output.draw(*render_stats(found))
 
 
 def duplicates(verdicts: Mapping[str, int]) -> int:
@@ -41,7 +40,7 @@ def duplicates(verdicts: Mapping[str, int]) -> int:
 
 
 def duplicate_rate(verdicts: Mapping[str, int]) -> float | None:
-    """Which share of requests came before; `None` where none were counted."""
+    """The share of duplicates; `None` if no request was counted."""
     counted = sum(verdicts.values())
     return duplicates(verdicts) / counted if counted else None
 

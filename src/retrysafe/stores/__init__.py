@@ -49,6 +49,11 @@ def open(url: str, *, deadline: float = 2.0) -> Store:
                 f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
                 "stores.from_engine(engine), or write postgresql: for connections by psycopg"
             )
+        case _ if scheme.partition("+")[0] == "sqlite":
+            raise ConfigurationError(
+                f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
+                "stores.from_engine(engine), or write sqlite:///keys.db for the same file"
+            )
         case _ if scheme.partition("+")[0] in _PLANNED:
             raise ConfigurationError(
                 f"stores of the kind {scheme}: are not available in this release; there are {_SUPPORTED}"

@@ -2,8 +2,9 @@
 
 Requests never come here.  Everything is blocking, made for a process of its own such as the command line, and
 may take its time; but what it changes is as atomic and as fenced as anything else.  A record is changed only
-while it is *abandoned*, under the token that the operator saw, and the audit entry is written in the same
-step: there is no intervention without an entry, and no entry without one.
+under the token and in the state that the operator saw, unfinished ones only once they are *abandoned*, and
+the audit entry is written in the same step: there is no intervention without an entry, and no entry without
+one.
 
 Whoever looks makes nothing: where there is no store yet, or no tables in it, all but `migrate`, `schema` and
 `diagnose` raise `StoreUnavailable` or `SchemaMismatch`.  A record that cannot be read is left out of lists,
@@ -92,7 +93,7 @@ class Entry(NamedTuple):
     reason: str
     act: Literal["release", "resolve", "purge"]
     outcome: str
-    """What became of it: "released", "completed 201", "failed 500", "1200 records removed"."""
+    """The result: "released", "released, was failed 500", "completed 201", "1200 records removed"."""
     id: bytes | None
     """The record's identity; `None` where the act was not about one."""
     key: str | None
@@ -100,6 +101,13 @@ class Entry(NamedTuple):
     action: str
     target: str
     request_id: str
+
+
+def release_outcome(seen: Record) -> str:
+    """What the audit trail says of a release: a settled record's outcome is gone with it."""
+    if seen.state == "in_progress":
+        return "released"
+    return f"released, was {seen.state}" + (f" {seen.response.status}" if seen.response else "")
 
 
 def keepable(final: Final) -> Final:
@@ -148,10 +156,13 @@ class Admin(Protocol):
         """
         ...
 
-    def release(self, seen: Record, note: Note) -> bool:
-        """Forget an abandoned record, so that the next retry runs. False: it is not as it was seen.
+    def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
+        """Delete an abandoned record, so that the next request with its key runs.  False: it is not as it was
+        seen.
 
         A checkpointed record too, which no retry may take over: an operator knows what the client has seen.
+        With `settled` also one that was seen completed or failed, as long as it has that state and token; a
+        lease that has not ended protects a record in either case.
         """
         ...
 

@@ -19,6 +19,7 @@ from retrysafe.stores.admin import (
     Standing,
     Statistics,
     keepable,
+    release_outcome,
 )
 
 _log = logging.getLogger("retrysafe.store")
@@ -123,13 +124,13 @@ class MemoryAdmin(Generic[R]):
             _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
         return Purged(len(expired), unresolved)
 
-    def release(self, seen: Record, note: Note) -> bool:
+    def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
         with self._lock():
             now = self._clock()
-            row = self._abandoned(seen, now)
+            row = self._as_seen(seen, now, settled=settled)
             if row is None:
                 return False
-            self._enter(row, note, "release", "released", now)
+            self._enter(row, note, "release", release_outcome(seen), now)
             del self._rows[seen.id]
             return True
 
@@ -137,7 +138,7 @@ class MemoryAdmin(Generic[R]):
         final = keepable(final)
         with self._lock():
             now = self._clock()
-            row = self._abandoned(seen, now)
+            row = self._as_seen(seen, now, settled=False)
             if row is None:
                 return False
             self._enter(row, note, "resolve", f"{final.state} {final.response.status}", now)
@@ -177,12 +178,14 @@ class MemoryAdmin(Generic[R]):
     def _living(self, now: float) -> Iterable[Row]:
         return (row for row in self._rows.values() if not row.expired(now))
 
-    def _abandoned(self, seen: Record, now: float) -> R | None:
-        """The row of this record, if it is abandoned and still as it was seen."""
+    def _as_seen(self, seen: Record, now: float, *, settled: bool) -> R | None:
+        """The row of this record if it is still as it was seen: abandoned, or `settled` in the same state."""
         row = self._rows.get(seen.id)
-        if row is None or row.claim.token != seen.token or row.expired(now):
+        if row is None or row.claim.token != seen.token or row.expired(now) or row.state != seen.state:
             return None
-        return row if _standing(row, now) == "abandoned" else None
+        if row.state == "in_progress":
+            return row if row.lapsed(now) else None
+        return row if settled else None
 
     def _enter(
         self, row: Row, note: Note, act: Literal["release", "resolve"], outcome: str, now: float

@@ -4,7 +4,7 @@ import re
 
 import typer
 
-from retrysafe.cli import times
+from retrysafe.cli.format import duration, long_duration, short_duration
 from tools.fuzz.targets import Broken
 
 _WELL_FORMED = re.compile(r"([0-9]+(\.[0-9]+)?[smhdw])+")
@@ -15,7 +15,7 @@ def check(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     plain = text.strip().lower().replace(" ", "")
     try:
-        seconds = times.duration(text)
+        seconds = duration(text)
     except typer.BadParameter as error:
         if _WELL_FORMED.fullmatch(plain) and "century" not in str(error):
             raise Broken(f"{text!r} is a duration, and was refused: {error}") from error
@@ -32,5 +32,5 @@ def check(data: bytes) -> None:
             number += character
     if abs(seconds - expected) > 1e-6 * expected:
         raise Broken(f"{text!r} was taken for {seconds} s, and is {expected} s")
-    if not isinstance(times.brief(seconds), str) or not isinstance(times.spoken(seconds), str):
-        raise Broken(f"{seconds} s cannot be said")
+    if not isinstance(short_duration(seconds), str) or not isinstance(long_duration(seconds), str):
+        raise Broken(f"{seconds} s cannot be formatted")

@@ -23,6 +23,7 @@ from retrysafe.stores.admin import (
     Standing,
     Statistics,
     keepable,
+    release_outcome,
 )
 from retrysafe.stores.sql import codec, operations
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
@@ -71,9 +72,10 @@ def expired() -> Operation[int]:
     return cast(int, records)
 
 
-def release(seen: Record, note: Note) -> Operation[bool]:
-    rows = yield "intervene_release", {"id": seen.id, "token": seen.token}
-    return (yield from _entered(rows, note, "release", "released", seen.id))
+def release(seen: Record, note: Note, *, settled: bool) -> Operation[bool]:
+    state = seen.state if settled else "in_progress"
+    rows = yield "intervene_release", {"id": seen.id, "token": seen.token, "state": state}
+    return (yield from _entered(rows, note, "release", release_outcome(seen), seen.id))
 
 
 def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:

@@ -25,6 +25,11 @@ def resolve(admin: Admin, seen: Record) -> bool:
     return admin.resolve(seen, BY_HAND, NOTE)
 
 
+def release_settled(admin: Admin, seen: Record) -> bool:
+    return admin.release(seen, NOTE, settled=True)
+
+
+settled = pytest.mark.parametrize("final", [BY_HAND, FAILED], ids=lambda final: final.state)
 either = pytest.mark.parametrize("act", [release, resolve])
 
 
@@ -33,6 +38,13 @@ def abandoned(store: Store, elapse: Elapse, key: str = "key") -> Claim:
     store.reserve(claim)
     elapse(30.0)
     return claim
+
+
+def finished(store: Store, final: Final) -> tuple[Claim, Record]:
+    claim = a_claim()
+    store.reserve(claim)
+    store.finish(claim, final)
+    return claim, the_record(store, claim)
 
 
 class Interventions(Harness):
@@ -48,6 +60,82 @@ class Interventions(Harness):
         assert half.reserve(successor) == Reserved(1)
         assert half.finish(owner, an_outcome()) is False
         assert the_record(half, successor).token == successor.token
+
+    @settled
+    def test_a_settled_key_can_be_released(
+        self, half: Half, store: Store, admin: Admin, final: Final
+    ) -> None:
+        """Only when the operator names what it is; the next request then runs, as the first attempt, and the
+        audit trail has the outcome that was deleted."""
+        owner, seen = finished(store, final)
+        assert admin.release(seen, NOTE) is False
+        assert the_record(half, owner) == seen
+        assert admin.audit() == []
+        assert admin.release(seen, NOTE, settled=True) is True
+        assert half.look(owner.id) is None
+        [entry] = admin.audit()
+        assert (entry.by, entry.reason, entry.act) == (*NOTE, "release")
+        assert entry.outcome == f"released, was {final.state} {final.response.status}"
+        assert (entry.id, entry.key, entry.target) == (owner.id, "key", "/orders")
+        successor = a_claim()
+        assert half.reserve(successor) == Reserved(1)
+        assert half.finish(owner, final) is False
+        assert admin.release(seen, NOTE, settled=True) is False, "it is another's now"
+        assert the_record(half, successor).token == successor.token
+
+    def test_a_settled_key_that_was_retried_is_left_alone(
+        self, store: Store, admin: Admin, elapse: Elapse
+    ) -> None:
+        """A retry took the failed record over while the operator was thinking; running, abandoned or finished
+        the same way, it is not what the operator saw."""
+        owner, seen = finished(store, FAILED)
+        successor = a_claim()
+        assert isinstance(store.take_over(successor, owner.token, "failed"), Reserved)
+        self.is_refused(store, admin, release_settled, seen)
+        elapse(30.0)
+        self.is_refused(store, admin, release_settled, seen)
+        store.finish(successor, FAILED)
+        self.is_refused(store, admin, release_settled, seen)
+
+    def test_a_record_in_another_state_is_left_alone(
+        self, store: Store, admin: Admin, elapse: Elapse
+    ) -> None:
+        """It was seen abandoned and has finished since, under the same token: what the operator agreed to
+        release is not there any more."""
+        owner = abandoned(store, elapse)
+        seen = the_record(store, owner)
+        store.finish(owner, an_outcome())
+        self.is_refused(store, admin, release_settled, seen)
+        completed = the_record(store, owner)
+        self.is_refused(store, admin, release_settled, completed._replace(state="failed"))
+        assert release_settled(admin, completed) is True
+
+    def test_a_live_lease_protects_in_any_case(self, store: Store, admin: Admin, elapse: Elapse) -> None:
+        """No option releases what a worker may be running; an abandoned record is released either way."""
+        owner = a_claim()
+        store.reserve(owner)
+        elapse(29.0)
+        seen = the_record(store, owner)
+        self.is_refused(store, admin, release_settled, seen)
+        for state in ("completed", "failed"):
+            self.is_refused(store, admin, release_settled, seen._replace(state=state))
+        elapse(1.0)
+        assert release_settled(admin, seen) is True
+
+    @settled
+    def test_a_settled_record_that_has_expired_is_left_alone(
+        self, store: Store, admin: Admin, elapse: Elapse, final: Final
+    ) -> None:
+        """Expired means absent."""
+        _, seen = finished(store, final)
+        elapse(3600.0)
+        assert release_settled(admin, seen) is False
+        assert admin.audit() == []
+
+    def test_a_settled_record_is_not_resolved(self, store: Store, admin: Admin) -> None:
+        """Its outcome is known: it is deleted or it stays, but it is never rewritten."""
+        _, seen = finished(store, FAILED)
+        self.is_refused(store, admin, resolve, seen)
 
     @pytest.mark.parametrize("final", [BY_HAND, FAILED], ids=lambda final: final.state)
     def test_a_resolved_record_answers(

@@ -59,8 +59,8 @@ class SQLiteAdmin:
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
         return self._read(admin_operations.audit(limit, id))
 
-    def release(self, seen: Record, note: Note) -> bool:
-        return self._write(admin_operations.release(seen, note))
+    def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
+        return self._write(admin_operations.release(seen, note, settled=settled))
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
         return self._write(admin_operations.resolve(seen, final, note))

@@ -8,7 +8,8 @@ import pytest
 import typer
 
 from retrysafe._core import keys
-from retrysafe.cli import asking, bodies, redaction, text, times
+from retrysafe.cli import body_preview, prompt, redaction
+from retrysafe.cli.format import clean, duration, iso, plural, relative, size_text, timestamp
 
 
 @pytest.mark.parametrize(
@@ -29,15 +30,26 @@ from retrysafe.cli import asking, bodies, redaction, text, times
 )
 def test_cleaning(raw: str, shown: str) -> None:
     """What a terminal would act upon is escaped; what people write is left alone."""
-    assert text.clean(raw) == shown
-    assert text.clean(raw).isprintable()
+    assert clean(raw) == shown
+    assert clean(raw).isprintable()
 
 
 def test_masking_tells_neither_the_key_nor_its_length() -> None:
-    """Four characters of a long key, none of a short one, and the same dots behind every one."""
+    """Up to four characters, never more than a third of the key, and the same dots after every one."""
     assert keys.mask("pay_2026_11_15_0001") == "pay_••••"
     assert keys.mask("pay_2026_11_") == "pay_••••"
-    assert keys.mask("pay_2026_11") == keys.mask("k") == "••••"
+    assert keys.mask("pay_2026_11") == "pay••••"
+    assert keys.mask("k") == keys.mask("kk") == "••••"
+
+
+def test_short_keys_can_be_told_apart() -> None:
+    """Of a key of seven characters two are shown: nothing but dots would make all short keys look alike."""
+    assert keys.mask("k-12345") == "k-••••"
+    assert keys.mask("order-7") != keys.mask("k-12345")
+    for length in range(1, 256):
+        shown = keys.mask("x" * length).removesuffix("••••")
+        assert len(shown) <= 4
+        assert 3 * len(shown) <= length
 
 
 @pytest.mark.parametrize(
@@ -55,25 +67,25 @@ def test_masking_tells_neither_the_key_nor_its_length() -> None:
 )
 def test_durations(written: str, seconds: float) -> None:
     """Numbers with units, also several."""
-    assert times.duration(written) == seconds
+    assert duration(written) == seconds
 
 
 @pytest.mark.parametrize("written", ["", "5", "h", "1x", "-1h", "1h!", "1e9d", "nan", "\u0661h", "9999999w"])
 def test_no_durations(written: str) -> None:
     """Anything else is refused with an example of what would do."""
     with pytest.raises(typer.BadParameter, match=r"duration|century"):
-        times.duration(written)
+        duration(written)
 
 
 def test_times() -> None:
     """ISO 8601 in UTC for programs; no time at all for what is beyond any calendar."""
-    assert times.iso(0.5) == "1970-01-01T00:00:00.500Z"
-    assert times.stamp(86400) == "1970-01-02 00:00:00 UTC"
-    assert [times.iso(at) for at in (None, 1e300, float("nan"), float("inf"))] == [None] * 4
-    assert times.relative(100, 100) == "just now"
-    assert times.relative(40, 100) == "60 seconds ago"
-    assert times.relative(100 + 7200, 100) == "in 2 hours"
-    assert times.relative(101, 100) == "in 1 second"
+    assert iso(0.5) == "1970-01-01T00:00:00.500Z"
+    assert timestamp(86400) == "1970-01-02 00:00:00 UTC"
+    assert [iso(at) for at in (None, 1e300, float("nan"), float("inf"))] == [None] * 4
+    assert relative(100, 100) == "just now"
+    assert relative(40, 100) == "60 seconds ago"
+    assert relative(100 + 7200, 100) == "in 2 hours"
+    assert relative(101, 100) == "in 1 second"
 
 
 @pytest.mark.parametrize(
@@ -155,21 +167,21 @@ def test_redaction_of_json() -> None:
     ],
 )
 def test_redaction_of_text(raw: str, shown: str) -> None:
-    """In text that is no JSON, what is assigned to a secret name is hidden."""
+    """In text that is not JSON, what is assigned to a secret name is hidden."""
     assert redaction.redacted_text(raw) == shown
 
 
 def test_previews() -> None:
     """JSON is set out, text is shown in lines, bytes in hexadecimal, and all of it is cut where asked."""
-    assert bodies.preview(b"", 100) == bodies.Preview("empty", (), False)
-    assert bodies.preview(b'{"a":{"password":"x"}}', 100).lines == (
+    assert body_preview.preview(b"", 100) == body_preview.Preview("empty", (), False)
+    assert body_preview.preview(b'{"a":{"password":"x"}}', 100).lines == (
         "{", '  "a": {', '    "password": "<redacted>"', "  }", "}",
     )  # fmt: skip
-    assert bodies.preview("grüße\n\x1b[2J".encode(), 100) == bodies.Preview(
+    assert body_preview.preview("grüße\n\x1b[2J".encode(), 100) == body_preview.Preview(
         "text", ("grüße", "\\x1b[2J"), False
     )
-    assert bodies.preview(b"x" * 50, 10) == bodies.Preview("text", ("x" * 10,), True)
-    dump = bodies.preview(bytes(range(256)), 10)
+    assert body_preview.preview(b"x" * 50, 10) == body_preview.Preview("text", ("x" * 10,), True)
+    dump = body_preview.preview(bytes(range(256)), 10)
     assert (dump.kind, len(dump.lines), dump.cut) == ("binary", 8, True)
     assert dump.lines[2] == "000020  20 21 22 23 24 25 26 27 28 29 2a 2b 2c 2d 2e 2f   !\"#$%&'()*+,-./"
 
@@ -179,16 +191,16 @@ def test_previews() -> None:
 )
 def test_previews_of_the_odd(body: bytes) -> None:
     """Whatever was stored can be looked at."""
-    lines = bodies.preview(body, 1000).lines
+    lines = body_preview.preview(body, 1000).lines
     assert all(line.isprintable() for line in lines)
-    assert all(line.isprintable() for line in bodies.whole(body))
+    assert all(line.isprintable() for line in body_preview.whole(body))
 
 
 @pytest.mark.parametrize("depth", [300, 600, 750, 900, 990])
 def test_previews_of_the_deep(depth: int) -> None:
     """JSON that can be read but not be set out is shown as the text that it is, secrets hidden."""
     body = b'{"a":' * depth + b'{"password":"hunter2"}' + b"}" * depth
-    seen = bodies.preview(body, 1_000_000)
+    seen = body_preview.preview(body, 1_000_000)
     assert seen.kind in ("json", "text")
     assert "hunter2" not in "".join(seen.lines)
     assert "<redacted>" in "".join(seen.lines)
@@ -212,24 +224,24 @@ def test_previews_of_the_deep(depth: int) -> None:
     ids=lambda body: body[:12],
 )
 def test_previews_of_what_takes_long(body: str, limit: int) -> None:
-    """No body keeps whoever looks at it waiting, neither as text nor as a text within JSON."""
+    """No body takes long to preview, neither as text nor as a text within JSON."""
     for data in (body.encode(), json.dumps({"x": body}).encode()):
         # Not by the clock on the wall, which goes on while others have the processor.
         began = time.process_time()
-        bodies.preview(data, limit)
+        body_preview.preview(data, limit)
         assert time.process_time() - began < 2
 
 
 def test_numbers() -> None:
     """Sizes in powers of 1024, and nouns that agree with their number."""
-    assert [text.sized(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
+    assert [size_text(size) for size in (0, 1023, 1536, 150 * 1024, 1 << 20, 3 << 40)] == [
         "0 B", "1,023 B", "1.5 KiB", "150 KiB", "1.0 MiB", "3,072 GiB"
     ]  # fmt: skip
-    assert text.plural(1, "record") == "1 record"
-    assert text.plural(1200, "entry", "entries") == "1,200 entries"
+    assert plural(1, "record") == "1 record"
+    assert plural(1200, "entry", "entries") == "1,200 entries"
 
 
-def test_whoever_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container a user may have a number only; the trail has that, then."""
 
     def nameless() -> str:
@@ -237,13 +249,13 @@ def test_whoever_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr("getpass.getuser", nameless)
-    assert asking.whoever().startswith(f"{os.getuid()}@")
+    assert prompt.current_user().startswith(f"{os.getuid()}@")
 
 
 def test_half_a_secret_is_hidden_too() -> None:
     """Secrets are hidden before the preview is cut, so that no cut can make one unrecognisable."""
     body = b"card number 4242 4242 4242 4242"
-    assert "4242" not in "".join(bodies.preview(body, 20).lines)
+    assert "4242" not in "".join(body_preview.preview(body, 20).lines)
 
 
 def test_half_a_secret_stays_hidden_in_a_long_text() -> None:
@@ -256,15 +268,15 @@ def test_half_a_secret_stays_hidden_in_a_long_text() -> None:
         for cut in range(0, len(secret), 3):
             # All but nothing is left of what is hidden, so all that was looked at would be shown.
             body = b"x" * cut + b" token=" + b"x" * 17_000 + b" " + secret * 3000
-            line = "".join(bodies.preview(body, 2000).lines)
+            line = "".join(body_preview.preview(body, 2000).lines)
             assert line.startswith("x" * cut + " token=<redacted>")
             assert "hunter" not in line
     token = b"eyJhbGciOiJIUzI1NiJ9" + b"a" * 8000 + b".eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
     for limit in (0, 99, 100, 105, 111, 5000):
-        seen = bodies.preview(b"x " * 50 + token + b" x" * 50_000, limit)
+        seen = body_preview.preview(b"x " * 50 + token + b" x" * 50_000, limit)
         assert "eyJ" not in "".join(seen.lines)
         assert seen.cut
-    assert bodies.preview(b"x" * 1_000_000, 2000) == bodies.Preview("text", ("x" * 2000,), True)
+    assert body_preview.preview(b"x" * 1_000_000, 2000) == body_preview.Preview("text", ("x" * 2000,), True)
 
 
 def test_a_digest_of_credentials_is_shortened() -> None:

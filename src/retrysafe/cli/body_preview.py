@@ -1,27 +1,27 @@
-"""A stored body as it may be shown: a preview that hides secrets, or all of it for those who ask."""
+"""A stored body as it may be shown: a preview that hides secrets, or all of it on request."""
 
 import json
 from itertools import takewhile
 from typing import Literal, NamedTuple, cast
 
+from retrysafe.cli.format import clean_lines
 from retrysafe.cli.redaction import redacted, redacted_text
-from retrysafe.cli.text import clean_lines
 
 Kind = Literal["json", "text", "binary", "empty"]
 
 _ROW = 16
 _HEX_ROWS = 8
-"""128 bytes are enough to recognise a format by."""
+"""128 bytes are enough to recognise a format."""
 
 _MARGIN = 16 * 1024
-"""How far beyond a preview it is looked for secrets: more characters than any server takes in a header."""
+"""How far beyond a preview to look for secrets: more characters than any server takes in a header."""
 
 _MOSTLY = 0.9
 """A share of printable characters above which text with some control characters in it is still text."""
 
 
 class Preview(NamedTuple):
-    """Lines that are fit for a terminal."""
+    """Lines that are safe on a terminal."""
 
     kind: Kind
     lines: tuple[str, ...]
@@ -40,7 +40,7 @@ def preview(body: bytes, limit: int) -> Preview:
     if kind == "json":
         try:
             text = json.dumps(redacted(value), indent=2, ensure_ascii=False)
-        except RecursionError:  # it could be read, but is too deep to be set out
+        except RecursionError:  # it could be parsed, but is too deep to be printed
             kind = "text"
         else:
             return Preview(kind, tuple(clean_lines(text[:limit])), len(text) > limit)
@@ -49,8 +49,8 @@ def preview(body: bytes, limit: int) -> Preview:
 
 
 def _beginning(text: str, limit: int) -> tuple[str, bool]:
-    """So much of a text, secrets hidden; and whether there is more."""
-    # Before it is cut: half a secret is one still, and no longer looks like it.
+    """The first `limit` characters, secrets hidden; and whether there is more."""
+    # Before it is cut: half a secret no longer looks like one.
     if len(text) <= limit + 2 * _MARGIN:
         seen = redacted_text(text)
         return seen[:limit], len(seen) > limit
@@ -62,13 +62,13 @@ def _beginning(text: str, limit: int) -> tuple[str, bool]:
 
 
 def whole(body: bytes) -> list[str]:
-    """Everything, nothing hidden, in lines that a terminal may be given."""
+    """Everything, nothing hidden, in lines that are safe on a terminal."""
     kind, _ = recognise(body)
     return hex_rows(body) if kind == "binary" else clean_lines(body.decode())
 
 
 def recognise(body: bytes) -> tuple[Kind, object]:
-    """What the bytes are, whatever their label says; and the value, if they are JSON."""
+    """What the bytes are, whatever their content type says; and the value, if they are JSON."""
     if not body:
         return "empty", None
     try:
@@ -87,7 +87,7 @@ def recognise(body: bytes) -> tuple[Kind, object]:
 
 
 def hex_rows(data: bytes) -> list[str]:
-    """Offset, bytes and characters, as `hexdump -C` has them."""
+    """Offset, bytes and characters, as `hexdump -C` prints them."""
     rows: list[str] = []
     for start in range(0, len(data), _ROW):
         row = data[start : start + _ROW]

@@ -1,4 +1,4 @@
-"""One record, drawn in full: what it is, its life, its answer, what comes next."""
+"""One record, drawn in full: what it is, its timeline, its response, what comes next."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,49 +8,56 @@ from rich.table import Table
 from rich.text import Text
 
 from retrysafe._core.model import Record
-from retrysafe.cli import bodies
-from retrysafe.cli.commands import possible_commands
-from retrysafe.cli.describing import (
+from retrysafe.cli import body_preview
+from retrysafe.cli.format import (
     DIGITS,
     STANDINGS,
     STYLES,
-    spoken_key,
-    spoken_route,
-    spoken_scope,
-    spoken_standing,
+    clean,
+    key_text,
+    relative,
+    route_text,
+    scope_text,
+    size_text,
+    standing_text,
+    timeline,
+    timestamp,
 )
-from retrysafe.cli.prospects import prospects
+from retrysafe.cli.next_steps import next_results, possible_commands
 from retrysafe.cli.redaction import redacted_header
-from retrysafe.cli.text import clean, sized
-from retrysafe.cli.timeline import timeline
-from retrysafe.cli.times import relative, stamp
 from retrysafe.stores.admin import Entry, Sighting
 
 _EXPLAINED = {
-    "abandoned": "Its owner died or lost the store; what it did is not known.",
-    "in_progress": "Its lease is alive: its owner is at it, or has died only now.",
-    "completed": "Settled; retries get its answer.",
-    "failed": "Settled as a failure.",
+    "abandoned": "Its worker died or lost the store; the outcome is unknown.",
+    "in_progress": "Its lease has not ended: the worker runs it, or died a moment ago.",
+    "completed": "Retries get its response.",
+    "failed": "Retries get the failure, or run again, as the service chose.",
 }
 
 
-def portrait(
+_ADVICE = {
+    "abandoned": "Find out what happened, then settle it:",
+    "failed": "If nothing was done, or it was undone, let the next request run:",
+}
+
+
+def render_record(
     sighting: Sighting, entries: Sequence[Entry], store: str | None, *, preview: int, show_keys: bool
 ) -> list[RenderableType]:
     parts: list[RenderableType] = [_title(sighting), "", _facts(sighting, show_keys=show_keys)]
     parts += _section("Timeline", _events(sighting))
-    parts += _section("Response", *_answer(sighting, preview))
+    parts += _section("Response", *_response(sighting, preview))
     if entries:
         parts += _section("Interventions", *interventions(entries, sighting.now))
     parts += _section("The next request with this key", _next(sighting))
     commands = possible_commands(sighting, store)
     if commands:
-        parts += _section("What you can do", Text("Find out what really happened, then say so:", "dim"))
+        parts += _section("What you can do", Text(_ADVICE[sighting.standing], "dim"))
         parts += [f"  {command}" for command in commands]
     return parts
 
 
-def panel(sighting: Sighting, *, show_keys: bool) -> Group:
+def render_summary(sighting: Sighting, *, show_keys: bool) -> Group:
     """The same record in short, above a question about it."""
     return Group(_title(sighting), _facts(sighting, show_keys=show_keys, short=True))
 
@@ -60,7 +67,7 @@ def _title(sighting: Sighting) -> Text:
     return Text.assemble(
         (record.id.hex()[:DIGITS], "bold"),
         "  ",
-        (spoken_standing(sighting.standing), STYLES[sighting.standing]),
+        (standing_text(sighting.standing), STYLES[sighting.standing]),
         "  ",
         (_EXPLAINED[sighting.standing], "dim"),
     )
@@ -69,15 +76,15 @@ def _title(sighting: Sighting) -> Text:
 def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> RenderableType:
     record, now = sighting.record, sighting.now
     facts = [
-        ("request", spoken_route(record.action, record.target)),
-        ("scope", spoken_scope(record.scope)),
-        ("key", spoken_key(record.key, show_keys=show_keys)),
+        ("request", route_text(record.action, record.target)),
+        ("scope", scope_text(record.scope)),
+        ("key", key_text(record.key, show_keys=show_keys)),
     ]
     if short:
-        facts += [("created", f"{relative(record.created_at, now)}, {stamp(record.created_at)}")]
+        facts += [("created", f"{relative(record.created_at, now)}, {timestamp(record.created_at)}")]
         facts += [("request id", clean(record.request_id))]
         if record.checkpointed and record.response:
-            facts += [("sent", f"its answer, {record.response.status}, had begun to leave")]
+            facts += [("sent", f"part of its response, {record.response.status}")]
         return _grid(facts)
     facts += [
         ("door", record.door),
@@ -93,7 +100,7 @@ def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> Rende
 
 def _mode(record: Record) -> str:
     if record.mode == "tx":
-        return "tx: in the caller's transaction, rolled back if it was abandoned"
+        return "tx: effects in the caller's transaction, rolled back if abandoned"
     return "lease: effects may be anywhere"
 
 
@@ -109,21 +116,19 @@ def _events(sighting: Sighting) -> Table:
         grid.add_row(
             Text(event.name, emphasis),
             Text(relative(event.at, sighting.now), style),
-            Text(stamp(event.at), style),
+            Text(timestamp(event.at), style),
             Text(clean(event.remark), "dim"),
         )
     return grid
 
 
-def _answer(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
+def _response(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
     record = sighting.record
     response = record.response
     if response is None:
         yield Text("none yet", "dim")
         return
-    remark = (
-        "  so far: it had begun to leave" if record.checkpointed and record.state == "in_progress" else ""
-    )
+    remark = "  partly sent" if record.checkpointed and record.state == "in_progress" else ""
     yield Text.assemble((str(response.status), "bold"), (remark, "dim"))
     for name, value in response.headers:
         shown = name.decode("latin-1")
@@ -131,19 +136,19 @@ def _answer(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
             (f"{clean(shown)}: ", "cyan"), clean(redacted_header(shown, value.decode("latin-1")))
         )
     if record.omitted:
-        yield Text("The body was not kept; status and headers stand for it.", "dim")
+        yield Text("The body was not stored; retries get the status and headers.", "dim")
         return
     if record.state == "in_progress":
         return
-    seen = bodies.preview(response.body, limit)
+    seen = body_preview.preview(response.body, limit)
     if seen.kind == "empty":
         yield Text("The body is empty.", "dim")
         return
-    yield Text(f"{sized(len(response.body))} of {'JSON' if seen.kind == 'json' else seen.kind}:", "dim")
+    yield Text(f"{size_text(len(response.body))} of {'JSON' if seen.kind == 'json' else seen.kind}:", "dim")
     for line in seen.lines:
         yield Text(f"  {line}", overflow="fold")
     if seen.cut:
-        yield Text("  … there is more: --preview shows more of it, --body all, secrets included", "dim")
+        yield Text("  … there is more: --preview N shows more, --body all of it, secrets included", "dim")
 
 
 def interventions(entries: Sequence[Entry], now: float) -> Iterable[RenderableType]:
@@ -161,13 +166,11 @@ def _next(sighting: Sighting) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    found = prospects(sighting)
+    found = next_results(sighting)
     for one in found:
-        grid.add_row(*([Text(f"with {one.when}", "dim")] if one.when else []), Text(one.answer))
+        grid.add_row(*([Text(f"with {one.when}", "dim")] if one.when else []), Text(one.result))
     if len(found) > 1 and sighting.standing == "abandoned":
-        return Group(
-            grid, Text("The first of these is what the service had chosen when it claimed the key.", "dim")
-        )
+        return Group(grid, Text("The service had chosen the first of these when it claimed the key.", "dim"))
     return grid
 
 

@@ -7,11 +7,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from retrysafe.cli.describing import STANDINGS, STYLES, spoken_route, spoken_scope, spoken_standing
+from retrysafe.cli.format import (
+    STANDINGS,
+    STYLES,
+    clean,
+    relative,
+    route_text,
+    scope_text,
+    size_text,
+    standing_text,
+    timestamp,
+)
+from retrysafe.cli.render_tables import Column, table
 from retrysafe.cli.stats import duplicate_rate, duplicates
-from retrysafe.cli.tables import Column, table
-from retrysafe.cli.text import clean, sized
-from retrysafe.cli.times import relative, stamp
 from retrysafe.stores.admin import Share, Standing, Statistics
 
 _SHARE_COLUMNS = (
@@ -24,14 +32,14 @@ _SHARE_COLUMNS = (
 )
 
 
-def figures(found: Statistics) -> list[RenderableType]:
+def render_stats(found: Statistics) -> list[RenderableType]:
     parts: list[RenderableType] = [Text("Records", "bold"), _inset(_records(found))]
     parts += ["", Text("Requests", "bold"), _inset(_requests(found))]
     if found.by_route:
-        routes = [(spoken_route(*route), share) for route, share in found.by_route.items()]
+        routes = [(route_text(*route), share) for route, share in found.by_route.items()]
         parts += ["", _shares("BY ROUTE", routes)]
     if found.by_scope:
-        scopes = [(spoken_scope(scope), share) for scope, share in found.by_scope.items()]
+        scopes = [(scope_text(scope), share) for scope, share in found.by_scope.items()]
         parts += ["", _shares("BY SCOPE", scopes)]
     return parts
 
@@ -45,16 +53,16 @@ def _records(found: Statistics) -> Table:
     for standing in STANDINGS:
         number = found.total.records.get(standing, 0)
         since = oldest.get(standing)
-        remark = f"the oldest {relative(since, found.now)}, {stamp(since)}" if since is not None else ""
+        remark = f"the oldest {relative(since, found.now)}, {timestamp(since)}" if since is not None else ""
         grid.add_row(
-            Text(spoken_standing(standing), STYLES[standing] if number else "dim"),
+            Text(standing_text(standing), STYLES[standing] if number else "dim"),
             f"{number:,}",
             Text(remark, "dim"),
         )
     grid.add_row(
-        "together",
+        "total",
         f"{sum(found.total.records.values()):,}",
-        Text(f"{sized(found.total.size)} of bodies", "dim"),
+        Text(f"{size_text(found.total.size)} of bodies", "dim"),
     )
     backlog = "retrysafe purge removes them" if found.expired else ""
     grid.add_row(Text("expired", "" if found.expired else "dim"), f"{found.expired:,}", Text(backlog, "dim"))
@@ -64,12 +72,12 @@ def _records(found: Statistics) -> Table:
 def _requests(found: Statistics) -> RenderableType:
     counted = sum(found.verdicts.values())
     if not counted:
-        return Text("None were counted yet: services write their counts every few seconds.", "dim")
+        return Text("None counted yet: services write their counts every few seconds.", "dim")
     grid = _numbers()
     for verdict, number in sorted(found.verdicts.items(), key=lambda pair: -pair[1]):
         grid.add_row(clean(verdict), f"{number:,}", Text(f"{number / counted:.1%}", "dim"))
-    since = f", since {stamp(found.counted_since)}" if found.counted_since is not None else ""
-    grid.add_row(Text("together", "bold"), f"{counted:,}", Text(f"as services counted them{since}", "dim"))
+    since = f", since {timestamp(found.counted_since)}" if found.counted_since is not None else ""
+    grid.add_row(Text("total", "bold"), f"{counted:,}", Text(f"counted by services{since}", "dim"))
     rate = duplicate_rate(found.verdicts) or 0.0
     grid.add_row(
         Text("duplicates", "bold"), f"{duplicates(found.verdicts):,}", Text(f"{rate:.1%} of all", "bold")
@@ -77,7 +85,7 @@ def _requests(found: Statistics) -> RenderableType:
     return grid
 
 
-def _shares(title: str, shares: Sequence[tuple[str, Share]]) -> Table:
+def _shares(title: str, shares: Sequence[tuple[str, Share]]) -> RenderableType:
     rows = [[Text(name), *_share_cells(share)] for name, share in shares]
     return table((Column(title, narrowest=20), *_SHARE_COLUMNS), rows)
 
@@ -88,7 +96,7 @@ def _share_cells(share: Share) -> list[Text]:
         for standing in STANDINGS
         for number in [share.records.get(standing, 0)]
     ]
-    return [Text(f"{sum(share.records.values()):,}"), *counts, Text(sized(share.size))]
+    return [Text(f"{sum(share.records.values()):,}"), *counts, Text(size_text(share.size))]
 
 
 def _numbers() -> Table:

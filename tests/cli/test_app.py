@@ -56,6 +56,30 @@ def test_an_address_that_is_none(url: str) -> None:
     assert "u:p@" not in done.err
 
 
+@pytest.mark.parametrize("url", ["sqlite+aiosqlite:///keys.db", "sqlite+pysqlite:///keys.db", "postgresql+psycopg://u:p@h/d", "postgresql+asyncpg://u:p@h/d"])  # fmt: skip # noqa: E501
+def test_an_address_for_sqlalchemy(url: str) -> None:
+    """Copied from an application's settings: it says what it is, and what to write instead, for either."""
+    scheme = url.partition(":")[0]
+    dialect, _, driver = scheme.partition("+")
+    done = run("ls", "--store", url)
+    assert (done.code, done.out) == (2, "")
+    message, advice = done.err.splitlines()
+    assert f"{scheme}: is an address for SQLAlchemy" in message
+    assert f"Write {dialect}://" in advice
+    assert f"without +{driver}" in advice
+    assert "u:p@" not in done.err
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "release", "resolve", "purge", ""])
+def test_flags_have_no_value_in_help(command: str) -> None:
+    """`--json` is a flag: help on a terminal must not show it as one that takes a value."""
+    text = shown(*command.split(), "--help").text
+    assert "--help" in text
+    assert "bool" not in text
+    # Nor do numbers show the range that is checked for them.
+    assert "1000000000" not in text
+
+
 def test_the_option_counts_more_than_the_environment(shop: Shop, tmp_path: Path) -> None:
     """What was typed is what was meant."""
     shop.finished("completed-key-001")
@@ -97,7 +121,7 @@ def test_a_locked_store(shop: Shop) -> None:
         other.execute("ROLLBACK")
     assert (done.code, done.out) == (3, "")
     assert "locked" in done.err
-    assert "retrysafe audit tells" in done.err
+    assert "Run retrysafe audit" in done.err
     assert json.loads(run("ls", "--json", store=shop.url).out)["records"][0]["standing"] == "abandoned"
 
 
@@ -122,7 +146,7 @@ def test_a_damaged_record(shop: Shop) -> None:
     [["ls"], ["ls", "--json"], ["show", "completed-key-001"], ["show", "completed-key-001", "--body"]],
 )
 def test_a_pipe_that_is_closed(shop: Shop, arguments: list[str]) -> None:
-    """Whoever reads may stop reading: not a word about it, and the code that shells know."""
+    """The reader may close the pipe: no message, and the exit code that shells know."""
     shop.finished("completed-key-001", Response(200, (), b"line\n" * 100_000))
     reading, writing = os.pipe()
     os.close(reading)
@@ -139,7 +163,7 @@ def test_a_pipe_that_is_closed(shop: Shop, arguments: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_disk_that_is_full(shop: Shop) -> None:
-    """Half an output is no output: one line, exit code 1, and nothing from the interpreter at its end."""
+    """A partial output is an error: one line, exit code 1, and nothing from the interpreter at its end."""
     shop.finished("completed-key-001")
     for arguments in (["ls"], ["ls", "--json"], ["show", "completed-key-001", "--body"]):
         with open("/dev/full", "wb") as full:
@@ -152,7 +176,7 @@ def test_a_disk_that_is_full(shop: Shop) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
 def test_streams_that_were_closed_beforehand(shop: Shop) -> None:
-    """Nobody listens on one of them: what the others are told does not change."""
+    """What goes to the other streams does not change."""
     shop.finished("completed-key-001")
     for closed, out in (("<&-", 2), ("2>&-", 2), (">&-", 0)):
         line = f"exec {sys.executable} -m retrysafe ls {closed}"
@@ -180,10 +204,10 @@ def test_wrong_usage(arguments: list[str]) -> None:
     """Exit code 2, a sentence, and where to read on; on a terminal and without one."""
     done = run(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert "--help lists what it takes" in done.err
+    assert "--help for its arguments and options" in done.err
     screen = Screen(*arguments)
     assert screen.end() == 2
-    assert "--help lists what it takes" in screen.text
+    assert "--help for its arguments and options" in screen.text
 
 
 def test_the_script_is_the_same(shop: Shop) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from retrysafe._core.model import Final, Found, Record, Reserved, Response
-from retrysafe.cli.answers import Outcome, Said, final
 from retrysafe.cli.exits import Failure
-from retrysafe.cli.intervening import Intervention, Manner, Which, intervene
+from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene
+from retrysafe.cli.manual_response import Outcome, ResponseOptions, build_final
 from retrysafe.stores.admin import Admin, Entry, Note
 from tests.cli.records import JSON, Shop, identity
 from tests.cli.terminal import Screen, run
@@ -20,7 +20,7 @@ KEY = "pay_2026_11_15_0001"
 WHY = "the bank's list has no such payment"
 
 
-def trail(shop: Shop) -> list[Entry]:
+def audit_entries(shop: Shop) -> list[Entry]:
     admin = shop.store.open_admin()
     try:
         return list(admin.audit())
@@ -28,7 +28,7 @@ def trail(shop: Shop) -> list[Entry]:
         admin.close()
 
 
-def kept(shop: Shop, id: bytes) -> Record:
+def stored(shop: Shop, id: bytes) -> Record:
     shop.at(0)
     found = shop.store.look(id)
     assert found is not None
@@ -40,15 +40,15 @@ def test_release(shop: Shop) -> None:
     claim = shop.abandoned(KEY)
     done = run("release", KEY, "--reason", WHY, "--yes", store=shop.url)
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"{identity(claim)}: released; the next retry runs\n"
-    [entry] = trail(shop)
+    assert done.out == f"{identity(claim)}: released; the next request with this key runs\n"
+    [entry] = audit_entries(shop)
     assert (entry.act, entry.outcome, entry.reason, entry.id) == ("release", "released", WHY, claim.id)
     assert entry.by.endswith(f"@{socket.gethostname()}")
     assert shop.store.reserve(claim._replace(token=b"another")) == Reserved(1)
 
 
 def test_resolve_as_done(shop: Shop) -> None:
-    """Kept exactly as it was said: status, headers in their number, body; and the old owner is fenced."""
+    """Stored exactly as given: status, repeated headers, body; and the old owner is fenced."""
     claim = shop.abandoned(KEY)
     done = run(
         "resolve", KEY, "--done", "--status", "201", "--body", '{"payment": 7}', "--header", "Location: /p/7",
@@ -59,7 +59,7 @@ def test_resolve_as_done(shop: Shop) -> None:
     document = json.loads(done.out)
     assert (document["done"], document["by"], document["reason"]) == (True, "ada", WHY)
     assert (document["record"]["standing"], document["record"]["status"]) == ("completed", 201)
-    record = kept(shop, claim.id)
+    record = stored(shop, claim.id)
     assert record.response == Response(
         201,
         (
@@ -72,7 +72,7 @@ def test_resolve_as_done(shop: Shop) -> None:
     )
     assert not record.omitted
     assert not shop.store.finish(claim, Final("completed", Response(200)))
-    [entry] = trail(shop)
+    [entry] = audit_entries(shop)
     assert (entry.act, entry.outcome, entry.by) == ("resolve", "completed 201", "ada")
 
 
@@ -80,53 +80,53 @@ PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said", "expected"),
+    ("outcome", "given", "expected"),
     [
-        ("completed", Said(), Final("completed", Response(200), True)),
-        ("failed", Said(), Final("failed", Response(500), True)),
-        ("completed", Said(202), Final("completed", Response(202), True)),
-        ("completed", Said(204), Final("completed", Response(204))),
-        ("completed", Said(body=""), Final("completed", Response(200))),
-        ("completed", Said(402, "no"), Final("completed", Response(402, (PLAIN,), b"no"))),
+        ("completed", ResponseOptions(), Final("completed", Response(200), True)),
+        ("failed", ResponseOptions(), Final("failed", Response(500), True)),
+        ("completed", ResponseOptions(202), Final("completed", Response(202), True)),
+        ("completed", ResponseOptions(204), Final("completed", Response(204))),
+        ("completed", ResponseOptions(body=""), Final("completed", Response(200))),
+        ("completed", ResponseOptions(402, "no"), Final("completed", Response(402, (PLAIN,), b"no"))),
         (
             "failed",
-            Said(402, None, ("X-Why: it",)),
+            ResponseOptions(402, None, ("X-Why: it",)),
             Final("failed", Response(402, ((b"x-why", b"it"),)), True),
         ),
-        ("completed", Said(body="fine"), Final("completed", Response(200, (PLAIN,), b"fine"))),
-        ("completed", Said(body="[1]"), Final("completed", Response(200, JSON, b"[1]"))),
+        ("completed", ResponseOptions(body="fine"), Final("completed", Response(200, (PLAIN,), b"fine"))),
+        ("completed", ResponseOptions(body="[1]"), Final("completed", Response(200, JSON, b"[1]"))),
         (
             "completed",
-            Said(body="a,b", content_type="text/csv"),
+            ResponseOptions(body="a,b", content_type="text/csv"),
             Final("completed", Response(200, ((b"content-type", b"text/csv"),), b"a,b")),
         ),
     ],
 )
-def test_what_is_kept(shop: Shop, outcome: Outcome, said: Said, expected: Final) -> None:
-    """Without a body a tombstone, else what was said, with a content type."""
-    assert final(outcome, said, kept(shop, shop.abandoned(KEY).id)) == expected
+def test_what_is_stored(shop: Shop, outcome: Outcome, given: ResponseOptions, expected: Final) -> None:
+    """Without a body a tombstone, else what was given, with a content type."""
+    assert build_final(outcome, given, stored(shop, shop.abandoned(KEY).id)) == expected
 
 
 @pytest.mark.parametrize(
     ("flag", "state", "status"), [("--done", "completed", 200), ("--failed", "failed", 500)]
 )
 def test_a_tombstone(shop: Shop, flag: str, state: str, status: int) -> None:
-    """Nothing but how it ended: retries get a status, and are told that the body is missing."""
+    """Nothing but how it ended: retries get a status, and a header that says that the body is missing."""
     claim = shop.abandoned(KEY)
     done = run("resolve", KEY, flag, "--reason", WHY, "--yes", store=shop.url)
-    assert f"retries are answered {status} with an empty body that is marked as omitted" in done.out
-    record = kept(shop, claim.id)
+    assert f"retries get {status} with an empty body that is marked as omitted" in done.out
+    record = stored(shop, claim.id)
     assert (record.state, record.response, record.omitted) == (state, Response(status), True)
 
 
-def test_a_tombstone_keeps_the_head_that_had_left(shop: Shop) -> None:
+def test_a_tombstone_has_the_head_that_was_sent(shop: Shop) -> None:
     """Status and headers that a client may have seen are the truth, unless it failed afterwards."""
     head = Response(207, JSON)
     done, failed = shop.checkpointed("stream-key-00001", head), shop.checkpointed("stream-key-00002", head)
     run("resolve", "stream-key-00001", "--done", "--reason", WHY, "--yes", store=shop.url)
     run("resolve", "stream-key-00002", "--failed", "--reason", WHY, "--yes", store=shop.url)
-    assert (kept(shop, done.id).response, kept(shop, done.id).omitted) == (head, True)
-    assert kept(shop, failed.id).response == Response(500)
+    assert (stored(shop, done.id).response, stored(shop, done.id).omitted) == (head, True)
+    assert stored(shop, failed.id).response == Response(500)
 
 
 def test_a_body_from_a_file_or_from_stdin(shop: Shop, tmp_path: Path) -> None:
@@ -148,36 +148,46 @@ def test_a_body_from_a_file_or_from_stdin(shop: Shop, tmp_path: Path) -> None:
     arguments = ["resolve", "from-stdin-00001", "--done", "--body", "@-", "--reason", WHY, "--yes"]
     run(*arguments, store=shop.url, stdin=b"[1]")
     octets = ((b"content-type", b"application/octet-stream"),)
-    assert kept(shop, first.id).response == Response(200, octets, b"\xff\x00\xfe")
-    assert kept(shop, second.id).response == Response(200, JSON, b"[1]")
+    assert stored(shop, first.id).response == Response(200, octets, b"\xff\x00\xfe")
+    assert stored(shop, second.id).response == Response(200, JSON, b"[1]")
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said", "complaint"),
+    ("outcome", "given", "complaint"),
     [
-        ("completed", Said(199), "no final answer"),
-        ("completed", Said(600), "no final answer"),
-        ("completed", Said(500), "contradicts itself"),
-        ("failed", Said(200), "would look like a success"),
-        ("completed", Said(204, "x"), "has no body"),
-        ("completed", Said(headers=("nonsense",)), "not the form of a header"),
-        ("completed", Said(headers=("bad name: x",)), "not the form of a header"),
-        ("completed", Said(headers=("X: a\r\nSet-Cookie: b",)), "value of the header X holds a line break"),
-        ("completed", Said(headers=("Set-Cookie: a\r\nb: c",)), "the header Set-Cookie cannot be kept"),
-        ("completed", Said(headers=("Set-Cookie: a=b",)), "cannot be kept"),
-        ("completed", Said(headers=("Content-Length: 7",)), "cannot be kept"),
-        ("completed", Said(headers=("Original-Request-Id: 7",)), "cannot be kept"),
-        ("completed", Said(headers=("X: \u2713",)), "no header may have"),
-        ("completed", Said(headers=("content-type: c/d",), content_type="a/b"), "given twice"),
-        ("completed", Said(body="x", content_type="text/event-stream"), "event stream"),
-        ("completed", Said(body="@/no/such/file"), "cannot be read"),
-        ("completed", Said(body="@/dev/zero"), "larger than 1.0 MiB"),
+        ("completed", ResponseOptions(199), "not a final status"),
+        ("completed", ResponseOptions(600), "not a final status"),
+        ("completed", ResponseOptions(500), "is contradictory"),
+        ("failed", ResponseOptions(200), "would look like a success"),
+        ("completed", ResponseOptions(204, "x"), "has no body"),
+        ("completed", ResponseOptions(headers=("nonsense",)), "not of the form NAME: VALUE"),
+        ("completed", ResponseOptions(headers=("bad name: x",)), "not of the form NAME: VALUE"),
+        (
+            "completed",
+            ResponseOptions(headers=("X: a\r\nSet-Cookie: b",)),
+            "value of the header X contains a line break",
+        ),
+        (
+            "completed",
+            ResponseOptions(headers=("Set-Cookie: a\r\nb: c",)),
+            "the header Set-Cookie cannot be stored",
+        ),
+        ("completed", ResponseOptions(headers=("Set-Cookie: a=b",)), "cannot be stored"),
+        ("completed", ResponseOptions(headers=("Content-Length: 7",)), "cannot be stored"),
+        ("completed", ResponseOptions(headers=("Original-Request-Id: 7",)), "cannot be stored"),
+        ("completed", ResponseOptions(headers=("X: \u2713",)), "a header cannot have"),
+        ("completed", ResponseOptions(headers=("content-type: c/d",), content_type="a/b"), "given twice"),
+        ("completed", ResponseOptions(body="x", content_type="text/event-stream"), "event stream"),
+        ("completed", ResponseOptions(body="@/no/such/file"), "cannot be read"),
+        ("completed", ResponseOptions(body="@/dev/zero"), "larger than 1.0 MiB"),
     ],
 )
-def test_answers_that_are_refused(shop: Shop, outcome: Outcome, said: Said, complaint: str) -> None:
-    """What could not be sent to a client, or would tell a lie, is not kept."""
+def test_responses_that_are_refused(
+    shop: Shop, outcome: Outcome, given: ResponseOptions, complaint: str
+) -> None:
+    """What could not be sent to a client, or would be wrong, is not stored."""
     with pytest.raises(Failure, match=complaint) as refused:
-        final(outcome, said, kept(shop, shop.abandoned(KEY).id))
+        build_final(outcome, given, stored(shop, shop.abandoned(KEY).id))
     assert refused.value.exit == 2
     assert refused.value.advice.endswith("Nothing was changed.")
 
@@ -187,7 +197,7 @@ def test_answers_that_are_refused(shop: Shop, outcome: Outcome, said: Said, comp
     [
         ([], "either --done or --failed"),
         (["--done", "--failed"], "either --done or --failed"),
-        (["--done", "--status", "500"], "contradicts itself"),
+        (["--done", "--status", "500"], "is contradictory"),
         (["--done", "--status", "x"], "--status"),
         (["--done", "--scope", "tenant"], "NAME=VALUE"),
     ],
@@ -199,13 +209,13 @@ def test_wrong_usage(shop: Shop, arguments: list[str], complaint: str) -> None:
     assert (done.code, done.out) == (2, "")
     assert complaint in done.err
     assert len(done.err.splitlines()) == 2
-    assert kept(shop, claim.id).state == "in_progress"
-    assert trail(shop) == []
+    assert stored(shop, claim.id).state == "in_progress"
+    assert audit_entries(shop) == []
 
 
 @pytest.mark.parametrize("command", [["release"], ["resolve", "--done"]])
 def test_only_what_is_abandoned(shop: Shop, command: list[str]) -> None:
-    """Whoever is at it, and whatever has ended, is left alone: exit code 1."""
+    """What is in progress, and what has ended, is left alone: exit code 1."""
     shop.running("running-key-00001")
     shop.finished("completed-key-001")
     for key, what in (("running-key-00001", "is in progress"), ("completed-key-001", "is completed (201)")):
@@ -213,7 +223,7 @@ def test_only_what_is_abandoned(shop: Shop, command: list[str]) -> None:
         assert (done.code, done.out) == (1, "")
         assert what in done.err
         assert "Nothing was changed" in done.err
-    assert trail(shop) == []
+    assert audit_entries(shop) == []
 
 
 @pytest.mark.parametrize("command", [["release"], ["resolve", "--failed"]])
@@ -225,12 +235,12 @@ def test_several_records_are_refused(shop: Shop, command: list[str]) -> None:
     assert identity(ours) in done.err
     assert identity(theirs) in done.err
     assert run(*command, identity(theirs), "--reason", WHY, "--yes", store=shop.url).code == 0
-    assert kept(shop, ours.id).state == "in_progress"
+    assert stored(shop, ours.id).state == "in_progress"
 
 
 @pytest.mark.parametrize("command", [["release"], ["resolve", "--done"]])
-def test_without_a_terminal_it_needs_to_be_told(shop: Shop, command: list[str]) -> None:
-    """Nobody could answer: it refuses at once instead of hanging, also if there is no reason."""
+def test_without_a_terminal_yes_is_required(shop: Shop, command: list[str]) -> None:
+    """It refuses at once instead of waiting for a reply, also if there is no reason."""
     claim = shop.abandoned(KEY)
     for arguments, complaint in (
         (["--reason", WHY], "--yes"),
@@ -240,7 +250,7 @@ def test_without_a_terminal_it_needs_to_be_told(shop: Shop, command: list[str]) 
         done = run(*command, KEY, *arguments, store=shop.url, stdin=b"y\ny\n")
         assert (done.code, done.out) == (2, "")
         assert complaint in done.err
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
 
 
 @pytest.mark.parametrize("columns", [80, 140])
@@ -257,18 +267,21 @@ def test_on_a_terminal_it_shows_and_asks(shop: Shop, columns: int) -> None:
     assert KEY not in text
     screen.type(f"{WHY}\n")
     screen.expect("Release it? [y/N] ")
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
     screen.type("y\n")
     assert screen.end() == 0
-    assert "released; the next retry runs" in screen.text
-    assert [entry.reason for entry in trail(shop)] == [WHY]
+    assert "released; the next request with this key runs" in screen.text
+    assert [entry.reason for entry in audit_entries(shop)] == [WHY]
 
 
 def test_a_release_names_its_danger(shop: Shop) -> None:
     """What is known about the first attempt is said before it is asked whether to run it again."""
     shop.checkpointed("stream-key-00001", Response(200, JSON))
     shop.abandoned("transaction-key1", mode="tx")
-    for key, danger in (("stream-key-00001", "Part of its answer"), ("transaction-key1", "was rolled back")):
+    for key, danger in (
+        ("stream-key-00001", "Part of its response"),
+        ("transaction-key1", "was rolled back"),
+    ):
         screen = Screen("release", key, "--reason", WHY, store=shop.url)
         screen.expect("[y/N] ")
         screen.type("n\n")
@@ -276,17 +289,17 @@ def test_a_release_names_its_danger(shop: Shop) -> None:
         assert danger in " ".join(screen.text.split())
 
 
-@pytest.mark.parametrize("answer", ["n\n", "\n", "nonsense\n", "\x04", "yes!\n"])
-def test_anything_but_yes_is_no(shop: Shop, answer: str) -> None:
+@pytest.mark.parametrize("reply", ["n\n", "\n", "nonsense\n", "\x04", "yes!\n"])
+def test_anything_but_yes_is_no(shop: Shop, reply: str) -> None:
     """No, nothing, nonsense and the end of input leave everything as it was: exit code 1."""
     claim = shop.abandoned(KEY)
     screen = Screen("resolve", KEY, "--done", "--reason", WHY, store=shop.url)
     screen.expect("Resolve it as done? [y/N] ")
-    screen.type(answer)
+    screen.type(reply)
     assert screen.end() == 1
     assert "nothing was changed" in screen.text
-    assert kept(shop, claim.id).state == "in_progress"
-    assert trail(shop) == []
+    assert stored(shop, claim.id).state == "in_progress"
+    assert audit_entries(shop) == []
 
 
 def test_ctrl_c_at_the_question(shop: Shop) -> None:
@@ -299,21 +312,21 @@ def test_ctrl_c_at_the_question(shop: Shop) -> None:
     assert screen.end() == 130
     assert "Interrupted." in screen.text
     assert "Traceback" not in screen.text
-    assert kept(shop, claim.id).state == "in_progress"
+    assert stored(shop, claim.id).state == "in_progress"
 
 
 def test_an_empty_reason_on_a_terminal(shop: Shop) -> None:
-    """A reason is not optional because somebody is there."""
+    """A reason is required on a terminal, too."""
     shop.abandoned(KEY)
     screen = Screen("release", KEY, store=shop.url)
     screen.expect("Reason")
     screen.type("\n")
     assert screen.end() == 2
-    assert "a reason is needed" in " ".join(screen.text.split())
+    assert "a reason is required" in " ".join(screen.text.split())
 
 
 def test_it_changed_meanwhile(shop: Shop) -> None:
-    """Between question and answer the owner came back: nothing is done, and it says what it is now."""
+    """Between question and reply the owner came back: nothing is done, and it says what it is now."""
     claim = shop.abandoned(KEY)
     screen = Screen("release", KEY, "--reason", WHY, store=shop.url)
     screen.expect("[y/N] ")
@@ -322,7 +335,7 @@ def test_it_changed_meanwhile(shop: Shop) -> None:
     screen.type("y\n")
     assert screen.end() == 1
     assert "changed meanwhile: completed (201)" in " ".join(screen.text.split())
-    assert trail(shop) == []
+    assert audit_entries(shop) == []
 
 
 def test_it_changed_meanwhile_in_json(shop: Shop) -> None:
@@ -339,7 +352,7 @@ def test_it_changed_meanwhile_in_json(shop: Shop) -> None:
     assert screen.end() == 1
     document = json.loads(screen.piped)
     assert (document["done"], document["record"]["standing"]) == (False, "in_progress")
-    assert trail(shop) == []
+    assert audit_entries(shop) == []
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -356,17 +369,17 @@ def test_it_cannot_be_looked_at_afterwards(
             other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
         return acted
 
-    which = Which(KEY, None, (), shop.url)
-    manner = Manner("ada", WHY, yes=True, show_keys=False, json=as_json)
+    selection = Selection(KEY, None, (), shop.url)
+    settings = Settings("ada", WHY, yes=True, show_keys=False, json=as_json)
     intervention = Intervention("", "", act, "released")
     if done:
-        intervene(which, manner, lambda _record: intervention)
+        intervene(selection, settings, lambda _seen: intervention)
     else:
-        with pytest.raises(Failure, match="changed meanwhile: how it stands now cannot be read") as failed:
-            intervene(which, manner, lambda _record: intervention)
+        with pytest.raises(Failure, match="changed meanwhile: its present state cannot be read") as failed:
+            intervene(selection, settings, lambda _seen: intervention)
         assert failed.value.exit == 1
     told = capsys.readouterr()
-    assert ("it was done; how it stands now cannot be read" in told.err) is done
+    assert ("it was done; its present state cannot be read" in told.err) is done
     if as_json:
         assert json.loads(told.out)["done"] is done
     else:
@@ -388,7 +401,7 @@ def test_the_reason_behind_sudo(shop: Shop) -> None:
     """The trail names the person, not the account that they became."""
     shop.abandoned(KEY)
     run("release", KEY, "--reason", WHY, "--yes", store=shop.url, env={"SUDO_USER": "ada"})
-    assert trail(shop)[0].by == f"ada@{socket.gethostname()}"
+    assert audit_entries(shop)[0].by == f"ada@{socket.gethostname()}"
 
 
 def test_a_transactional_record_may_be_released(shop: Shop) -> None:

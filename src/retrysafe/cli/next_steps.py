@@ -1,0 +1,109 @@
+"""What the next request with a key would get, and the commands that an operator can run.
+
+`decisions.judge` decides it, as for real requests.  The policy belongs to the service and is not in the
+store, so where the result depends on it, there is one result per choice.
+"""
+
+import os
+import shlex
+from typing import NamedTuple, assert_never
+
+from retrysafe._core.decisions import judge
+from retrysafe._core.model import Claim, Found, Record, Reserved
+from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.steps import Busy, CanTakeOver, Judgement, Replay
+from retrysafe.cli.format import long_duration, short_id
+from retrysafe.cli.options import ENVIRONMENT
+from retrysafe.policy import Abandoned, Failed, Policy
+from retrysafe.stores.admin import Sighting
+
+_ANOTHER = b"\0" * 16
+"""A token that no claim has."""
+
+
+class NextResult(NamedTuple):
+    when: str
+    """The policy of the service under which it is so; empty: under any."""
+    result: str
+
+
+def next_results(sighting: Sighting) -> list[NextResult]:
+    """What a retry would get, under each policy that makes a difference."""
+    record = sighting.record
+    if record.state == "failed":
+        return [_next_result(sighting, Policy(failed=choice), f'failed="{choice}"') for choice in _FAILED]
+    if sighting.standing != "abandoned" or record.mode == "tx" or record.checkpointed:
+        return [_next_result(sighting, Policy(), "")]
+    # The service's own choice comes first: it sets `held_until` when it claims a key.
+    choices = _ABANDONED if record.held_until > record.updated_at else _ABANDONED[::-1]
+    return [_next_result(sighting, Policy(abandoned=choice), f'abandoned="{choice}"') for choice in choices]
+
+
+_FAILED: tuple[Failed, ...] = ("replay", "retry", "conflict")
+_ABANDONED: tuple[Abandoned, ...] = ("hold", "retry")
+
+
+def _next_result(sighting: Sighting, policy: Policy, when: str) -> NextResult:
+    record = sighting.record
+    judgement = judge(Found(record, sighting.now), _retry(record), policy)
+    return NextResult(when, _describe(judgement, record))
+
+
+def _retry(record: Record) -> Claim:
+    """The same request once more."""
+    return Claim(
+        id=record.id,
+        token=_ANOTHER,
+        fingerprint=record.fingerprint,
+        lease=0.0,
+        retention=0.0,
+        hold=0.0,
+        door=record.door,
+        scope=record.scope,
+        key=record.key,
+        action=record.action,
+        target=record.target,
+        request_id="",
+    )
+
+
+def _describe(judgement: Judgement, record: Record) -> str:
+    match judgement:
+        case Replay():
+            status = record.response.status if record.response else None
+            body = "with an empty body, marked as omitted" if record.omitted else "response"
+            return f"gets the stored {status} {body}; the handler does not run"
+        case CanTakeOver():
+            return f"runs the handler again, as attempt {record.attempt + 1}"
+        case Busy(retry_after):
+            return f"409 in-flight: try again in {long_duration(retry_after)}"
+        case Problem(code):
+            return f"{CATALOGUE[code].status} {code}; the handler does not run"
+        case Reserved():
+            raise AssertionError("no record has a token of zeros")
+        case unreachable:
+            assert_never(unreachable)
+
+
+def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
+    """Commands that settle the record as it stands now; none where it needs no operator."""
+    id = short_id(sighting.record.id)
+    where = _where(store)
+    if sighting.standing == "failed":
+        return [f'retrysafe release {id} --state failed --reason "…"{where}']
+    # A completed one can be released, too, but that does it twice: no command to copy.
+    if sighting.standing != "abandoned":
+        return []
+    return [
+        f'retrysafe resolve {id} --done --reason "…"{where}',
+        f'retrysafe resolve {id} --failed --reason "…"{where}',
+        f'retrysafe release {id} --reason "…"{where}',
+    ]
+
+
+def _where(store: str | None) -> str:
+    # An address may contain a password, and screens are copied into chats.
+    secret = store is not None and ("@" in store or "password" in store.lower())
+    if store is None or secret or os.environ.get(ENVIRONMENT) == store:
+        return ""
+    return f" --store {shlex.quote(store)}"

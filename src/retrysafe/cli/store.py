@@ -1,0 +1,69 @@
+"""Opens the store that `--store` names, for an operator."""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from retrysafe import stores
+from retrysafe.cli import output
+from retrysafe.cli.exits import Exit, Failure
+from retrysafe.cli.options import ENVIRONMENT
+from retrysafe.stores.admin import Admin
+
+_DEADLINE = 5.0
+"""Seconds, where services have 2: a person waits longer than a client, and a busy store may need it."""
+
+
+_EXAMPLES = {
+    "sqlite": "sqlite:///keys.db",
+    "postgresql": "postgresql://user@host/database",
+    "postgres": "postgresql://user@host/database",
+}
+
+
+class _ToStderr(logging.Handler):
+    """Prints what a service would log, such as a record that had to be left out of a list."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        output.report(record.getMessage(), "")
+
+
+@contextmanager
+def open_admin(url: str | None) -> Generator[Admin]:
+    """The store's admin interface, closed at the end of the block."""
+    logging.getLogger("retrysafe").addHandler(_ToStderr())
+    store = stores.open(_check_address(url), deadline=_DEADLINE)
+    try:
+        admin = store.open_admin()
+        try:
+            yield admin
+        finally:
+            admin.close()
+    finally:
+        store.close()
+
+
+def _check_address(url: str | None) -> str:
+    if not url:
+        raise Failure(
+            "no store was given",
+            "Give --store sqlite:///keys.db or --store postgresql://user@host/database, or set "
+            f"{ENVIRONMENT} to such an address.",
+            Exit.USAGE,
+        )
+    if url.startswith("memory:"):
+        raise Failure(
+            "a memory: store exists only inside the process that uses it, so no command can open it",
+            "Use a store that processes share: sqlite:///keys.db or postgresql://user@host/database.",
+            Exit.USAGE,
+        )
+    scheme = url.partition(":")[0]
+    dialect, plus, driver = scheme.partition("+")
+    if plus and dialect in _EXAMPLES:
+        # Only the scheme is repeated: the rest may contain a password.
+        raise Failure(
+            f"{scheme}: is an address for SQLAlchemy, and this command opens the store without it",
+            f"Write {_EXAMPLES[dialect]}: the same address without +{driver}.",
+            Exit.USAGE,
+        )
+    return url
