@@ -5,14 +5,16 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from retrysafe._core.model import Claim, Reservation
+from retrysafe._core.model import Claim, Final, Reservation, Response
+from retrysafe._http.exchange import IncompleteResponse
 from retrysafe.asgi import Middleware
 from retrysafe.errors import ConfigurationError, StoreUnavailable
-from retrysafe.events import Event
+from retrysafe.events import Counted, Event
 from retrysafe.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.core.asgi_calls import CREATED, Client, Message, a_guard, counting, guards
 from tests.core.values import eventually, keepers
@@ -284,6 +286,93 @@ def test_what_would_be_ignored_is_refused(wrong: dict[str, Any]) -> None:
     """No option is accepted and then means something else, or nothing."""
     with pytest.raises(ConfigurationError):
         a_guard(**wrong)
+
+
+class Deaf(MemoryStore):
+    """Cannot be reached once a handler has ended."""
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        raise StoreUnavailable("the store is away")
+
+
+def test_a_flowing_response_that_cannot_be_stored_is_broken_off() -> None:
+    """The store is away until the lease ends: no last message, so that no client takes it for settled."""
+    pieces: list[Message] = [
+        {"type": "http.response.start", "status": 200, "headers": []},
+        {"type": "http.response.body", "body": b"one", "more_body": True},
+        {"type": "http.response.body", "body": b"two", "more_body": False},
+    ]
+    app, _ = counting(pieces)
+    client = Client(Middleware(app, a_guard(Deaf(), max_response=1, lease=0.2)))
+    with pytest.raises(IncompleteResponse, match="could not be stored"):
+        asyncio.run(client())
+    assert client.got[0]["type"] == "http.response.start"
+    assert [message.get("more_body") for message in client.got[1:]] == [True]
+    assert not any(name == b"idempotency-stored" for name, _ in client.got[0]["headers"])
+
+
+def test_a_flowing_response_that_was_marked_is_ended() -> None:
+    """A client that was told from the start that nothing is stored gets all of it."""
+
+    class Unmarked(Deaf):
+        def checkpoint(self, claim: Claim, head: Response) -> bool:
+            raise StoreUnavailable("the store is away")
+
+    pieces: list[Message] = [
+        {"type": "http.response.start", "status": 200, "headers": []},
+        {"type": "http.response.body", "body": b"one", "more_body": True},
+        {"type": "http.response.body", "body": b"two", "more_body": False},
+    ]
+    app, _ = counting(pieces)
+    client = asyncio.run(Client(Middleware(app, a_guard(Unmarked(), max_response=1, lease=0.2)))())
+    assert (b"idempotency-stored", b"false") in client.got[0]["headers"]
+    assert (client.body, client.got[-1]["more_body"]) == (b"onetwo", False)
+
+
+def test_no_extension_leads_the_response_past_the_guard() -> None:
+    """What would send bytes other than as body messages is not offered to the application; the rest is."""
+    offered: list[object] = []
+
+    async def app(scope: Message, receive: Any, send: Any) -> None:
+        offered.append(scope["extensions"])
+        for message in CREATED:
+            await send(message)
+
+    extensions = {
+        "http.response.pathsend": {},
+        "http.response.zerocopysend": {},
+        "http.response.trailers": {},
+        "http.response.push": {},
+        "tls": {"server_cert": None},
+    }
+    client = Client(Middleware(app, a_guard()), extensions=extensions)
+    asyncio.run(client())
+    assert offered == [{"tls": {"server_cert": None}}]
+    assert set(extensions) == set(client.scope["extensions"]), "the server's own scope is left alone"
+
+
+@pytest.mark.parametrize(
+    ("left", "route"),
+    [
+        ({"endpoint": print, "path_params": {"id": 42}}, "/orders/{id}"),
+        ({"endpoint": print, "path_params": {}}, "/orders/42"),
+        ({"route": SimpleNamespace(path="/orders/{number}"), "endpoint": print}, "/orders/{number}"),
+        ({}, "/orders/*"),
+    ],
+)
+def test_the_route_of_an_event(left: dict[str, Any], route: str) -> None:
+    """The template, as far as the framework leaves it in the scope; else the guard's own route."""
+    events: list[Event] = []
+
+    async def app(scope: Message, receive: Any, send: Any) -> None:
+        scope.update(left)
+        for message in CREATED:
+            await send(message)
+
+    guard = a_guard(on_event=events.append)
+    asyncio.run(Client(Middleware(app, guard, routes={"/orders/*": {}}), "/orders/42")())
+    assert [event.route for event in events] == [route]
+    assert guard.counts() == {Counted("completed", "request", route, ""): 1}
 
 
 def test_no_secret_in_a_repr() -> None:

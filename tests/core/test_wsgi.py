@@ -9,6 +9,10 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 import pytest
 
 from retrysafe import Guard
+from retrysafe._core.model import Claim, Final
+from retrysafe._http.exchange import IncompleteResponse
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.memory import MemoryStore
 from retrysafe.wsgi import Middleware
 from tests.core.wsgi_calls import TEXT, Served, Site, a_guard, an_environ, created, start
 
@@ -338,3 +342,25 @@ def test_what_does_not_concern_us_is_not_touched(a_guard: MakeGuard) -> None:
         assert given.pop() is start_response
         assert given.pop() is environ
         assert environ == before
+
+
+class Deaf(MemoryStore):
+    """Cannot be reached once a handler has ended."""
+
+    def finish(self, claim: Claim, final: Final) -> bool:
+        raise StoreUnavailable("the store is away")
+
+
+def test_a_flowing_response_that_cannot_be_stored_is_broken_off(a_guard: MakeGuard) -> None:
+    """The store is away until the lease ends: what completes the response is not sent, and the server is
+    told to break the connection off."""
+
+    def respond(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "6")])
+        return iter([b"one", b"two"])
+
+    site = Site(respond, a_guard(Deaf(), max_response=1, lease=0.2), validated=False)
+    served = site()
+    assert isinstance(served.error, IncompleteResponse)
+    assert served.body == b"one"
+    assert served.header("idempotency-stored") is None

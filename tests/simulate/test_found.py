@@ -69,6 +69,16 @@ def _unasked(mended: Callable[[Call, Record], Flow[Result]]) -> Callable[[Call, 
     return lambda call, record: mended(call._replace(reauthorises=False), record)
 
 
+def streams_are_ended_unstored(patch: pytest.MonkeyPatch) -> None:
+    """A response that flowed while the store was away until the lease ended arrived whole and unmarked."""
+    fixed = protocol.conclude
+
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
+        return (yield from fixed(call, attempt, outcome))._replace(cut_off=False)
+
+    patch.setattr(protocol, "conclude", conclude)
+
+
 class Found(NamedTuple):
     seed: int
     """With which it was found, when walks were drawn in another way than they are now."""
@@ -79,6 +89,21 @@ class Found(NamedTuple):
 
 
 FOUND = (
+    Found(
+        100,
+        "hold, too large to keep",
+        "I5",
+        streams_are_ended_unstored,
+        (
+            Action("arrive", 1, (0, 0, 2)),
+            Action("step", 1),
+            Action("step", 1),
+            Action("step", 1),
+            Action("outage", 1),
+            Action("step", 1),
+            Action("elapse", 0, (31.0,)),
+        ),
+    ),
     Found(
         586,
         "hold, runs without the store",

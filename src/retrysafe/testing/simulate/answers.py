@@ -32,9 +32,26 @@ def check(told: Told) -> None:
     verdict, reply = told.answer.verdict, told.answer.reply
     if told.visit.flows and reply is not None:
         broken("I5", f"bytes of {told.visit} had left, and then it was told {verdict}")
+    if told.visit.flows:
+        _received(told)
     if verdict in CATALOGUE and (not isinstance(reply, Problem) or reply.code != verdict):
         broken("I11", f"{told.visit} was told {reply}, which does not say {verdict}")
     _HEARD.get(verdict, _otherwise)(told)
+
+
+def _received(told: Told) -> None:
+    """Judge a response that flowed by its bytes: whether the client saw its head marked, and its end.
+
+    A client that saw the end of an unmarked response takes the effect for settled.  So it must be stored:
+    otherwise its retry is refused, or runs again.
+    """
+    visit, answer = told.visit, told.answer
+    saw_the_end = answer.error is None and not answer.cut_off
+    if visit.promised and saw_the_end and (visit.kept is None or visit.kept.state != "completed"):
+        broken("I5", f"{visit} received its whole response as one that is stored, and it is not")
+    execution = visit.execution
+    if execution is not None and execution.broke and saw_the_end:
+        broken("I5", f"{visit} received the end of a response that its handler broke off")
 
 
 def _from_its_handler(told: Told) -> Response | None:
@@ -64,7 +81,7 @@ def _outcome(told: Told) -> None:
     if execution is None:
         broken("I5", f"{visit} was told {answer.verdict}, and it never ran")
     if answer.reply is None and not answer.stored:
-        return  # its bytes had left when it lost the key, and nobody says that they are kept
+        return  # its bytes had left when it lost the key: what the client received is judged by itself
     if kept is None or kept.state != answer.verdict or not answer.stored:
         broken("I5", f"{visit} was told an outcome that was not kept")
     if told.setting.mode == "tx" and not execution.effect:
