@@ -14,7 +14,7 @@ import pytest
 from retrysafe._core.model import Record
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Query
-from retrysafe.stores.sql.sqlite import SQLiteStore, admin, opening
+from retrysafe.stores.sql.sqlite import SQLiteStore, admin, schema
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -87,7 +87,7 @@ class TestFiles:
     def test_migrate_makes_what_is_missing(self, store: SQLiteStore, path: Path) -> None:
         """All of it, or the one thing, and says so; again there is nothing to do."""
         desk = store.open_admin()
-        assert desk.migrate() == f"made {', '.join((*opening.TABLES, *opening.INDEXES))}"
+        assert desk.migrate() == f"made {', '.join((*schema.TABLES, *schema.INDEXES))}"
         assert "nothing to do" in desk.migrate()
         store.reserve(a_claim())
         execute(path, "DROP TABLE retrysafe_audit", "DROP INDEX retrysafe_records_expires_at")

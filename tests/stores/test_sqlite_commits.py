@@ -20,7 +20,7 @@ from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.sqlite import SQLiteStore, chores, connection, writer
+from retrysafe.stores.sql.sqlite import SQLiteStore, cleanup, connection, writer
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -347,7 +347,7 @@ def test_the_writer_tidies_up(
 
     What nobody ever settled is named in the log, by some digits of its id.
     """
-    monkeypatch.setattr(chores, "PAUSE", 0.0)
+    monkeypatch.setattr(cleanup, "PAUSE", 0.0)
     clock = ManualClock()
     store = SQLiteStore(path, deadline=20.0, clock=clock)
 

@@ -15,7 +15,7 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.sql import admin_operations
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.sqlite import opening
+from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.statements import source
 
@@ -95,9 +95,9 @@ class SQLiteAdmin:
 
     def migrate(self) -> str:
         self.close()
-        made = opening.migrate(self._path, self._clock, self._deadline)
+        made = schema.migrate(self._path, self._clock, self._deadline)
         return (
-            f"made {', '.join(made)}" if made else f"nothing to do: the tables have version {opening.SCHEMA}"
+            f"made {', '.join(made)}" if made else f"nothing to do: the tables have version {schema.SCHEMA}"
         )
 
     def schema(self) -> str:
@@ -111,7 +111,7 @@ class SQLiteAdmin:
     @contextlib.contextmanager
     def _use(self) -> Generator[Connection]:
         if self._connection is None:
-            self._connection = opening.open_existing(self._path, self._clock, self._deadline)
+            self._connection = schema.open_existing(self._path, self._clock, self._deadline)
         try:
             yield self._connection
         except StoreUnavailable:

@@ -15,8 +15,8 @@ from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock
+from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.readers import Readers
-from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.writer import Writer
 
 T = TypeVar("T")

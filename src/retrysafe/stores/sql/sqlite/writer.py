@@ -14,9 +14,9 @@ from queue import SimpleQueue
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql.jobs import Job, deliver
-from retrysafe.stores.sql.sqlite.chores import Chores
+from retrysafe.stores.sql.sqlite.cleanup import Cleanup
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
-from retrysafe.stores.sql.sqlite.opening import open_database
+from retrysafe.stores.sql.sqlite.schema import open_database
 
 BATCH = 256
 """Jobs in one commit at most.  The flush is then shared so widely that more jobs would hardly make it
@@ -70,7 +70,7 @@ class Writer:
         self._queue, self._thread = queue, thread
 
     def _work(self, queue: Queue) -> None:
-        shift = Shift(queue, self._open, Chores(self._clock))
+        shift = Shift(queue, self._open, Cleanup(self._clock))
         try:
             shift.work()
         finally:
@@ -88,10 +88,10 @@ class Writer:
 class Shift:
     """One life of the thread: a queue, a connection, and what is done with them."""
 
-    def __init__(self, queue: Queue, open: Callable[[], Connection], chores: Chores) -> None:
+    def __init__(self, queue: Queue, open: Callable[[], Connection], cleanup: Cleanup) -> None:
         self._queue = queue
         self._open = open
-        self._chores = chores
+        self._chores = cleanup
         self._connection: Connection | None = None
         self._in_hand: list[Job[object]] = []
 

@@ -8,8 +8,9 @@ weeks stand first in the index, and must not be walked past all the time.
 
 import logging
 import time
+from collections.abc import Callable
 
-from retrysafe._core.model import Purged
+from retrysafe._core.model import Purged, Record
 from retrysafe.errors import StoreError
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
@@ -30,7 +31,7 @@ MARK_EVERY = 10.0
 back, if the wall clock is wrong after the next boot."""
 
 
-class Chores:
+class Cleanup:
     """Knows what is due."""
 
     def __init__(self, clock: Clock) -> None:
@@ -74,6 +75,19 @@ class Chores:
             self._purge_at = time.monotonic() + PAUSE
         for record in purged.unresolved:
             _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
+
+
+def purge(write: Callable[[Operation[Purged]], Purged], limit: int) -> Purged:
+    """Remove up to `limit` expired records, a few in each commit."""
+    removed, unresolved = 0, list[Record]()
+    while removed < limit:
+        wanted = min(MOST, limit - removed)
+        purged = write(operations.purge(wanted))
+        removed += purged.records
+        unresolved += purged.unresolved
+        if purged.records < wanted:
+            break
+    return Purged(removed, tuple(unresolved))
 
 
 def _mark(clock: HostClock) -> Operation[None]:

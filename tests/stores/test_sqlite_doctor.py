@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe.stores.admin import Finding
-from retrysafe.stores.sql.sqlite import SQLiteStore, clock, doctor, opening, surroundings
+from retrysafe.stores.sql.sqlite import SQLiteStore, clock, doctor, schema
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.test_sqlite_admin import execute
 
@@ -63,12 +63,12 @@ def test_a_sound_store(store: SQLiteStore, path: Path) -> None:
 def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before 3.51.3 there is a bug to know about, and what protects from it; from then on there is not."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
-    [finding] = surroundings.library()
+    [finding] = doctor.library()
     assert finding.level == ("problem" if sys.platform == "win32" else "warning")
     assert "WAL-reset" in finding.found
     assert "3.51.3" in finding.advice
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
-    [finding] = surroundings.library()
+    [finding] = doctor.library()
     assert finding.level == "ok"
 
 
@@ -137,7 +137,7 @@ def test_another_schema(store: SQLiteStore, path: Path) -> None:
     assert "7" in found["schema"].found
 
 
-@pytest.mark.parametrize("table", opening.TABLES)
+@pytest.mark.parametrize("table", schema.TABLES)
 def test_a_missing_table(store: SQLiteStore, path: Path, table: str) -> None:
     """Is named."""
     execute(path, f"DROP TABLE {table}")
@@ -252,7 +252,7 @@ def test_a_long_log(store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPa
     """Somebody reads for very long."""
     usage = shutil.disk_usage(path.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1 << 40))
-    monkeypatch.setattr(surroundings, "_LONG_LOG", 1)
+    monkeypatch.setattr(doctor, "_LONG_LOG", 1)
     found = diagnose(path)["space"]
     assert found.level == "warning"
     assert "transaction open" in found.advice
@@ -281,14 +281,14 @@ MOUNTS = [
 )
 def test_the_mount_of_a_path(path: str, kind: str) -> None:
     """The deepest one that it is in; of two at one point the later."""
-    assert surroundings.kind_of(path, MOUNTS) == kind
+    assert doctor.kind_of(path, MOUNTS) == kind
 
 
 def test_a_network_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is a problem; where nobody can say, it is left to the operator."""
     mounts = tmp_path / "mounts"
     mounts.write_text("server:/export / nfs4 rw 0 0\n")
-    monkeypatch.setattr(surroundings, "_MOUNTS", str(mounts))
+    monkeypatch.setattr(doctor, "_MOUNTS", str(mounts))
     assert diagnose(tmp_path / "keys.db")["filesystem"].level == "problem"
     mounts.unlink()
     assert "not known" in diagnose(tmp_path / "keys.db")["filesystem"].found
@@ -315,7 +315,7 @@ def test_whatever_fails_is_a_finding(store: SQLiteStore, path: Path, monkeypatch
     def broken(_path: str) -> Iterator[Finding]:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(surroundings, "space", broken)
+    monkeypatch.setattr(doctor, "space", broken)
     found = diagnose(path)
     assert (found["space"].level, found["integrity"].level) == ("problem", "ok")
     assert "ZeroDivisionError: oh" in found["space"].found

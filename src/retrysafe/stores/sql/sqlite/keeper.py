@@ -8,7 +8,7 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import admin_operations, operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
-from retrysafe.stores.sql.sqlite.opening import open_database
+from retrysafe.stores.sql.sqlite.schema import open_database
 
 T = TypeVar("T")
 
