@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.desks import Books
+from tests.stores.admins import Books
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from retrysafe._core.model import Final, Purged, Record, Response
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Note, Query, Share
 from retrysafe.stores.sql.postgresql import admin as administration
-from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk
+from retrysafe.stores.sql.postgresql.admin import SNAPSHOT, Desk
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
-from tests.stores.desks import PATIENT, Books, desk_at, session_at, warnings_of
+from tests.stores.admins import PATIENT, Books, desk_at, session_at, warnings_of
 
 NOTE = Note("ops@example.com", "the bank has the payment")
 BY_HAND = Final("completed", Response(201, (), b"paid"))

@@ -1,6 +1,6 @@
 """What one process has of the database: connections for threads, and for each event loop some of its own.
 
-Operations run here.  What may pass is tried again, see `trouble.py`; what was not answered in time is given
+Operations run here.  What may pass is tried again, see `retry.py`; what was not answered in time is given
 up, and its connection with it.
 """
 
@@ -13,15 +13,14 @@ from typing import Protocol, TypeVar
 
 from retrysafe._runtime import fork
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql import looping, opening, pooling
+from retrysafe.stores.sql.postgresql import looping, pooling
 from retrysafe.stores.sql.postgresql.connect import Source
-from retrysafe.stores.sql.postgresql.executor import Executor, opened
+from retrysafe.stores.sql.postgresql.executor import Executor, OperatorSession, opened, prepare
 from retrysafe.stores.sql.postgresql.listen import Listener, Wake
 from retrysafe.stores.sql.postgresql.looping import LoopPool
-from retrysafe.stores.sql.postgresql.operator import OperatorSession
 from retrysafe.stores.sql.postgresql.pooling import Pool
+from retrysafe.stores.sql.postgresql.retry import Trials, Trouble
 from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ Make = Callable[[], Operation[T]]
 
 
 class Lender(Protocol):
-    """Whose connections one half of the store uses: see `borrowing.py`."""
+    """Whose connections one half of the store uses: see `application_pool.py`."""
 
     @property
     def most(self) -> int: ...
@@ -160,7 +159,7 @@ class Belongings:
         return lambda: self._opened(self._source.open), most
 
     def _opened(self, open: Callable[[], Session]) -> Session:
-        session = opened(open, self._deadline, None if self._are_tables_there else opening.prepare)
+        session = opened(open, self._deadline, None if self._are_tables_there else prepare)
         self._are_tables_there = True
         return session
 

@@ -1,17 +1,17 @@
-"""One blocking connection of its own, beside the pools: for whoever must not wait for a free one.
-
-It is opened when it is first used, and again after trouble.
+"""Blocking connections beside the pools, for callers that must not wait for a free one: the lease keeper and
+the operator.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import TypeVar
 
-from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql import opening
+from retrysafe.stores.sql.operations import Operation, Row
+from retrysafe.stores.sql.postgresql import schema
+from retrysafe.stores.sql.postgresql.admin import explained
 from retrysafe.stores.sql.postgresql.connect import Source
+from retrysafe.stores.sql.postgresql.retry import Trials, Trouble
 from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Executor:
         trials = Trials(until)
         while True:
             if self._session is None:
-                self._session = opened(self._source.open, self._deadline, opening.prepare)
+                self._session = opened(self._source.open, self._deadline, prepare)
             session = self._session
             seasoned = session.seasoned
             try:
@@ -61,7 +61,7 @@ def opened(
     session = open()
     until = monotonic() + deadline
     try:
-        opening.inspect(session, until)
+        inspect(session, until)
         if prepare is not None:
             prepare(session, until)
     except Trouble as trouble:
@@ -71,3 +71,45 @@ def opened(
         session.close()
         raise
     return session
+
+
+def inspect(session: Session, until: float) -> None:
+    """Whether this server can be a store's."""
+    schema.inspect(lambda name: ask(session, until, name))
+
+
+def prepare(session: Session, until: float) -> None:
+    """See to it that the tables are there."""
+
+    def command(sql: str) -> None:
+        wait(session.command(sql), session.socket, until)
+
+    schema.prepare(lambda name: ask(session, until, name), command)
+
+
+def ask(session: Session, until: float, name: str, **arguments: object) -> Sequence[Row]:
+    """The rows of one statement."""
+    return wait(session.query(name, **arguments), session.socket, until)
+
+
+class OperatorSession:
+    """A connection of its own.  Any server will do: one that takes no writes can still be looked at."""
+
+    def __init__(self, source: Source) -> None:
+        self._session = source.open()
+
+    @property
+    def process(self) -> int | None:
+        return self._session.pgconn.backend_pid
+
+    def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        with explained():
+            conversation = self._session.query(name, **arguments)
+            return wait(conversation, self._session.socket, monotonic() + within)
+
+    def command(self, sql: str, within: float) -> None:
+        with explained():
+            wait(self._session.command(sql), self._session.socket, monotonic() + within)
+
+    def close(self) -> None:
+        self._session.close()

@@ -16,8 +16,8 @@ import psycopg
 
 from retrysafe.errors import StoreError
 from retrysafe.stores.sql.postgresql.connect import Source
+from retrysafe.stores.sql.postgresql.retry import Trouble
 from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.trouble import Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait
 
 Wake = Callable[[], None]

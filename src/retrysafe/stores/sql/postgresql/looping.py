@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.burial import bury
+from retrysafe.stores.sql.postgresql.discard import bury
 from retrysafe.stores.sql.postgresql.pooling import no_thread, start
 from retrysafe.stores.sql.postgresql.session import WRITE, Session
 

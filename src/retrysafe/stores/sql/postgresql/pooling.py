@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.burial import bury
+from retrysafe.stores.sql.postgresql.discard import bury
 from retrysafe.stores.sql.postgresql.session import Session
 
 MOST = 4

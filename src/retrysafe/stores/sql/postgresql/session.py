@@ -20,7 +20,7 @@ from psycopg import pq
 
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
 from retrysafe.stores.sql.postgresql import wire
-from retrysafe.stores.sql.postgresql.trouble import Trouble
+from retrysafe.stores.sql.postgresql.retry import Trouble
 from retrysafe.stores.sql.postgresql.wire import BINARY, Statement
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from retrysafe._core.model import (
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint
-from retrysafe.stores.sql.postgresql import chores
+from retrysafe.stores.sql.postgresql import cleanup
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Opened, Source
 from retrysafe.stores.sql.postgresql.database import Database, Lender
+from retrysafe.stores.sql.postgresql.keeper import PostgresRenewer
 from retrysafe.stores.sql.postgresql.listen import Wake
-from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -57,10 +57,10 @@ class PostgresStore:
         lender: Lender | None = None
         if pool is not None:
             # Here and not above: psycopg_pool is another package, for those who use it.
-            from retrysafe.stores.sql.postgresql import borrowing
+            from retrysafe.stores.sql.postgresql import application_pool
 
-            source = Source(borrowing.connect_as(pool, deadline))
-            lender = borrowing.Lender(pool, source, deadline)
+            source = Source(application_pool.connect_as(pool, deadline))
+            lender = application_pool.Lender(pool, source, deadline)
         else:
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
         self._deadline = deadline
@@ -86,7 +86,7 @@ class PostgresStore:
         self._database.run(partial(operations.release, claim))
 
     def purge(self, limit: int = 500) -> Purged:
-        return chores.purge(self._database.run, limit)
+        return cleanup.purge(self._database.run, limit)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
         """Have `wake` called, in a thread of the store's, when this record comes to an end.

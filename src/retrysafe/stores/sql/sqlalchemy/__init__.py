@@ -44,7 +44,7 @@ def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
         )
     match dialect.name, dialect.driver:
         case "sqlite", _:
-            from retrysafe.stores.sql.sqlalchemy.files import EngineSQLiteStore
+            from retrysafe.stores.sql.sqlalchemy.sqlite import EngineSQLiteStore
 
             return EngineSQLiteStore(engine, deadline)
         case "postgresql", "psycopg" | "psycopg_async":

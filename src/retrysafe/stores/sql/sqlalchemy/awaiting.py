@@ -14,7 +14,7 @@ from retrysafe._runtime import fork
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlalchemy.loops import LoopLines, Open
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
-from retrysafe.stores.sql.sqlalchemy.terms import LATE
+from retrysafe.stores.sql.sqlalchemy.timeouts import LATE
 
 T = TypeVar("T")
 

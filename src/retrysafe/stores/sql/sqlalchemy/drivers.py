@@ -7,15 +7,15 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql import checks
+from retrysafe.stores.sql.postgresql import schema
+from retrysafe.stores.sql.sqlalchemy.admin import LoopSession, ThreadSession
 from retrysafe.stores.sql.sqlalchemy.awaiting import Loops
-from retrysafe.stores.sql.sqlalchemy.crew import Crew
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncLine, Execute, Line
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, async_twin, twin
-from retrysafe.stores.sql.sqlalchemy.line import AsyncLine, Execute, Line
 from retrysafe.stores.sql.sqlalchemy.loops import Open
-from retrysafe.stores.sql.sqlalchemy.sessions import LoopSession, ThreadSession
 from retrysafe.stores.sql.sqlalchemy.store import EngineStore
-from retrysafe.stores.sql.sqlalchemy.terms import each
+from retrysafe.stores.sql.sqlalchemy.timeouts import each
+from retrysafe.stores.sql.sqlalchemy.workers import Crew
 from retrysafe.stores.sql.statements import load
 
 FOR_THREADS = 4
@@ -92,6 +92,6 @@ def _make_sure(execute: Execute, *, prepared: bool) -> None:
         for statement in each(sql):
             execute(statement, {})
 
-    checks.inspect(ask)
+    schema.inspect(ask)
     if not prepared:
-        checks.prepare(ask, command)
+        schema.prepare(ask, command)

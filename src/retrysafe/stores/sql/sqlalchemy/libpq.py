@@ -18,8 +18,8 @@ from sqlalchemy.util import greenlet_spawn
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.postgresql.store import PostgresStore
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, draw
-from retrysafe.stores.sql.sqlalchemy.reports import unreachable
-from retrysafe.stores.sql.sqlalchemy.terms import NOT_LET_IN
+from retrysafe.stores.sql.sqlalchemy.errors import unreachable
+from retrysafe.stores.sql.sqlalchemy.timeouts import NOT_LET_IN
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.operations import Operation, Row
-from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
-from retrysafe.stores.sql.sqlalchemy.line import AsyncLine
-from retrysafe.stores.sql.sqlalchemy.terms import LATE, NO_LINE_FREE, NOT_LET_IN, patience
+from retrysafe.stores.sql.postgresql.retry import Trials, Trouble
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncLine
+from retrysafe.stores.sql.sqlalchemy.timeouts import LATE, NO_LINE_FREE, NOT_LET_IN, patience
 
 T = TypeVar("T")
 

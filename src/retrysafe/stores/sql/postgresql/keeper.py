@@ -5,7 +5,7 @@ from functools import partial
 
 from retrysafe._core.model import Claim
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.postgresql.chores import Chores, Runner
+from retrysafe.stores.sql.postgresql.cleanup import Cleanup, Runner
 
 
 class PostgresRenewer:
@@ -13,7 +13,7 @@ class PostgresRenewer:
 
     def __init__(self, executor: Runner) -> None:
         self._executor = executor
-        self._chores = Chores(executor)
+        self._chores = Cleanup(executor)
 
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
         return self._executor.run(partial(operations.renew_all, claims)) if claims else []

@@ -39,7 +39,7 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-class Chores:
+class Cleanup:
     def __init__(self, executor: Runner) -> None:
         self._executor = executor
         self._next = 0.0

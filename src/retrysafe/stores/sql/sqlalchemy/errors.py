@@ -3,7 +3,7 @@
 from sqlalchemy.exc import DBAPIError
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql.postgresql.trouble import Trouble
+from retrysafe.stores.sql.postgresql.retry import Trouble
 
 _DRIVERS = frozenset({"asyncpg", "pg8000", "psycopg", "psycopg2", "psycopg2cffi", "sqlalchemy"})
 """Whose words are told.  Others come from the application, as from a `creator`, and may hold anything."""

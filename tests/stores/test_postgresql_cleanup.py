@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from retrysafe.stores.sql.postgresql import PostgresStore, chores
+from retrysafe.stores.sql.postgresql import PostgresStore, cleanup
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.rows import PATIENT, Rows
 
@@ -28,8 +28,8 @@ def test_whoever_counts_also_tidies_up(
     store: PostgresStore, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What has expired goes, slice by slice; what was never settled is said aloud; the rest stays."""
-    monkeypatch.setattr(chores, "SLICE", 3)
-    monkeypatch.setattr(chores, "BUDGET", PATIENT)
+    monkeypatch.setattr(cleanup, "SLICE", 3)
+    monkeypatch.setattr(cleanup, "BUDGET", PATIENT)
     for n in range(7):
         claim = a_claim(f"{n}")
         store.reserve(claim)

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from retrysafe.stores.admin import Finding, Query
-from retrysafe.stores.sql.postgresql import doctor, surroundings
+from retrysafe.stores.sql.postgresql import doctor
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
-from tests.stores.desks import Books, desk_at
+from tests.stores.admins import Books, desk_at
 from tests.stores.pooler import Gives, Pooler
 
 
@@ -242,7 +242,7 @@ def test_a_backlog(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_clock_that_is_off(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """By an hour: said, and said to be harmless."""
-    monkeypatch.setattr(surroundings, "_APART", -1.0)
+    monkeypatch.setattr(doctor, "_APART", -1.0)
     finding = the(books.url, "clock")
     assert finding.level == "ok"
     assert "does no harm" in finding.advice

@@ -1,4 +1,4 @@
-"""An operator's session on a connection of SQLAlchemy's: see `Session` in `postgresql/desk.py`.
+"""An operator's session on a connection of SQLAlchemy's: see `Session` in `postgresql/admin.py`.
 
 It has a thread of its own, so that an operator can stop waiting for a server that says nothing.
 """
@@ -15,10 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql.refusals import explained
-from retrysafe.stores.sql.sqlalchemy.line import AsyncLine, Line
+from retrysafe.stores.sql.postgresql.admin import explained
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncLine, Line
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
-from retrysafe.stores.sql.sqlalchemy.terms import LATE, NOT_LET_IN, each
+from retrysafe.stores.sql.sqlalchemy.timeouts import LATE, NOT_LET_IN, each
 from retrysafe.stores.sql.statements import load
 
 T = TypeVar("T")

@@ -1,16 +1,24 @@
-"""Our tables: which of them are there, of which version, and what `migrate` would make.
+"""Our tables: which of them exist, of which version, and how they are created; and whether a server can hold
+them.
 
-Whoever can run a statement by its name and give its rows can ask.  A service does when it first connects, and
-makes what is missing; an operator is told.
+Everything here is given a function that runs a statement by its name, so it works with any driver.
+
+On every new connection the server is checked: it takes writes, because after a failover another server may
+be behind the same address.  On the first one of a process the tables are checked too.  Where there are none,
+a service creates them, in one transaction under a lock, so that processes which start together create them
+once; a role that may not is told what to run.  An operator only gets told.
+
+Tables are found along the connection's search path, and created in its first schema, as psql would.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
-from retrysafe.errors import SchemaMismatch
+from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.sql.postgresql.retry import Trouble
 from retrysafe.stores.sql.statements import load
 
 SCHEMA: Final = 1
@@ -26,6 +34,18 @@ _MARK = f"version {SCHEMA} in retrysafe_meta"
 
 Ask = Callable[[str], Sequence[Row]]
 """Runs a statement by its name."""
+
+Command = Callable[[str], None]
+"""Runs SQL without arguments or rows, and perhaps several statements."""
+
+_OLDEST = 120000
+"""PostgreSQL 12 is the first that can be told to look up a record once and use it twice (`AS MATERIALIZED`),
+which is what makes a claim one statement."""
+
+_ENCODINGS = ("UTF8", "SQL_ASCII")
+"""Others cannot hold every path that a client may ask for."""
+
+_FORBIDDEN = ("42501", "25006")
 
 
 def missing(ask: Ask) -> list[str]:
@@ -103,3 +123,55 @@ def _columns() -> Mapping[str, Sequence[str]]:
     """Tables and their columns, read off the schema."""
     made = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \(([^()]*)\)", load("postgresql")["schema"])
     return {table: [column.split()[0] for column in columns.split(",")] for table, columns in made}
+
+
+def inspect(ask: Ask) -> None:
+    """Whether this server can be a store's."""
+    [(version, follows, is_read_only, encoding)] = ask("server")
+    if follows or is_read_only:
+        what = "it is a replica" if follows else "its transactions are read-only for this role or database"
+        raise StoreUnavailable(
+            f"this PostgreSQL server takes no writes, {what}: give the address of the primary, or several "
+            "hosts with target_session_attrs=read-write"
+        )
+    if cast(int, version) < _OLDEST:
+        raise StoreUnavailable(
+            f"this PostgreSQL server has version {version}, and the store needs 12 or later"
+        )
+    if encoding not in _ENCODINGS:
+        raise StoreUnavailable(
+            f"the database has the encoding {encoding}, which cannot hold every text: "
+            "use one that was created with ENCODING 'UTF8'"
+        )
+
+
+def prepare(ask: Ask, command: Command) -> None:
+    """See to it that the tables are there."""
+    absent = missing(ask)
+    if not is_new(absent):
+        refuse(absent)
+    if set(absent) <= set(INDEXES):
+        return  # an index is for the operator to make: it would lock the table
+    try:
+        _make(ask, command)
+    except Trouble as trouble:
+        if trouble.state not in _FORBIDDEN:
+            raise
+        raise SchemaMismatch(
+            f"there are no tables of retrysafe, and this role may not make them ({trouble.reason}): "
+            "run `retrysafe migrate` as a role that may, or the SQL that "
+            "`retrysafe sql --dialect postgresql` prints"
+        ) from None
+
+
+def _make(ask: Ask, command: Command) -> None:
+    """Make what is missing, in one transaction."""
+    command("BEGIN")
+    try:
+        ask("migration_lock")
+        if missing(ask):  # for others may have been quicker
+            command(load("postgresql")["schema"])
+        command("COMMIT")
+    except (Trouble, SchemaMismatch):
+        command("ROLLBACK")
+        raise

@@ -17,9 +17,9 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob, Job, deliver
 from retrysafe.stores.sql.operations import Operation, Row
-from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
-from retrysafe.stores.sql.sqlalchemy.line import Line
-from retrysafe.stores.sql.sqlalchemy.terms import LATE, NOT_LET_IN, patience
+from retrysafe.stores.sql.postgresql.retry import Trials, Trouble
+from retrysafe.stores.sql.sqlalchemy.connection import Line
+from retrysafe.stores.sql.sqlalchemy.timeouts import LATE, NOT_LET_IN, patience
 
 T = TypeVar("T")
 

@@ -10,10 +10,9 @@ from retrysafe._core.model import Claim, Final, Record
 from retrysafe.stores.admin import Query
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
+from retrysafe.stores.sql.postgresql.admin import WRITE, Desk, PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Source
-from retrysafe.stores.sql.postgresql.desk import WRITE, Desk
-from retrysafe.stores.sql.postgresql.operator import OperatorSession
+from retrysafe.stores.sql.postgresql.executor import OperatorSession
 from retrysafe.testing.stores import a_claim
 
 T = TypeVar("T")

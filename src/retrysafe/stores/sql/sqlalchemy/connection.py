@@ -22,9 +22,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql.trouble import Trouble
+from retrysafe.stores.sql.postgresql.retry import Trouble
 from retrysafe.stores.sql.sqlalchemy.engines import detached
-from retrysafe.stores.sql.sqlalchemy.reports import trouble, unreachable
+from retrysafe.stores.sql.sqlalchemy.errors import trouble, unreachable
 
 T = TypeVar("T")
 
