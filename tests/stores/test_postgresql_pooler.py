@@ -12,7 +12,7 @@ from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.claims import Claims
-from retrysafe.testing.stores.crowds import Crowds
+from retrysafe.testing.stores.concurrency import Concurrency
 from retrysafe.testing.stores.harness import Elapse, LoseLease
 from retrysafe.testing.stores.outcomes import Outcomes
 from retrysafe.testing.stores.renewals import Renewals
@@ -41,7 +41,7 @@ def rows(shared: Rows) -> Rows:
     return shared
 
 
-class TestPooled(Claims, Takeovers, Outcomes, Renewals, Crowds):
+class TestPooled(Claims, Takeovers, Outcomes, Renewals, Concurrency):
     """What requests and leases do, with two sessions for everybody."""
 
     @pytest.fixture

@@ -1,6 +1,6 @@
 """Deaths and sleep, in lease mode: held as unknown, or taken over and run again, by choice.
 
-`takenover.py` has the same questions and the other answers, of transactional mode.
+`abandoned_tx.py` has the same questions and the other answers, of transactional mode.
 """
 
 from contextlib import closing

@@ -1,6 +1,6 @@
 """What failed, in lease mode: nobody knows whether it happened, so it is kept and not run again.
 
-`undone.py` has the same questions and the other answers, of transactional mode.
+`failures_tx.py` has the same questions and the other answers, of transactional mode.
 """
 
 import re

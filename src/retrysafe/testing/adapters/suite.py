@@ -13,9 +13,9 @@ from typing import ClassVar, TypeVar
 
 import pytest
 
+from retrysafe.testing.adapters.checklist import LINES
 from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.adapters.limits import NONE, Limits
-from retrysafe.testing.adapters.lines import LINES
 from retrysafe.testing.adapters.server import Backing, Option, Server, Sqlite
 
 LONG = bool(os.environ.get("RETRYSAFE_LONG"))

@@ -24,7 +24,7 @@ from typing import NoReturn
 import uvicorn
 
 from retrysafe import Guard
-from retrysafe.testing.reference.layers import App
+from retrysafe.testing.reference.asgi_layers import App
 
 # Connections that wait to be accepted: a burst of a test must not be refused by the kernel.
 BACKLOG = 2048

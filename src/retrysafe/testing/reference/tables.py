@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.testing.reference.books import Files
 from retrysafe.testing.reference.databases import Database
+from retrysafe.testing.reference.journal import Files
 
 CREATE = (
     "CREATE TABLE IF NOT EXISTS reference_effects (label text NOT NULL)",

@@ -1,4 +1,4 @@
-"""What surrounds the idempotency layer in a real application, as plain WSGI; `layers.py` says why."""
+"""What surrounds the idempotency layer in a real application, as plain WSGI; `asgi_layers.py` says why."""
 
 import gzip
 import json

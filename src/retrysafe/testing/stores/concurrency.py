@@ -1,4 +1,4 @@
-"""Crowds: many at once, coming and going."""
+"""Concurrency: many at once, coming and going."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ def all_at_once(claim: Callable[[], Reservation]) -> Counter[type]:
     return Counter(type(answer) for answer in answers)
 
 
-class Crowds(Harness):
+class Concurrency(Harness):
     """Concurrency within one process, and the life of the store itself."""
 
     def test_one_of_a_hundred_threads_gets_the_key(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Sightings: what operators see of the records, all of it and nothing else."""
+"""Listing: what operators see of the records, all of it and nothing else."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def one_of_each(store: Store, elapse: Elapse) -> None:
     elapse(20.0)  # only now: a claim may remove what has expired
 
 
-class Sightings(Harness):
+class Listing(Harness):
     """`list`, `find`, `statistics`, `expired` and the counts."""
 
     def test_the_abandoned_come_first(self, store: Store, admin: Admin, elapse: Elapse) -> None:

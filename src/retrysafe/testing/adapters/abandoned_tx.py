@@ -21,7 +21,7 @@ def answered(send: Callable[[], Reply]) -> Reply:
     return eventually(send, lambda answer: answer.code not in ("in-flight", "store-unavailable"))
 
 
-class TakenOver(Suite):
+class AbandonedTx(Suite):
     @covers(76)
     def test_killed_and_taken_over(self, serve: Servers, key: str, label: str) -> None:
         """In flight until the lease ends, then it runs again: what the dead one did is undone."""

@@ -1,6 +1,6 @@
 """Answers that leave before they are complete, in lease mode: they cannot be taken back, nor run again.
 
-`whole.py` has the same questions and the other answers, of transactional mode.
+`streaming_tx.py` has the same questions and the other answers, of transactional mode.
 """
 
 from http.client import IncompleteRead
@@ -8,12 +8,12 @@ from http.client import IncompleteRead
 import pytest
 
 from retrysafe.testing.adapters.client import Reply, common, settled
-from retrysafe.testing.adapters.passing import arrivals
+from retrysafe.testing.adapters.passthrough import arrivals
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import STRICT, Servers, Suite, assert_problem, covers
 
 
-class Flowing(Suite):
+class Streaming(Suite):
     @covers(62, 74)
     def test_guarded_events_arrive_one_by_one(self, api: Server, key: str, label: str) -> None:
         """An event stream with a key is not held either: it flows, and leaves a tombstone."""

@@ -1,6 +1,6 @@
 """Answers that would leave before they are complete, in transactional mode: nothing leaves before the commit.
 
-`flowing.py` has the same questions and the other answers, of lease mode.
+`streaming.py` has the same questions and the other answers, of lease mode.
 """
 
 from retrysafe.testing.adapters.client import Reply, common, settled, until
@@ -8,7 +8,7 @@ from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import MAX_RESPONSE, STRICT, Servers, Suite, assert_problem, covers
 
 
-class Whole(Suite):
+class StreamingTx(Suite):
     @covers(62)
     def test_guarded_events_are_refused(self, api: Server, key: str, label: str) -> None:
         """An event stream cannot wait for its end: an error, nothing committed, and the log says why."""

@@ -1,4 +1,4 @@
-"""Passing through: what the layer does not cover it does not touch, delay or hold."""
+"""Pass-through: what the layer does not cover it does not touch, delay or hold."""
 
 import time
 
@@ -20,7 +20,7 @@ def arrivals(connection: Connection) -> list[float]:
     return [moment - times[0] for moment in times]
 
 
-class Passing(Suite):
+class PassThrough(Suite):
     @covers(22)
     @pytest.mark.parametrize("key", [None, "some-key-of-some-client"])
     def test_events_arrive_one_by_one(self, api: Server, key: str | None) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from retrysafe.testing.reference.ledger import Ledger
 
 
-class Books(Protocol):
+class Journal(Protocol):
     """One set for all processes that serve the application."""
 
     def open(self) -> None:

@@ -3,12 +3,12 @@
 `outage.py` has the same questions and the other answers, of lease mode.
 """
 
+from retrysafe.testing.adapters.abandoned_tx import answered
 from retrysafe.testing.adapters.client import Reply, settled
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
-from retrysafe.testing.adapters.takenover import answered
 
 
-class Uncommitted(Suite):
+class OutageTx(Suite):
     @covers(82)
     def test_at_the_claim(self, serve: Servers, key: str, label: str) -> None:
         """A claim that was not confirmed protects nobody: 503, and nothing has run."""

@@ -1,4 +1,4 @@
-"""Lifetimes: when a record counts as absent, and that nothing but time makes it so."""
+"""Expiry: when a record counts as absent, and that nothing but time makes it so."""
 
 from retrysafe._core.model import Found, Reserved, Response
 from retrysafe.testing.stores.harness import (
@@ -12,7 +12,7 @@ from retrysafe.testing.stores.harness import (
 )
 
 
-class Lifetimes(Harness):
+class Expiry(Harness):
     """Expiry, as `reserve` and `look` see it."""
 
     def test_an_outcome_is_found_until_it_expires(self, half: Half, elapse: Elapse) -> None:

@@ -28,7 +28,7 @@ def records(api: Server, key: str) -> int:
         return sum(sighting.record.key == key for sighting in admin.list(Query()))
 
 
-class Undone(Suite):
+class FailuresTx(Suite):
     @covers(46)
     @pytest.mark.parametrize("status", [401, 403, 408, 413, 425, 429])
     def test_an_answer_that_says_not_begun(self, api: Server, key: str, label: str, status: int) -> None:
