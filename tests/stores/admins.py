@@ -1,4 +1,4 @@
-"""An operator's desk in a PostgreSQL database, and records on it, for the tests of either."""
+"""The operator's end of a PostgreSQL database, and records in it, for the tests of either."""
 
 import logging
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from retrysafe._core.model import Claim, Final, Record
 from retrysafe.stores.admin import Query
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql.admin import WRITE, Desk, PostgresAdmin
+from retrysafe.stores.sql.postgresql.admin import WRITE, AdminSession, PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Source
-from retrysafe.stores.sql.postgresql.executor import OperatorSession
+from retrysafe.stores.sql.postgresql.executor import PsycopgAdminConnection
 from retrysafe.testing.stores import a_claim
 
 T = TypeVar("T")
@@ -21,12 +21,12 @@ PATIENT = 20.0
 """Seconds.  A busy machine is no fault of the store."""
 
 
-def desk_at(url: str, deadline: float = PATIENT) -> PostgresAdmin:
-    return PostgresAdmin(lambda: session_at(url), deadline)
+def admin_at(url: str, deadline: float = PATIENT) -> PostgresAdmin:
+    return PostgresAdmin(lambda: connection_at(url), deadline)
 
 
-def session_at(url: str) -> OperatorSession:
-    return OperatorSession(Source(Address.parse(url, PATIENT).connect))
+def connection_at(url: str) -> PsycopgAdminConnection:
+    return PsycopgAdminConnection(Source(Address.parse(url, PATIENT).connect))
 
 
 class Books:
@@ -34,13 +34,13 @@ class Books:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.admin = desk_at(url)
+        self.admin = admin_at(url)
         self.admin.migrate()
         self.direct = psycopg.connect(url, autocommit=True)
-        self._desk = Desk(lambda: session_at(url), PATIENT)
+        self._session = AdminSession(lambda: connection_at(url), PATIENT)
 
     def perform(self, operation: Operation[T]) -> T:
-        with self._desk.transaction(WRITE, PATIENT) as transaction:
+        with self._session.transaction(WRITE, PATIENT) as transaction:
             return transaction.perform(operation)
 
     def reserve(self, key: str, **more: object) -> Claim:
@@ -78,7 +78,7 @@ class Books:
 
     def close(self) -> None:
         self.admin.close()
-        self._desk.close()
+        self._session.close()
         self.direct.close()
 
 

@@ -11,7 +11,7 @@ from retrysafe.stores.admin import Finding, Query
 from retrysafe.stores.sql.postgresql import doctor
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
-from tests.stores.admins import Books, desk_at
+from tests.stores.admins import Books, admin_at
 from tests.stores.pooler import Gives, Pooler
 
 
@@ -23,11 +23,11 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def examined(url: str) -> Sequence[Finding]:
-    desk = desk_at(url)
+    admin = admin_at(url)
     try:
-        return desk.diagnose()
+        return admin.diagnose()
     finally:
-        desk.close()
+        admin.close()
 
 
 def amiss(url: str) -> dict[str, tuple[str, str]]:
@@ -199,11 +199,11 @@ def test_a_pooler(postgres: PostgresServer, books: Books) -> None:
         assert finding.found.startswith("a pooler that gives every transaction another session")
         assert "LISTEN" in finding.advice
         assert amiss(pooler.url) == {}
-        desk = desk_at(pooler.url)
-        assert [sighting.record.key for sighting in desk.list(Query())] == ["key"]
-        assert desk.migrate().startswith("nothing to do")
-        assert desk.purge(10).records == 0
-        desk.close()
+        admin = admin_at(pooler.url)
+        assert [sighting.record.key for sighting in admin.list(Query())] == ["key"]
+        assert admin.migrate().startswith("nothing to do")
+        assert admin.purge(10).records == 0
+        admin.close()
     with between("own") as pooler:
         assert "kept theirs" in the(pooler.url, "pooler").found
 
@@ -233,9 +233,9 @@ def test_a_backlog(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
         books.finish(f"key {n}", an_outcome())
     books.elapse(3600.0)
     assert "nobody removes them" in amiss(books.url)["expired"][1]
-    desk = desk_at(books.url)
-    assert desk.purge(10).records == 3
-    desk.close()  # a session that only waits takes ten seconds to tell the server what it has done
+    admin = admin_at(books.url)
+    assert admin.purge(10).records == 3
+    admin.close()  # a session that only waits takes ten seconds to tell the server what it has done
     _until(lambda: "vacuum" in amiss(books.url))
     assert "keep up" in amiss(books.url)["vacuum"][1]
 
@@ -262,9 +262,9 @@ def test_somebody_alters_the_table(books: Books) -> None:
     """Then the checks that need it say so, and none waits for longer than the deadline."""
     with psycopg.connect(books.url) as holder, ThreadPoolExecutor() as pool:
         holder.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
-        desk = desk_at(books.url, deadline=0.2)
-        findings = pool.submit(desk.diagnose).result(60)
-        desk.close()
+        admin = admin_at(books.url, deadline=0.2)
+        findings = pool.submit(admin.diagnose).result(60)
+        admin.close()
     levels = {finding.check: finding.level for finding in findings}
     assert levels["records"] == levels["expired"] == levels["abandoned"] == "problem"
     assert levels["rights"] == "ok"

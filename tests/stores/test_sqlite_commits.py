@@ -64,13 +64,13 @@ def write_lock(path: Path) -> Generator[None]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many jobs each commit had."""
     sizes: list[int] = []
-    perform = writer.Shift._perform
+    perform = writer.WriterLoop._perform
 
-    def spy(self: writer.Shift, connection: Connection, jobs: list[Job[object]]) -> None:
+    def spy(self: writer.WriterLoop, connection: Connection, jobs: list[Job[object]]) -> None:
         sizes.append(len(jobs))
         perform(self, connection, jobs)
 
-    monkeypatch.setattr(writer.Shift, "_perform", spy)
+    monkeypatch.setattr(writer.WriterLoop, "_perform", spy)
     return sizes
 
 

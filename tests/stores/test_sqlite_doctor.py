@@ -35,14 +35,14 @@ def store(path: Path) -> Iterator[SQLiteStore]:
 
 def diagnose(path: Path, deadline: float = 2.0) -> dict[str, Finding]:
     """The worst of each check, as a process that comes new to the file finds it."""
-    desk = SQLiteStore(path, deadline=deadline).open_admin()
+    admin = SQLiteStore(path, deadline=deadline).open_admin()
     order = ("ok", "warning", "problem")
     worst: dict[str, Finding] = {}
-    for finding in desk.diagnose():
+    for finding in admin.diagnose():
         assert finding.level == "ok" or finding.found
         before = worst.get(finding.check, finding)
         worst[finding.check] = max(before, finding, key=lambda each: order.index(each.level))
-    desk.close()
+    admin.close()
     return worst
 
 

@@ -59,7 +59,7 @@ class TookTooLong(StoreUnavailable):
     """A statement was broken off by the server: it had all the time that it was given."""
 
 
-class Session(Protocol):
+class AdminConnection(Protocol):
     """One connection, on which every statement commits by itself unless a BEGIN came before it."""
 
     @property
@@ -85,18 +85,18 @@ class Session(Protocol):
 class Transaction:
     """What runs in it is committed together, or not at all."""
 
-    def __init__(self, session: Session, seconds: float, patience: float) -> None:
-        self._session = session
+    def __init__(self, connection: AdminConnection, seconds: float, patience: float) -> None:
+        self._connection = connection
         self._seconds = seconds
         self._patience = patience
 
     def query(self, name: str, arguments: Mapping[str, object] | None = None) -> Sequence[Row]:
         """Run a statement by its name."""
         told = {"patience": self._patience, **(arguments or {})}
-        return self._session.query(name, told, self._seconds + _GRACE)
+        return self._connection.query(name, told, self._seconds + _GRACE)
 
     def command(self, sql: str) -> None:
-        self._session.command(sql, self._seconds + _GRACE)
+        self._connection.command(sql, self._seconds + _GRACE)
 
     def perform(self, operation: Operation[T]) -> T:
         try:
@@ -108,22 +108,22 @@ class Transaction:
             return result
 
 
-class Desk:
+class AdminSession:
     """Opens its session when it is first used, and again after trouble."""
 
-    def __init__(self, connect: Callable[[], Session], deadline: float) -> None:
+    def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
         self.deadline = deadline
         self._connect = connect
-        self._session: Session | None = None
+        self._connection: AdminConnection | None = None
         self._in_use = threading.Lock()
 
     @contextlib.contextmanager
     def transaction(self, begin: str, seconds: float) -> Generator[Transaction]:
         """Each statement in it has so many seconds, and waits for a lock no longer than the deadline."""
         with self._in_use:
-            if self._session is None:
-                self._session = self._connect()
-            transaction = Transaction(self._session, seconds, self.deadline)
+            if self._connection is None:
+                self._connection = self._connect()
+            transaction = Transaction(self._connection, seconds, self.deadline)
             try:
                 transaction.command(begin)
                 transaction.query("bounds", {"seconds": seconds})
@@ -140,18 +140,18 @@ class Desk:
             self._shut()
 
     def _shut(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 class PostgresAdmin:
     """The operator's end.  `connect` opens a session that is nobody else's."""
 
-    def __init__(self, connect: Callable[[], Session], deadline: float) -> None:
+    def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
         self._connect = connect
         self._deadline = deadline
-        self._desk = Desk(connect, deadline)
+        self._session = AdminSession(connect, deadline)
         self._known = False
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
@@ -207,10 +207,10 @@ class PostgresAdmin:
     def _make_missing(self) -> Sequence[str]:
         """Any number of processes may try at once, behind a pooler too: the lock belongs to the transaction.
         A role that finds everything there needs no right to create any of it."""
-        with self._desk.transaction(SNAPSHOT, self._deadline) as transaction:
+        with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
             if not schema.missing(transaction.query):
                 return ()
-        with self._desk.transaction(WRITE, WALK) as transaction:
+        with self._session.transaction(WRITE, WALK) as transaction:
             transaction.query("migration_lock")
             made = schema.missing(transaction.query)  # again: another process may have been faster
             if made:
@@ -221,7 +221,7 @@ class PostgresAdmin:
         return source("postgresql", "schema")
 
     def close(self) -> None:
-        self._desk.close()
+        self._session.close()
         self._known = False
 
     def _read(self, operation: Operation[T]) -> T:
@@ -232,10 +232,10 @@ class PostgresAdmin:
 
     def _perform(self, operation: Operation[T], begin: str) -> T:
         if not self._known:
-            with self._desk.transaction(SNAPSHOT, self._deadline) as transaction:
+            with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
                 schema.refuse(schema.missing(transaction.query))
             self._known = True
-        with self._desk.transaction(begin, WALK) as transaction:
+        with self._session.transaction(begin, WALK) as transaction:
             return transaction.perform(operation)
 
 

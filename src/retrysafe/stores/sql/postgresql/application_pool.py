@@ -37,7 +37,7 @@ def connect_as(pool: AnyPool, deadline: float) -> Callable[[], Connection]:
     return Address.complete(given, deadline).connect
 
 
-class Lender:
+class ApplicationPool:
     """Opens sessions for one half of the store from a pool."""
 
     def __init__(self, pool: AnyPool, source: Source, deadline: float) -> None:
@@ -51,7 +51,7 @@ class Lender:
     def most(self) -> int:
         return self._pool.max_size or self._pool.min_size
 
-    def lends_to(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+    def serves(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Whether this pool is for threads, or for this event loop: the first one that asks.
 
         In a child process it is for nobody: the connections in it are the parent's.

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from retrysafe.errors import ConfigurationError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.session import Manner, Raw, Session
+from retrysafe.stores.sql.postgresql.session import Raw, SendMode, Session
 
 Connection = psycopg.Connection[Any]
 
@@ -73,7 +73,7 @@ class Source:
 
     def __init__(self, connect: "Callable[[], Opened]") -> None:
         self._connect = connect
-        self.manner = Manner()
+        self.mode = SendMode()
 
     def open(self) -> Session:
         """Connect.  It blocks, for as long as the address allows."""
@@ -84,7 +84,7 @@ class Source:
         return self.adopt(connection, connection.close)
 
     def adopt(self, connection: Raw, end: Callable[[], None]) -> Session:
-        return Session(connection, self.manner, end)
+        return Session(connection, self.mode, end)
 
 
 def unreachable(error: Exception) -> StoreUnavailable:

@@ -20,7 +20,7 @@ from retrysafe.stores.sql.postgresql.session import Session
 _PATIENCE = 1.0
 
 
-def bury(session: Session, over: Callable[[], None]) -> None:
+def discard(session: Session, over: Callable[[], None]) -> None:
     """End this session, and then say so."""
 
     def work() -> None:
@@ -31,7 +31,7 @@ def bury(session: Session, over: Callable[[], None]) -> None:
             over()
 
     try:
-        threading.Thread(target=work, name="retrysafe-burial", daemon=True).start()
+        threading.Thread(target=work, name="retrysafe-discard", daemon=True).start()
     except RuntimeError:  # no thread to be had: at the end of the interpreter, or of the machine's patience
         session.close()
         over()

@@ -17,7 +17,13 @@ from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.admin import Finding
 from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.postgresql import schema
-from retrysafe.stores.sql.postgresql.admin import SNAPSHOT, Desk, Session, TookTooLong, Transaction
+from retrysafe.stores.sql.postgresql.admin import (
+    SNAPSHOT,
+    AdminConnection,
+    AdminSession,
+    TookTooLong,
+    Transaction,
+)
 
 Check = Callable[[Transaction], Iterator[Finding]]
 
@@ -48,10 +54,10 @@ _ASKED = 5
 """How often a session is asked who serves it."""
 
 
-def examine(connect: Callable[[], Session], deadline: float) -> list[Finding]:
+def examine(connect: Callable[[], AdminConnection], deadline: float) -> list[Finding]:
     """Look at everything."""
-    with contextlib.closing(Desk(connect, deadline)) as desk:
-        return _Examination(desk, connect).findings()
+    with contextlib.closing(AdminSession(connect, deadline)) as session:
+        return _Examination(session, connect).findings()
 
 
 class Server(NamedTuple):
@@ -180,7 +186,7 @@ def connections(transaction: Transaction) -> Iterator[Finding]:
         yield Finding("connections", "ok", found)
 
 
-def pooler(connect: Callable[[], Session], within: float) -> Iterator[Finding]:
+def pooler(connect: Callable[[], AdminConnection], within: float) -> Iterator[Finding]:
     """Whether the sessions that we see are the server's own.
 
     A session that begins is told which process serves it, and a pooler may not tell the truth.  One that
@@ -189,8 +195,8 @@ def pooler(connect: Callable[[], Session], within: float) -> Iterator[Finding]:
     that the first one has just had.
     """
 
-    def process(session: Session) -> int:
-        [(number,)] = session.query("backend", {}, within)
+    def process(connection: AdminConnection) -> int:
+        [(number,)] = connection.query("backend", {}, within)
         return cast(int, number)
 
     first = connect()
@@ -230,13 +236,13 @@ def pooler(connect: Callable[[], Session], within: float) -> Iterator[Finding]:
 
 
 class _Examination:
-    def __init__(self, desk: Desk, connect: Callable[[], Session]) -> None:
-        self._desk = desk
+    def __init__(self, session: AdminSession, connect: Callable[[], AdminConnection]) -> None:
+        self._session = session
         self._connect = connect
 
     def findings(self) -> list[Finding]:
         try:
-            with self._desk.transaction(SNAPSHOT, self._desk.deadline) as transaction:
+            with self._session.transaction(SNAPSHOT, self._session.deadline) as transaction:
                 server = ask(transaction)
         except StoreError as error:
             return [
@@ -249,7 +255,7 @@ class _Examination:
             *durability(server),
             *isolation(server),
             *clock(server),
-            *_caught("pooler", lambda: pooler(self._connect, self._desk.deadline)),
+            *_caught("pooler", lambda: pooler(self._connect, self._session.deadline)),
             *self._run("connections", connections),
         ]
         schema = self._run("schema", self._schema)
@@ -268,7 +274,7 @@ class _Examination:
 
     def _run(self, name: str, check: Check) -> list[Finding]:
         def within() -> Iterator[Finding]:
-            with self._desk.transaction(SNAPSHOT, _PATIENCE) as transaction:
+            with self._session.transaction(SNAPSHOT, _PATIENCE) as transaction:
                 yield from check(transaction)
 
         try:

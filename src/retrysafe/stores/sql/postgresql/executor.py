@@ -10,7 +10,7 @@ from retrysafe.stores.sql.operations import Operation, Row
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.admin import explained
 from retrysafe.stores.sql.postgresql.connect import Source
-from retrysafe.stores.sql.postgresql.retry import Trials, Trouble
+from retrysafe.stores.sql.postgresql.retry import Retries, Trouble
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.stores.sql.postgresql.waiting import wait
 
@@ -28,18 +28,18 @@ class Executor:
     def run(self, make: Callable[[], Operation[T]]) -> T:
         """The answer of an operation, which is made anew for each try."""
         until = monotonic() + self._deadline
-        trials = Trials(until)
+        retries = Retries(until)
         while True:
             if self._session is None:
                 self._session = opened(self._source.open, self._deadline, prepare)
             session = self._session
-            seasoned = session.seasoned
+            has_worked = session.has_worked
             try:
                 return wait(session.perform(make(), until), session.socket, until)
             except Trouble as trouble:
                 if trouble.ends_session:
                     session.retire()
-                pause = trials.after(trouble, seasoned=seasoned)
+                pause = retries.after(trouble, has_worked=has_worked)
             finally:
                 if not session.is_idle:
                     self.close()
@@ -92,7 +92,7 @@ def ask(session: Session, until: float, name: str, **arguments: object) -> Seque
     return wait(session.query(name, **arguments), session.socket, until)
 
 
-class OperatorSession:
+class PsycopgAdminConnection:
     """A connection of its own.  Any server will do: one that takes no writes can still be looked at."""
 
     def __init__(self, source: Source) -> None:

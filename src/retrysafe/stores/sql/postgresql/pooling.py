@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.discard import bury
+from retrysafe.stores.sql.postgresql.discard import discard
 from retrysafe.stores.sql.postgresql.session import Session
 
 MOST = 4
@@ -41,16 +41,16 @@ class Pool:
                     raise StoreUnavailable(
                         f"all {self._most} connections to PostgreSQL were in use until the deadline"
                     )
-        order = Order()
-        if not start(lambda: self._fetch(order)):
+        pending = PendingConnection()
+        if not start(lambda: self._fetch(pending)):
             self._one_less()
             raise no_thread()
-        return order.wait(until)
+        return pending.wait(until)
 
     def give(self, session: Session) -> None:
         """Take it back, if it can be used again."""
         if not session.is_idle:
-            bury(session, self._one_less)
+            discard(session, self._one_less)
             return
         with self._changed:
             if not self._is_shut:
@@ -74,14 +74,14 @@ class Pool:
             self._is_shut = True
         self.empty()
 
-    def _fetch(self, order: "Order") -> None:
+    def _fetch(self, pending: "PendingConnection") -> None:
         try:
             session = self._open()
         except BaseException as error:  # noqa: BLE001 - whoever waits is told
             self._one_less()
-            order.fail(error)
+            pending.fail(error)
         else:
-            if not order.deliver(session):
+            if not pending.deliver(session):
                 self.give(session)
 
     def _one_less(self) -> None:
@@ -90,7 +90,7 @@ class Pool:
             self._changed.notify()
 
 
-class Order:
+class PendingConnection:
     """A connection that somebody waits for, until it comes or he goes."""
 
     def __init__(self) -> None:

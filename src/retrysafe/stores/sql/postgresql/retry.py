@@ -47,7 +47,7 @@ class Trouble(Exception):
         return StoreUnavailable(f"PostgreSQL: {self.reason}{code}")
 
 
-class Trials:
+class Retries:
     """How often an operation is tried, and when not again."""
 
     def __init__(self, until: float) -> None:
@@ -55,14 +55,14 @@ class Trials:
         self._refusals = 0
         self._reconnected = False
 
-    def after(self, trouble: Trouble, *, seasoned: bool) -> float:
+    def after(self, trouble: Trouble, *, has_worked: bool) -> float:
         """For how many seconds to pause before the next try; or the error, if there is to be none.
 
-        A connection that was `seasoned` has worked before, and may have died of old age: the server was
+        A connection that was `has_worked` has worked before, and may have died of old age: the server was
         restarted, a firewall forgot it.  That is no news about the server, so a new one is tried at once.
         """
         if trouble.ends_session:
-            if not seasoned or self._reconnected:
+            if not has_worked or self._reconnected:
                 raise trouble.as_error() from None
             self._reconnected = True
             return 0.0

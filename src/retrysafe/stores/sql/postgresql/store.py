@@ -19,7 +19,7 @@ from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.postgresql import cleanup
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Opened, Source
-from retrysafe.stores.sql.postgresql.database import Database, Lender
+from retrysafe.stores.sql.postgresql.database import ApplicationPool, Database
 from retrysafe.stores.sql.postgresql.keeper import PostgresRenewer
 from retrysafe.stores.sql.postgresql.listen import Wake
 
@@ -54,17 +54,17 @@ class PostgresStore:
             raise ConfigurationError(
                 "a PostgreSQL store takes an address, or pool=, or connect=: one of them"
             )
-        lender: Lender | None = None
+        own_pool: ApplicationPool | None = None
         if pool is not None:
             # Here and not above: psycopg_pool is another package, for those who use it.
             from retrysafe.stores.sql.postgresql import application_pool
 
             source = Source(application_pool.connect_as(pool, deadline))
-            lender = application_pool.Lender(pool, source, deadline)
+            own_pool = application_pool.ApplicationPool(pool, source, deadline)
         else:
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
         self._deadline = deadline
-        self._database = Database(source, deadline, lender)
+        self._database = Database(source, deadline, own_pool)
         self.aio = AsyncPostgresStore(self._database)
 
     def reserve(self, claim: Claim) -> Reservation:

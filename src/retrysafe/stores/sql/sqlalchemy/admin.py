@@ -16,29 +16,29 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.operations import Row
 from retrysafe.stores.sql.postgresql.admin import explained
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncLine, Line
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection, split
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
-from retrysafe.stores.sql.sqlalchemy.timeouts import LATE, NOT_LET_IN, each
+from retrysafe.stores.sql.sqlalchemy.timeouts import CONNECT_TIMED_OUT, TIMED_OUT
 from retrysafe.stores.sql.statements import load
 
 T = TypeVar("T")
 
 
-class _Session(ABC):
+class _AdminConnection(ABC):
     def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
         with explained():
             return self._execute(load("postgresql")[name], arguments, within)
 
     def command(self, sql: str, within: float) -> None:
         with explained():
-            for statement in each(sql):
+            for statement in split(sql):
                 self._execute(statement, {}, within)
 
     @abstractmethod
     def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]: ...
 
 
-class LoopSession(_Session):
+class AsyncAdminConnection(_AdminConnection):
     """By a driver that knows coroutines only."""
 
     def __init__(self, engine: AsyncEngine, deadline: float) -> None:
@@ -46,64 +46,66 @@ class LoopSession(_Session):
         self._thread = LoopThread()
         try:
             with explained():
-                self._line = self._thread.run(AsyncLine.open(engine), deadline, NOT_LET_IN)
+                self._connection = self._thread.run(
+                    AsyncStoreConnection.open(engine), deadline, CONNECT_TIMED_OUT
+                )
         except BaseException:
             self._thread.stop()
             raise
 
     @property
     def process(self) -> int | None:
-        return self._line.process
+        return self._connection.process
 
     def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
-        return self._thread.run(self._line.execute(sql, arguments), within, LATE)
+        return self._thread.run(self._connection.execute(sql, arguments), within, TIMED_OUT)
 
     def close(self) -> None:
-        self._thread.run(self._say_goodbye(), 2 * self._deadline, LATE)
+        self._thread.run(self._close(), 2 * self._deadline, TIMED_OUT)
         if (thread := self._thread.stop()) is not None:
             thread.join(self._deadline)
 
-    async def _say_goodbye(self) -> None:
-        if self._line.usable:
-            await self._line.close(self._deadline)
+    async def _close(self) -> None:
+        if self._connection.usable:
+            await self._connection.close(self._deadline)
         else:
-            self._line.cut()
+            self._connection.cut()
 
 
-class ThreadSession(_Session):
+class BlockingAdminConnection(_AdminConnection):
     """By a driver that blocks."""
 
     def __init__(self, engine: Engine, deadline: float) -> None:
         self._deadline = deadline
-        self._aide = Aide()
-        opening = self._aide.begin(lambda: Line.open(engine))
+        self._worker = WorkerThread()
+        opening = self._worker.begin(lambda: StoreConnection.open(engine))
         try:
             with explained():
-                self._line = opening.result(deadline)
+                self._connection = opening.result(deadline)
         except TimeoutError:
             opening.add_done_callback(_unwanted)
-            raise StoreUnavailable(NOT_LET_IN) from None
+            raise StoreUnavailable(CONNECT_TIMED_OUT) from None
         finally:
-            if not hasattr(self, "_line"):
-                self._aide.end()
+            if not hasattr(self, "_connection"):
+                self._worker.end()
 
     @property
     def process(self) -> int | None:
-        return self._line.process
+        return self._connection.process
 
     def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
         try:
-            return self._aide.begin(lambda: self._line.execute(sql, arguments)).result(within)
+            return self._worker.begin(lambda: self._connection.execute(sql, arguments)).result(within)
         except TimeoutError:
-            self._line.cut()
-            raise StoreUnavailable(LATE) from None
+            self._connection.cut()
+            raise StoreUnavailable(TIMED_OUT) from None
 
     def close(self) -> None:
-        self._aide.begin(self._line.close)
-        self._aide.end().join(self._deadline)
+        self._worker.begin(self._connection.close)
+        self._worker.end().join(self._deadline)
 
 
-class Aide:
+class WorkerThread:
     """A thread that does one thing after the other, and nobody has to wait for its end."""
 
     def __init__(self) -> None:
@@ -133,6 +135,6 @@ class Aide:
             do()
 
 
-def _unwanted(opening: Future[Line]) -> None:
+def _unwanted(opening: Future[StoreConnection]) -> None:
     if opening.exception() is None:
         opening.result().close()

@@ -13,7 +13,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Protocol, TypeVar, cast
 
@@ -47,11 +47,11 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-class AsyncLine:
+class AsyncStoreConnection:
     """For coroutines of the event loop that opened it."""
 
     def __init__(self, connection: AsyncConnection, driver: _Terminable) -> None:
-        self.seasoned = False
+        self.has_worked = False
         """Whether it has done something for somebody since it was opened."""
         self._connection = connection
         self._driver = driver
@@ -59,15 +59,15 @@ class AsyncLine:
         self._process = os.getpid()
 
     @classmethod
-    async def open(cls, engine: AsyncEngine) -> "AsyncLine":
+    async def open(cls, engine: AsyncEngine) -> "AsyncStoreConnection":
         try:
             connection = await engine.connect()
             await connection.execution_options(isolation_level="AUTOCOMMIT")
-            drawn = detached(await connection.get_raw_connection())
+            opened = detached(await connection.get_raw_connection())
         except Exception as error:  # drivers differ in what they raise
             raise unreachable(error) from error
         # No pool looks after it, so it can be left behind in a forked process without a word.
-        return cls(connection, cast(_Terminable, drawn.driver))
+        return cls(connection, cast(_Terminable, opened.driver))
 
     @property
     def usable(self) -> bool:
@@ -79,9 +79,9 @@ class AsyncLine:
         return _number(self._driver, "get_server_pid")
 
     async def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
-        return await self.talk(lambda execute: execute(sql, arguments))
+        return await self.run(lambda execute: execute(sql, arguments))
 
-    async def talk(self, about: Callable[[Execute], T]) -> T:
+    async def run(self, about: Callable[[Execute], T]) -> T:
         """Run several statements, each with what came of the one before it."""
         sound, self._sound = self._sound, False
         try:
@@ -108,11 +108,11 @@ class AsyncLine:
             await self._driver.close(timeout=patience)
 
 
-class Line:
+class StoreConnection:
     """For one thread at a time; others may cut it."""
 
     def __init__(self, connection: Connection) -> None:
-        self.seasoned = False
+        self.has_worked = False
         # No pool looks after it, so it can be left behind in a forked process without a word.
         self._connection = connection
         self._adapted, driver = detached(connection.connection)
@@ -123,7 +123,7 @@ class Line:
         self._used = time.monotonic()
 
     @classmethod
-    def open(cls, engine: Engine) -> "Line":
+    def open(cls, engine: Engine) -> "StoreConnection":
         try:
             return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
         except Exception as error:  # drivers differ in what they raise
@@ -211,3 +211,8 @@ def _socket_of(driver: object) -> socket.socket | None:
             with contextlib.suppress(OSError):  # then there is none that could be used
                 return socket.socket(fileno=socket.dup(descriptor))
     return None
+
+
+def split(sql: str) -> Iterator[str]:
+    """The statements of a text that has several: drivers which prepare them take one at a time."""
+    return (statement for statement in sql.split(";") if statement.strip())

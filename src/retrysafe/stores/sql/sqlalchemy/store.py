@@ -22,7 +22,7 @@ from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql import cleanup
-from retrysafe.stores.sql.postgresql.admin import PostgresAdmin, Session
+from retrysafe.stores.sql.postgresql.admin import AdminConnection, PostgresAdmin
 from retrysafe.stores.sql.postgresql.keeper import PostgresRenewer
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine
 
@@ -44,7 +44,7 @@ class EngineStore:
         self,
         engine: AnyEngine,
         executor: Callable[[int], Executor],
-        operator: Callable[[], Session],
+        operator: Callable[[], AdminConnection],
         connections: int,
         deadline: float,
     ) -> None:

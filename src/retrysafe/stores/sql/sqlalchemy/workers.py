@@ -17,23 +17,23 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob, Job, deliver
 from retrysafe.stores.sql.operations import Operation, Row
-from retrysafe.stores.sql.postgresql.retry import Trials, Trouble
-from retrysafe.stores.sql.sqlalchemy.connection import Line
-from retrysafe.stores.sql.sqlalchemy.timeouts import LATE, NOT_LET_IN, patience
+from retrysafe.stores.sql.postgresql.retry import Retries, Trouble
+from retrysafe.stores.sql.sqlalchemy.connection import StoreConnection
+from retrysafe.stores.sql.sqlalchemy.timeouts import CONNECT_TIMED_OUT, TIMED_OUT, patience
 
 T = TypeVar("T")
 
-_MOST_LOST = 64
+_MOST_STUCK = 64
 """Threads that wait for a server which does not answer, before no more are started.  At a few in every
 deadline this is half a minute of silence; each of them costs little but its stack."""
 
-Open = Callable[[], Line]
+Open = Callable[[], StoreConnection]
 Queue = SimpleQueue[Job[object] | None]
 
 _NAME = "retrysafe-postgresql"
 
 
-class Crew:
+class WorkerExecutor:
     """Performs operations with at most `size` connections."""
 
     def __init__(self, open: Open, size: int, deadline: float) -> None:
@@ -52,30 +52,30 @@ class Crew:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._roster = Roster(self._open, self._size, self._deadline)
-        # A store that is dropped without being closed must not leave its threads behind.
-        self._dropped = weakref.finalize(self, self._roster.dismiss)
+        self._workers = Workers(self._open, self._size, self._deadline)
+        # A store that is dropped without being closed must not join its threads behind.
+        self._dropped = weakref.finalize(self, self._workers.stop)
         self._dropped.atexit = False
 
     def run(self, make: Callable[[], Operation[T]]) -> T:
         job = BlockingJob(make())
-        self._roster.submit(job)
+        self._workers.submit(job)
         return job.wait(self._deadline)
 
     async def run_async(self, make: Callable[[], Operation[T]]) -> T:
         job = AwaitedJob(make())
-        self._roster.submit(job)
+        self._workers.submit(job)
         return await job.wait(self._deadline)
 
     def close(self) -> None:
-        roster = self._roster
+        workers = self._workers
         self._dropped.detach()
         self._begin_anew()
-        for hand in roster.dismiss():
-            hand.leave(self._deadline)
+        for worker in workers.stop():
+            worker.join(self._deadline)
 
 
-class Roster:
+class Workers:
     """Who works, and what is to be done."""
 
     def __init__(self, open: Open, size: int, deadline: float) -> None:
@@ -85,52 +85,54 @@ class Roster:
         self._lock = threading.Lock()
         self._queue: Queue = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        self._hands: list[Hand] = []
-        self._lost: list[Hand] = []
+        self._workers: list[Worker] = []
+        self._stuck: list[Worker] = []
 
     def submit(self, job: Job[object]) -> None:
         with self._lock:
-            self._replace_the_lost()
-            somebody_waits = self._queue.qsize() > 0
-            if not self._idle.acquire(blocking=False) or somebody_waits:
-                self._hire()
+            self._replace_stuck()
+            is_queued = self._queue.qsize() > 0
+            if not self._idle.acquire(blocking=False) or is_queued:
+                self._add_worker()
             self._queue.put(job)
 
-    def dismiss(self) -> "list[Hand]":
+    def stop(self) -> "list[Worker]":
         """Let everybody finish what is queued and then end.  Gives those who were there."""
         with self._lock:
-            hands, self._hands = self._hands, []
-        for _ in hands:
+            workers, self._workers = self._workers, []
+        for _ in workers:
             self._queue.put(None)
-        return hands
+        return workers
 
-    def _replace_the_lost(self) -> None:
-        self._lost = [hand for hand in self._lost if hand.thread.is_alive()]
+    def _replace_stuck(self) -> None:
+        self._stuck = [worker for worker in self._stuck if worker.thread.is_alive()]
         late = time.monotonic() - self._deadline
-        for hand in [hand for hand in self._hands if hand.since is not None and hand.since < late]:
-            self._hands.remove(hand)
-            self._lost.append(hand)
-            hand.abandon()
-        self._hands = [hand for hand in self._hands if hand.thread.is_alive()]
+        for worker in [
+            worker for worker in self._workers if worker.since is not None and worker.since < late
+        ]:
+            self._workers.remove(worker)
+            self._stuck.append(worker)
+            worker.abandon()
+        self._workers = [worker for worker in self._workers if worker.thread.is_alive()]
 
-    def _hire(self) -> None:
-        if len(self._hands) >= self._size:
+    def _add_worker(self) -> None:
+        if len(self._workers) >= self._size:
             return
-        if len(self._lost) >= _MOST_LOST:
-            if not self._hands:
+        if len(self._stuck) >= _MOST_STUCK:
+            if not self._workers:
                 raise StoreUnavailable(
-                    f"{_MOST_LOST} threads are waiting for a server that does not answer; nothing was done"
+                    f"{_MOST_STUCK} threads are waiting for a server that does not answer; nothing was done"
                 )
             return
-        hand = Hand(self._queue, self._idle, self._open, self._deadline)
+        worker = Worker(self._queue, self._idle, self._open, self._deadline)
         try:
-            hand.thread.start()
+            worker.thread.start()
         except RuntimeError as error:
             raise StoreUnavailable(f"no thread can be started: {error}") from error
-        self._hands.append(hand)
+        self._workers.append(worker)
 
 
-class Hand:
+class Worker:
     """One thread and its connection."""
 
     def __init__(self, queue: Queue, idle: threading.Semaphore, open: Open, deadline: float) -> None:
@@ -142,16 +144,16 @@ class Hand:
         self._open = open
         self._deadline = deadline
         self._statements = statements.load("postgresql")
-        self._line: Line | None = None
+        self._connection: StoreConnection | None = None
         self._abandoned = False
 
     def abandon(self) -> None:
         """It took too long: nobody waits for it any more, and it is not to take anything else up."""
         self._abandoned = True
-        if (line := self._line) is not None:
-            line.cut()
+        if (connection := self._connection) is not None:
+            connection.cut()
 
-    def leave(self, patience: float) -> None:
+    def join(self, patience: float) -> None:
         self.thread.join(patience)
         if self.thread.is_alive():
             self.abandon()
@@ -185,43 +187,45 @@ class Hand:
 
     def perform(self, operation: Operation[T]) -> T:
         until = time.monotonic() + self._deadline
-        trials = Trials(until)
+        retries = Retries(until)
         try:
             name, arguments = next(operation)
             while True:
-                name, arguments = operation.send(self._run(self._statements[name], arguments, trials, until))
+                name, arguments = operation.send(self._run(self._statements[name], arguments, retries, until))
         except StopIteration as answer:
             result: T = answer.value
             return result
 
-    def _run(self, sql: str, arguments: Mapping[str, object], trials: Trials, until: float) -> Sequence[Row]:
+    def _run(
+        self, sql: str, arguments: Mapping[str, object], retries: Retries, until: float
+    ) -> Sequence[Row]:
         """A statement may be repeated, and on another connection too: nothing but its answer is kept."""
         while True:
-            seasoned = False
+            has_worked = False
             try:
-                line = self._ready_line()
-                seasoned = line.seasoned
-                rows = line.execute(sql, {"patience": patience(until), **arguments})
-                line.seasoned = True
+                connection = self._ready_connection()
+                has_worked = connection.has_worked
+                rows = connection.execute(sql, {"patience": patience(until), **arguments})
+                connection.has_worked = True
                 return rows
             except Trouble as trouble:
                 if self._abandoned:
-                    raise StoreUnavailable(LATE) from None
-                pause = trials.after(trouble, seasoned=seasoned)
+                    raise StoreUnavailable(TIMED_OUT) from None
+                pause = retries.after(trouble, has_worked=has_worked)
                 if trouble.ends_session:
                     self._discard()
             time.sleep(pause)
 
-    def _ready_line(self) -> Line:
-        if self._line is not None and not self._line.usable:
+    def _ready_connection(self) -> StoreConnection:
+        if self._connection is not None and not self._connection.usable:
             self._discard()
-        if self._line is None:
-            self._line = self._open()
+        if self._connection is None:
+            self._connection = self._open()
         if self._abandoned:
-            raise StoreUnavailable(NOT_LET_IN)
-        return self._line
+            raise StoreUnavailable(CONNECT_TIMED_OUT)
+        return self._connection
 
     def _discard(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

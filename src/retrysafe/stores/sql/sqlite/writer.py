@@ -44,7 +44,7 @@ class Writer:
                 self._start()
             self._queue.put(job)
 
-    def dismiss(self) -> threading.Thread | None:
+    def stop(self) -> threading.Thread | None:
         """Let the thread finish what is queued and then end."""
         with self._lock:
             thread, self._thread = self._thread, None
@@ -53,7 +53,7 @@ class Writer:
             return thread
 
     def close(self) -> None:
-        thread = self.dismiss()
+        thread = self.stop()
         if thread is not None:
             # What is queued ends with its callers' patience, what is being done with the connection's.
             thread.join(2 * self._deadline)
@@ -70,14 +70,14 @@ class Writer:
         self._queue, self._thread = queue, thread
 
     def _work(self, queue: Queue) -> None:
-        shift = Shift(queue, self._open, Cleanup(self._clock))
+        loop = WriterLoop(queue, self._open, Cleanup(self._clock))
         try:
-            shift.work()
+            loop.work()
         finally:
             with self._lock:
                 if self._queue is queue:
                     self._thread = None
-            shift.end()  # nobody can put anything into this queue any more
+            loop.end()  # nobody can put anything into this queue any more
 
     def _open(self) -> Connection:
         connection = open_database(self._path, "writer", self._clock, self._deadline)
@@ -85,7 +85,7 @@ class Writer:
         return connection
 
 
-class Shift:
+class WriterLoop:
     """One life of the thread: a queue, a connection, and what is done with them."""
 
     def __init__(self, queue: Queue, open: Callable[[], Connection], cleanup: Cleanup) -> None:
@@ -93,7 +93,7 @@ class Shift:
         self._open = open
         self._chores = cleanup
         self._connection: Connection | None = None
-        self._in_hand: list[Job[object]] = []
+        self._failed: list[Job[object]] = []
 
     def work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -103,7 +103,7 @@ class Shift:
     def end(self) -> None:
         self._discard()
         left = [job for job in self._queued(self._queue.qsize()) if job.claim()]
-        _fail([*self._in_hand, *left], StoreUnavailable("the writer has died; nothing was done"))
+        _fail([*self._failed, *left], StoreUnavailable("the writer has died; nothing was done"))
 
     def _serve(self, first: Job[object]) -> None:
         """Do this job, and with it whatever else has come until the write lock is ours."""
@@ -121,7 +121,7 @@ class Shift:
             failed = jobs or [job for job in [first] if job.claim()]
             if not isinstance(error, Exception):
                 # This thread is done for.  They are told at its end, when the next job finds another one.
-                self._in_hand = failed
+                self._failed = failed
                 raise
             _fail(failed, error)
             self._chores.undone()
