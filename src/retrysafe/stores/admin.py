@@ -17,6 +17,20 @@ from typing import Literal, NamedTuple, Protocol
 from retrysafe._core.headers import kept
 from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
 
+__all__ = [
+    "Admin",
+    "Entry",
+    "Finding",
+    "Note",
+    "Query",
+    "Share",
+    "Sighting",
+    "Standing",
+    "Statistics",
+    "release_outcome",
+    "storable",
+]
+
 Standing = Literal["abandoned", "in_progress", "completed", "failed"]
 """How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""
 
@@ -110,7 +124,7 @@ def release_outcome(seen: Record) -> str:
     return f"released, was {seen.state}" + (f" {seen.response.status}" if seen.response else "")
 
 
-def keepable(final: Final) -> Final:
+def storable(final: Final) -> Final:
     """An answer by hand as a handler's would be kept: without what belongs to one message or one client."""
     status, headers, body = final.response
     if not 200 <= status <= 599:
@@ -168,7 +182,7 @@ class Admin(Protocol):
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
         """Settle an abandoned record as the operator found out, under a new token: should its owner come
-        back, it is fenced.  False: it is not as it was seen.  The answer is kept as `keepable` makes it.
+        back, it is fenced.  False: it is not as it was seen.  The answer is kept as `storable` makes it.
 
         It lasts for its retention from now on.  Its client was told not to try again and comes back when
         somebody tells it to, and a held record may be past its expiry already.

@@ -18,8 +18,8 @@ from retrysafe.stores.admin import (
     Sighting,
     Standing,
     Statistics,
-    keepable,
     release_outcome,
+    storable,
 )
 
 _log = logging.getLogger("retrysafe.store")
@@ -135,7 +135,7 @@ class MemoryAdmin(Generic[R]):
             return True
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        final = keepable(final)
+        final = storable(final)
         with self._lock():
             now = self._clock()
             row = self._as_seen(seen, now, settled=False)

@@ -22,8 +22,8 @@ from retrysafe.stores.admin import (
     Sighting,
     Standing,
     Statistics,
-    keepable,
     release_outcome,
+    storable,
 )
 from retrysafe.stores.sql import codec, operations
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
@@ -79,7 +79,7 @@ def release(seen: Record, note: Note, *, settled: bool) -> Operation[bool]:
 
 
 def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
-    final = keepable(final)
+    final = storable(final)
     arguments: Arguments = {
         "id": seen.id,
         "token": seen.token,
