@@ -102,7 +102,7 @@ class TestSightings:
         """A snapshot is read-only, by the server's word."""
         admin = AdminSession(lambda: connection_at(books.url), PATIENT)
         with (
-            pytest.raises(StoreUnavailable, match="takes no writes"),
+            pytest.raises(StoreUnavailable, match="accepts no writes"),
             admin.transaction(SNAPSHOT, PATIENT) as transaction,
         ):
             transaction.command("DELETE FROM retrysafe_records")
@@ -216,7 +216,7 @@ class TestBounds:
         assert hasty.list(Query()) == []
         with psycopg.connect(books.url) as holder:
             holder.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(StoreUnavailable, match="locked"):
+            with pytest.raises(StoreUnavailable, match="locked by another transaction"):
                 hasty.list(Query())
         assert hasty.list(Query()) == []
         hasty.close()
@@ -285,7 +285,7 @@ class TestMigration:
         with context.Manager() as manager, context.Pool(8) as pool:
             barrier = manager.Barrier(8)
             said = pool.starmap(migrate_at, [(database, barrier)] * 8)
-        assert sorted(text.partition(" ")[0] for text in said) == ["made"] + ["nothing"] * 7
+        assert sorted(text.partition(" ")[0] for text in said) == ["created"] + ["nothing"] * 7
 
     def test_somebody_else_is_at_it(self, database: str) -> None:
         """The lock is waited for, and not for ever."""
@@ -293,9 +293,9 @@ class TestMigration:
         lock = load("postgresql")["migration_lock"]
         with psycopg.connect(database) as holder:
             holder.execute(lock.encode())
-            with pytest.raises(StoreUnavailable, match="locked"):
+            with pytest.raises(StoreUnavailable, match="locked by another transaction"):
                 hasty.migrate()
-        assert hasty.migrate().startswith("made")
+        assert hasty.migrate().startswith("created")
         hasty.close()
 
     def test_what_is_missing_is_made(self, books: Books) -> None:
@@ -306,7 +306,7 @@ class TestMigration:
         books.admin.close()
         with pytest.raises(SchemaMismatch, match="retrysafe_audit is missing"):
             books.keys()
-        assert books.admin.migrate() == "made retrysafe_audit, retrysafe_records_expires_at"
+        assert books.admin.migrate() == "created retrysafe_audit, retrysafe_records_expires_at"
         assert books.admin.migrate() == "nothing to do: the tables have version 1"
         assert books.keys() == ["key"]
 
@@ -316,7 +316,7 @@ class TestMigration:
         books.admin.close()
         with pytest.raises(SchemaMismatch, match="migrate"):
             books.keys()
-        assert books.admin.migrate() == "made version 1 in retrysafe_meta"
+        assert books.admin.migrate() == "created version 1 in retrysafe_meta"
         books.execute("DELETE FROM retrysafe_meta")
         books.execute("ALTER TABLE retrysafe_records DROP COLUMN mode")
         with pytest.raises(SchemaMismatch, match=r"retrysafe_records\.mode"):
@@ -348,7 +348,7 @@ class TestMigration:
         theirs = books.url.replace("postgres@", f"{role}@")
         try:
             admin = admin_at(theirs)
-            with pytest.raises(StoreUnavailable, match="rights"):
+            with pytest.raises(StoreUnavailable, match="lists the permissions"):
                 admin.list(Query())
             books.execute(f"GRANT SELECT ON retrysafe_meta, retrysafe_records TO {role}")
             assert admin.migrate().startswith("nothing to do")

@@ -69,7 +69,7 @@ class TestFiles:
         """Neither a look nor an intervention does, and the message says what would."""
         admin = store.open_admin()
         for attempt in (lambda: admin.list(Query()), admin.statistics, lambda: admin.purge(1), admin.audit):
-            with pytest.raises(StoreUnavailable, match=r"no file .*keys\.db.*migrate"):
+            with pytest.raises(StoreUnavailable, match=r"keys\.db does not exist.*migrate"):
                 attempt()
         admin.close()
         assert list(path.parent.iterdir()) == []
@@ -88,13 +88,13 @@ class TestFiles:
     def test_migrate_makes_what_is_missing(self, store: SQLiteStore, path: Path) -> None:
         """All of it, or the one thing, and says so; again there is nothing to do."""
         admin = store.open_admin()
-        assert admin.migrate() == f"made {', '.join((*schema.TABLES, *schema.INDEXES))}"
+        assert admin.migrate() == f"created {', '.join((*schema.TABLES, *schema.INDEXES))}"
         assert "nothing to do" in admin.migrate()
         store.reserve(a_claim())
         execute(path, "DROP TABLE retrysafe_audit", "DROP INDEX retrysafe_records_expires_at")
         with pytest.raises(SchemaMismatch, match=r"retrysafe_audit is missing.*migrate"):
             admin.list(Query())
-        assert admin.migrate() == "made retrysafe_audit, retrysafe_records_expires_at"
+        assert admin.migrate() == "created retrysafe_audit, retrysafe_records_expires_at"
         assert len(admin.list(Query())) == 1, "and what was there is there"
         admin.close()
 
@@ -142,7 +142,7 @@ class TestFiles:
             other.execute("BEGIN IMMEDIATE")
             [sighting] = hasty.list(Query())
             assert hasty.statistics().total.records == {"abandoned": 1}
-            with pytest.raises(StoreUnavailable, match="locked by somebody else"):
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
                 hasty.release(sighting.record, NOTE)
         assert hasty.release(sighting.record, NOTE) is True
         hasty.close()
@@ -201,7 +201,7 @@ class TestDamage:
         assert found.total.records == {"in_progress": 2}
         assert list(found.by_scope) == [a_claim().scope]
         assert "1 records are in a state that this release does not know" in caplog.text
-        assert "1 records are left out of the scopes" in caplog.text
+        assert "1 records are not counted by scope" in caplog.text
 
     def test_a_damaged_entry_is_shown(
         self,

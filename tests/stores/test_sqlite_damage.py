@@ -213,7 +213,7 @@ def test_an_expired_record_need_not_be_readable(
     clock.elapse(YEAR)
     assert store.look(a_claim().id) is None
     assert store.purge().records == 1
-    assert "removed unread" in caplog.text
+    assert "could not be read" in caplog.text
     running(store)
     damage(path, "scope", "nonsense")
     clock.elapse(YEAR)

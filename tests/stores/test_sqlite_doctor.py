@@ -1,4 +1,4 @@
-"""The diagnosis of an SQLite store: each thing that can be wrong is found, said, and never raised."""
+"""What `doctor` finds in an SQLite store: each problem is a finding, never an exception."""
 
 import os
 import shutil
@@ -107,7 +107,7 @@ def test_a_file_that_may_only_be_read(store: SQLiteStore, path: Path) -> None:
 def test_a_directory_instead_of_a_file(path: Path) -> None:
     """Is no database."""
     path.mkdir()
-    assert "no file" in diagnose(path)["file"].found
+    assert "not a regular file" in diagnose(path)["file"].found
 
 
 def test_not_a_database(path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_damaged_file(store: SQLiteStore, path: Path) -> None:
 def test_a_large_file_is_not_walked_through_for_ever(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was not looked at is said, with what to do."""
+    """A check that was skipped says so, with what to do."""
     with closing(sqlite3.connect(path)) as connection, connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(retrysafe_records)")][1:]
         others = ", ".join(columns)
@@ -183,10 +183,10 @@ def test_a_large_file_is_not_walked_through_for_ever(
         )
     monkeypatch.setattr(doctor, "_PATIENCE", 0.0)
     found = diagnose(path)
-    assert "broken off" in found["integrity"].found
+    assert "stopped there" in found["integrity"].found
     assert "quick_check" in found["integrity"].advice
-    assert "not counted" in found["records"].found
-    assert "not counted" in found["abandoned"].found
+    assert "skipped" in found["records"].found
+    assert "skipped" in found["abandoned"].found
 
 
 def test_a_frozen_writer(store: SQLiteStore, path: Path) -> None:

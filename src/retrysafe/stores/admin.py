@@ -128,7 +128,9 @@ def storable(final: Final) -> Final:
     """An answer by hand as a handler's would be kept: without what belongs to one message or one client."""
     status, headers, body = final.response
     if not 200 <= status <= 599:
-        raise ValueError(f"status {status} is no final answer: expected 200 to 599. Nothing was changed")
+        raise ValueError(
+            f"{status} is not a valid status of a final response: expected 200 to 599. Nothing was changed"
+        )
     headers = kept([(name.lower(), value) for name, value in headers])
     return final._replace(response=Response(status, headers, body))
 

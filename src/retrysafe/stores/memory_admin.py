@@ -157,12 +157,12 @@ class MemoryAdmin(Generic[R]):
 
     def diagnose(self) -> Sequence[Finding]:
         found = self.statistics(0)
-        advice = "they end with the process: give services a store on a disk"
+        advice = "they are lost when the process ends: use SQLite or PostgreSQL for a service"
         findings = [Finding("memory", "ok", f"{len(self._rows)} records in this process alone", advice)]
         abandoned = found.total.records.get("abandoned", 0)
         if abandoned:
             findings.append(
-                Finding("abandoned", "warning", f"the outcome of {abandoned} requests is not known")
+                Finding("abandoned", "warning", f"the outcome of {abandoned} requests is unknown")
             )
         return findings
 

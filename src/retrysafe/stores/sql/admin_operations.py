@@ -171,7 +171,7 @@ def _readable(rows: Iterable[Row]) -> Iterable[Sighting]:
         try:
             record = codec.decode(columns)
         except UnreadableRecord as damage:
-            _log.warning("a record cannot be shown: %s", damage)
+            _log.warning("a record is not listed: %s", damage)
         else:
             yield Sighting(record, cast(Standing, standing), cast(int, size), cast(float, now))
 
@@ -186,9 +186,7 @@ def _scopes(rows: Iterable[Row]) -> Iterable[tuple[Parts, Share]]:
         try:
             parts = codec.scope(text)
         except ValueError as damage:
-            _log.warning(
-                "%d records are left out of the scopes: %s", sum(cast(list[int], share[:-1])), damage
-            )
+            _log.warning("%d records are not counted by scope: %s", sum(cast(list[int], share[:-1])), damage)
         else:
             yield parts, _share(share)
 

@@ -67,8 +67,8 @@ class Job(Generic[T_co]):
         return self._result  # type: ignore[return-value]  # what `perform` put there
 
     def _given_up(self, deadline: float) -> StoreUnavailable:
-        outcome = "nothing was done" if self.claim() else "it is not known whether it was done"
-        return StoreUnavailable(f"the store did not answer within {deadline:g} s; {outcome}")
+        outcome = "nothing was done" if self.claim() else "whether it was done is not known"
+        return StoreUnavailable(f"the store timed out after {deadline:g} s; {outcome}")
 
 
 class BlockingJob(Job[T_co]):

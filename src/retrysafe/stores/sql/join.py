@@ -62,7 +62,9 @@ operator who intervened, the system, a bug."""
 def not_committed(error: Exception, sqlstate: str | None) -> CommitRefused | StoreUnavailable:
     """What an error at the end of a transaction means.  A server that gives its reasons has not committed."""
     if sqlstate is None or sqlstate.startswith(_UNCERTAIN):
-        return StoreUnavailable(f"a guarded call was cut off at its commit: {_first(error)}")
+        return StoreUnavailable(
+            f"the connection was lost during the commit of a guarded call: {_first(error)}"
+        )
     return CommitRefused(f"the database refused the commit: {_first(error)}", passing=sqlstate in _PASSING)
 
 

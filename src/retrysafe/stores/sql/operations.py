@@ -51,7 +51,9 @@ def reserve(claim: Claim) -> Operation[Reservation]:
             return _recognised(claim, _found(record)) if attempt is None else Reserved(cast(int, attempt))
         if (found := (yield from _recognise(claim))) is not None:
             return found
-    raise StoreUnavailable("a record that stood in the way of a claim vanished again and again")
+    raise StoreUnavailable(
+        f"the key could not be reserved: {_ROUNDS} times another record appeared and disappeared again"
+    )
 
 
 def glance(claim: Claim) -> Operation[Reservation | None]:
@@ -170,5 +172,5 @@ def purge(limit: int) -> Operation[Purged]:
             unresolved.append(codec.decode(columns))
         except UnreadableRecord as damage:
             # It was past keeping anyway, but somebody should know that it could not be read.
-            _log.warning("an expired record was removed unread: %s", damage)
+            _log.warning("removed an expired record that could not be read: %s", damage)
     return Purged(len(rows), tuple(unresolved))

@@ -201,7 +201,7 @@ class PostgresAdmin:
         made = self._make_missing()
         self._known = True
         if made:
-            return f"made {', '.join(made)}"
+            return f"created {', '.join(made)}"
         return f"nothing to do: the tables have version {schema.SCHEMA}"
 
     def _make_missing(self) -> Sequence[str]:
@@ -251,17 +251,20 @@ def _explanation(trouble: Trouble) -> StoreError:
     said = trouble.reason
     match trouble.state:
         case "57014":
-            return TookTooLong(f"it took too long, and PostgreSQL broke it off ({said}); nothing was done")
+            return TookTooLong(
+                f"PostgreSQL cancelled the statement, which took too long ({said}); nothing was done"
+            )
         case "55P03":
             return StoreUnavailable(
-                f"somebody else has it locked for longer than can be waited for ({said}); nothing was done"
+                f"a row or table is locked by another transaction: timed out ({said}); nothing was done"
             )
         case "42501":
             return StoreUnavailable(
-                f"this role may not do that ({said}): `retrysafe doctor` lists the rights that it needs, and "
-                "`retrysafe sql --dialect postgresql` prints what a role that may make tables can run"
+                f"this role lacks a permission ({said}): `retrysafe doctor` lists the permissions that it "
+                "needs, and `retrysafe sql --dialect postgresql` prints what a role that may create tables "
+                "can run"
             )
         case "25006":
-            return StoreUnavailable(f"this server takes no writes ({said}): give the address of the primary")
+            return StoreUnavailable(f"this server accepts no writes ({said}): use the address of the primary")
         case _:
             return trouble.as_error()

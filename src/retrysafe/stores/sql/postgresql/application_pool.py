@@ -28,8 +28,8 @@ def connect_as(pool: AnyPool, deadline: float) -> Callable[[], Connection]:
     """How this pool opens its connections, for those that it does not open."""
     if callable(pool.conninfo) or callable(pool.kwargs):
         raise ConfigurationError(
-            "this pool works out its address anew for each connection: give the store that function as "
-            "PostgresStore(connect=...), which returns a psycopg.Connection"
+            "the conninfo or kwargs of this pool is a function, which the store cannot use: pass "
+            "PostgresStore(connect=...) a function that returns a psycopg.Connection"
         )
     given = conninfo_to_dict(pool.conninfo)
     kwargs = pool.kwargs or {}
@@ -89,7 +89,7 @@ class ApplicationPool:
             connection = taken.result(2 * self._deadline)
         except TimeoutError:
             taken.cancel()
-            raise StoreUnavailable("the pool had no connection within the deadline") from None
+            raise StoreUnavailable("timed out waiting for a connection of the application's pool") from None
 
         def end() -> None:
             # The pool replaces what comes back closed.  The connection is closed here and now, because its

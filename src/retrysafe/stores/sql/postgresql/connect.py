@@ -44,7 +44,7 @@ class Address(NamedTuple):
         except psycopg.Error:
             # Its words quote the address, and with it perhaps the password.
             raise ConfigurationError(
-                "this is no address of a PostgreSQL database: it looks like "
+                "this is not a valid PostgreSQL address: expected "
                 "postgresql://user:password@host:5432/database, with special characters percent-encoded"
             ) from None
         return cls.complete(given, deadline)
@@ -89,4 +89,4 @@ class Source:
 
 def unreachable(error: Exception) -> StoreUnavailable:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return StoreUnavailable(f"PostgreSQL cannot be reached: {'; '.join(lines[:2]) or type(error).__name__}")
+    return StoreUnavailable(f"cannot connect to PostgreSQL: {'; '.join(lines[:2]) or type(error).__name__}")

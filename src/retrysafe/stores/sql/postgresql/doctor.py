@@ -33,7 +33,7 @@ _PATIENCE = 10.0
 _BACKLOG = 100_000
 _OVERDUE = 7 * 86400.0
 """Expired records, and seconds since the first of them expired, that are worth a warning: services keep up
-with what they make, so somebody has stopped."""
+with what they create, so a service has stopped."""
 
 _LITTER = 10_000
 """Dead rows, above as many as there are living ones, that are worth a warning: the server cleans up at a
@@ -55,7 +55,7 @@ _ASKED = 5
 
 
 def examine(connect: Callable[[], AdminConnection], deadline: float) -> list[Finding]:
-    """Look at everything."""
+    """Run every check."""
     with contextlib.closing(AdminSession(connect, deadline)) as session:
         return _Examination(session, connect).findings()
 
@@ -89,8 +89,8 @@ def kind(server: Server) -> Iterator[Finding]:
         yield Finding(
             "server",
             "problem",
-            f"{found}, a replica: it follows another server and takes no writes",
-            "give the address of the primary; with several hosts in one address, add "
+            f"{found}, a replica: it accepts no writes",
+            "use the address of the primary; with several hosts in one address, add "
             "target_session_attrs=read-write",
         )
     elif server.reads_only:
@@ -105,10 +105,10 @@ def kind(server: Server) -> Iterator[Finding]:
             "server",
             "warning",
             f"{found}, and the database is encoded in {server.encoding}",
-            "a path or scope with characters that it does not have is answered 503: use a database in UTF8",
+            "a request whose path or scope has other characters gets 503: use a database in UTF8",
         )
     else:
-        yield Finding("server", "ok", f"{found}, takes writes as {server.role}")
+        yield Finding("server", "ok", f"{found}, accepts writes as {server.role}")
 
 
 def durability(server: Server) -> Iterator[Finding]:
@@ -128,8 +128,8 @@ def durability(server: Server) -> Iterator[Finding]:
             "durability",
             "warning",
             f"{found}: commits are acknowledged before they are on the disk",
-            "the store overrules it for its own commits, but not for those of handlers: a crash can lose "
-            f"what a stored answer says was done. ALTER ROLE {server.role} SET synchronous_commit = on",
+            "the store overrides it for its own commits, but not for those of handlers: a crash can lose "
+            f"what a stored response says was done. ALTER ROLE {server.role} SET synchronous_commit = on",
         )
     elif server.full_page_writes != "on":
         yield Finding(
@@ -139,7 +139,7 @@ def durability(server: Server) -> Iterator[Finding]:
             "without full_page_writes a power failure can damage pages, unless the disk writes them whole",
         )
     else:
-        yield Finding("durability", "ok", f"{found}: what was answered is on the disk")
+        yield Finding("durability", "ok", f"{found}: what was acknowledged is on the disk")
 
 
 def isolation(server: Server) -> Iterator[Finding]:
@@ -163,8 +163,8 @@ def clock(server: Server) -> Iterator[Finding]:
             "clock",
             "ok",
             f"the server's clock is {apart}",
-            "leases and expiry go by the server's alone, so this does no harm; times that are shown are the "
-            "server's",
+            "leases and expiry use the server's clock alone, so this does no harm; times that are shown are "
+            "the server's",
         )
     else:
         yield Finding("clock", "ok", f"the server's clock is {apart}")
@@ -179,7 +179,7 @@ def connections(transaction: Transaction) -> Iterator[Finding]:
             "connections",
             "warning",
             found,
-            "a service that cannot connect answers 503: raise max_connections, make the pools of "
+            "a service that cannot connect responds 503: raise max_connections, make the pools of "
             "applications smaller, or put a pooler between",
         )
     else:
@@ -217,22 +217,21 @@ def pooler(connect: Callable[[], AdminConnection], within: float) -> Iterator[Fi
         yield Finding(
             "pooler",
             "ok",
-            "a pooler that gives every transaction another session stands between us and the server",
-            "the store works behind it: it relies on no session, and notices that it cannot prepare "
-            "statements there.  But nobody can LISTEN through it, so requests that wait for the first one "
-            "(waiting mode) ask again and again; give the store an address that goes past the pooler to "
-            "have them told",
+            "a pooler in transaction mode is between this machine and the server",
+            "the store works behind it: it relies on no session, and prepares no statements there.  But "
+            "LISTEN does not work through it, so requests that wait for the first one (waiting mode) poll; "
+            "give the store an address that bypasses the pooler to avoid this",
         )
     elif between:
         yield Finding(
             "pooler",
             "ok",
-            "a pooler stands between us and the server, and our sessions kept theirs",
-            "if it gives every transaction another session, requests that wait for the first one (waiting "
-            "mode) ask again and again, because nobody can LISTEN through it; nothing else changes",
+            "a pooler is between this machine and the server, and each session kept its server process",
+            "if it is in transaction mode, requests that wait for the first one (waiting mode) poll, because "
+            "LISTEN does not work through it; nothing else changes",
         )
     else:
-        yield Finding("pooler", "ok", "none: sessions are the server's own")
+        yield Finding("pooler", "ok", "none")
 
 
 class _Examination:
@@ -247,7 +246,10 @@ class _Examination:
         except StoreError as error:
             return [
                 Finding(
-                    "server", "problem", str(error), "check the address, and that it can be reached from here"
+                    "server",
+                    "problem",
+                    str(error),
+                    "check the address, and that it can be reached from this machine",
                 )
             ]
         found = [
@@ -284,8 +286,8 @@ class _Examination:
                 Finding(
                     name,
                     "ok",
-                    f"not looked at: it would take more than {_PATIENCE:.0f} s",
-                    "`retrysafe stats` takes its time, and counts",
+                    f"skipped: it would take more than {_PATIENCE:.0f} s",
+                    "`retrysafe stats` has no such limit",
                 )
             ]
 
@@ -299,9 +301,8 @@ class _Examination:
             yield Finding(
                 "schema",
                 "problem",
-                "the database has no tables of retrysafe, where this role looks for tables",
-                "`retrysafe migrate` makes them; if there should be some, look at the address and the role's "
-                "search_path",
+                "the tables of retrysafe do not exist in the search_path of this role",
+                "run `retrysafe migrate`; if they should exist, check the address and the role's search_path",
             )
             return
         slow = [name for name in schema.INDEXES if name in missing]
@@ -312,19 +313,19 @@ class _Examination:
                 "schema",
                 "problem",
                 f"{' and '.join(absent)} is missing",
-                "`retrysafe migrate` makes tables that are missing; `retrysafe sql --dialect postgresql` "
-                "shows how they are to be",
+                "`retrysafe migrate` creates tables that are missing; `retrysafe sql --dialect postgresql` "
+                "prints all of them",
             )
         elif slow or broken:
             yield Finding(
                 "schema",
                 "warning",
                 f"the index {' and '.join(slow or broken)} is {'missing' if slow else 'not valid'}: "
-                "removing expired records walks through the table",
-                "`retrysafe migrate` makes it" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
+                "removing expired records scans the whole table",
+                "run `retrysafe migrate`" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
             )
         else:
-            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables are there")
+            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables exist")
         yield from _kept(transaction)
 
     def _rights(self, transaction: Transaction) -> Iterator[Finding]:
@@ -337,10 +338,10 @@ class _Examination:
                 "rights",
                 "problem",
                 f"this role lacks {said}",
-                "GRANT them, as the owner of the tables; a service needs all of them",
+                "GRANT these permissions, as the owner of the tables; a service needs all of them",
             )
         else:
-            yield Finding("rights", "ok", "this role may do all that services and operators do")
+            yield Finding("rights", "ok", "this role has every permission that services and operators need")
 
     def _records(self, transaction: Transaction) -> Iterator[Finding]:
         [(number, id)] = transaction.query("unreadable")
@@ -350,22 +351,22 @@ class _Examination:
                 "records",
                 "problem",
                 f"{number} records cannot be read by this release, among them {name}",
-                "their keys answer 503 for ever: use the release that wrote them, or delete these rows by "
+                "requests with their keys get 503: use the release that wrote them, or delete these rows by "
                 "hand",
             )
         else:
-            yield Finding("records", "ok", "version and state of every record are known")
+            yield Finding("records", "ok", "every record has a known version and state")
 
     def _expired(self, transaction: Transaction) -> Iterator[Finding]:
         [(number, age)] = transaction.query("overdue")
-        found = f"{number} expired records wait to be removed"
+        found = f"{number} expired records are not removed yet"
         if cast(int, number) > _BACKLOG or cast(float, age or 0.0) > _OVERDUE:
             days = cast(float, age) / 86400
             yield Finding(
                 "expired",
                 "warning",
-                f"{found}, the first of them for {days:.1f} days: nobody removes them",
-                "services remove some in passing; run `retrysafe purge` once a day besides",
+                f"{found}, the oldest of them for {days:.1f} days: no service keeps up with them",
+                "run `retrysafe purge` once a day",
             )
         else:
             yield Finding("expired", "ok", found)
@@ -376,7 +377,7 @@ class _Examination:
             yield Finding(
                 "abandoned",
                 "warning",
-                f"the outcome of {number} requests is not known, the oldest of "
+                f"the outcome of {number} requests is unknown, the oldest of "
                 f"{cast(float, age) / 3600:.1f} hours ago",
                 "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
                 "resolve` or `retrysafe release`",
@@ -399,22 +400,22 @@ class _Examination:
                 "warning",
                 f"{len(seen)} transactions that changed or locked records have been open for more than "
                 f"{_LONG:.0f} s: {who}, {state}, for {cast(float, age):.0f} s",
-                "requests with the keys of these records are answered 503 until they end: find out what they "
-                f"wait for, or end one with SELECT pg_terminate_backend({process})",
+                "requests with the keys of these records get 503 until they end: find out what they wait "
+                f"for, or end one with SELECT pg_terminate_backend({process})",
             )
         elif len(rows) > len(seen):
             yield Finding(
                 "locks",
                 "ok",
-                "transactions of other roles have changed records; for how long cannot be seen by this role",
+                "transactions of other roles have changed records; this role cannot see for how long",
                 "GRANT pg_read_all_stats to it",
             )
         else:
-            yield Finding("locks", "ok", f"no transaction has had records for more than {_LONG:.0f} s")
+            yield Finding("locks", "ok", f"no transaction has locked records for more than {_LONG:.0f} s")
 
 
 def _kept(transaction: Transaction) -> Iterator[Finding]:
-    """What makes tables forget, or hide, what they were told."""
+    """Properties of a table that lose its rows or hide them."""
     for name, passing, hiding in transaction.query("tables_kept"):
         if passing:
             yield Finding(
@@ -436,21 +437,21 @@ def _kept(transaction: Transaction) -> Iterator[Finding]:
 def _litter(row: Row) -> Finding:
     living, dead, cleans, cleans_here, age = cast("tuple[int, int, bool, bool, float | None]", tuple(row))
     when = "never" if age is None else f"{age / 3600:.1f} hours ago"
-    found = f"{dead} dead rows beside {living} living ones, last cleaned up {when}"
+    found = f"{dead} dead rows beside {living} living ones, last vacuum {when}"
     if not (cleans and cleans_here):
         return Finding(
             "vacuum",
             "warning",
             f"{found}, and autovacuum is off {'for this table' if cleans else 'on this server'}",
-            "every request leaves a dead row behind: turn autovacuum on, or the table grows without end",
+            "every request leaves a dead row behind: turn autovacuum on, or the table grows without bound",
         )
     if dead > living + _LITTER:
         return Finding(
             "vacuum",
             "warning",
             found,
-            "autovacuum does not keep up: look for transactions, replication slots or replicas that keep "
-            "old rows alive, and lower autovacuum_vacuum_scale_factor for retrysafe_records",
+            "autovacuum does not keep up: look for transactions, replication slots or replicas that hold "
+            "back its horizon, and lower autovacuum_vacuum_scale_factor for retrysafe_records",
         )
     return Finding("vacuum", "ok", found)
 
@@ -463,8 +464,6 @@ def _caught(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
         raise
     except StoreError as error:
         findings.append(Finding(name, "problem", str(error)))
-    except Exception as error:  # noqa: BLE001 - an operator is told of it, whatever it is
-        findings.append(
-            Finding(name, "problem", f"this could not be looked at: {type(error).__name__}: {error}")
-        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        findings.append(Finding(name, "problem", f"the check failed with {type(error).__name__}: {error}"))
     return findings

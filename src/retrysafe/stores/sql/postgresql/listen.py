@@ -93,7 +93,7 @@ class Listener:
                     if self._listen(me, bell):
                         return
                 except (StoreError, Trouble, psycopg.Error, OSError) as error:
-                    _log.debug("not listening for ends of records, waiters ask instead: %s", error)
+                    _log.debug("LISTEN failed, waiting requests poll instead: %s", error)
                 _readable([bell], _PAUSE)
         finally:
             with self._lock:
@@ -129,7 +129,7 @@ class Listener:
             try:
                 wake()
             except Exception as error:  # noqa: BLE001 - the others are to be woken all the same
-                _log.debug("somebody who waits could not be woken: %r", error)
+                _log.debug("a waiting request could not be woken: %r", error)
 
 
 def _heard(session: Session) -> list[bytes]:

@@ -108,7 +108,7 @@ class LoopConnection:
 
     def _expire(self, future: "asyncio.Future[Any]") -> None:
         if not future.done():
-            future.set_exception(StoreUnavailable("PostgreSQL did not answer within the deadline"))
+            future.set_exception(StoreUnavailable("timed out waiting for PostgreSQL"))
 
     def leave(self) -> Session:
         """Let the loop forget it."""
@@ -206,7 +206,7 @@ class LoopPool:
             except NotImplementedError:
                 session.close()
                 error = StoreUnavailable(
-                    "this event loop cannot watch a connection: on Windows, use asyncio.SelectorEventLoop"
+                    "this event loop cannot watch a socket: on Windows, use asyncio.SelectorEventLoop"
                 )
             else:
                 if future.done():
@@ -216,7 +216,7 @@ class LoopPool:
                 return
         if not future.done():
             told = error if isinstance(error, StoreError) else None
-            future.set_exception(told or StoreUnavailable(f"PostgreSQL cannot be reached: {error!r}"))
+            future.set_exception(told or StoreUnavailable(f"cannot connect to PostgreSQL: {error!r}"))
         self._one_less()
 
     def _lost(self, connection: LoopConnection) -> None:
@@ -241,6 +241,6 @@ class LoopPool:
         if not future.done():
             future.set_exception(
                 StoreUnavailable(
-                    "PostgreSQL could not be reached within the deadline: no connection was free"
+                    "timed out connecting to PostgreSQL, or waiting for one of the connections in use"
                 )
             )

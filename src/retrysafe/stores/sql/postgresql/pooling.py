@@ -39,7 +39,7 @@ class Pool:
                     break
                 if not self._changed.wait(until - time.monotonic()):
                     raise StoreUnavailable(
-                        f"all {self._most} connections to PostgreSQL were in use until the deadline"
+                        f"timed out waiting for a free connection to PostgreSQL: all {self._most} are in use"
                     )
         pending = PendingConnection()
         if not start(lambda: self._fetch(pending)):
@@ -109,8 +109,8 @@ class PendingConnection:
         if isinstance(self._error, StoreError):
             raise self._error
         if self._error is not None:
-            raise StoreUnavailable(f"PostgreSQL cannot be reached: {self._error!r}") from self._error
-        raise StoreUnavailable("PostgreSQL could not be reached within the deadline")
+            raise StoreUnavailable(f"cannot connect to PostgreSQL: {self._error!r}") from self._error
+        raise StoreUnavailable("timed out connecting to PostgreSQL")
 
     def deliver(self, session: Session) -> bool:
         with self._lock:
@@ -135,4 +135,4 @@ def start(work: Callable[[], None]) -> bool:
 
 
 def no_thread() -> StoreUnavailable:
-    return StoreUnavailable("no thread can be started to connect to PostgreSQL")
+    return StoreUnavailable("cannot start a thread to connect to PostgreSQL")

@@ -40,8 +40,7 @@ class Trouble(Exception):
     def as_error(self) -> StoreError:
         if self.state in _TABLES:
             return SchemaMismatch(
-                f"the tables are not as this release makes them ({self.reason}): "
-                "`retrysafe migrate` makes what is missing"
+                f"the tables differ from those of this release ({self.reason}): run `retrysafe migrate`"
             )
         code = f" (SQLSTATE {self.state})" if self.state else ""
         return StoreUnavailable(f"PostgreSQL: {self.reason}{code}")

@@ -56,7 +56,7 @@ def missing(ask: Ask) -> list[str]:
         vital = sorted(_VITAL - there)
         if vital:
             raise SchemaMismatch(
-                f"{' and '.join(vital)} is missing while other tables of retrysafe are there: restore it "
+                f"{' and '.join(vital)} is missing while other tables of retrysafe exist: restore it "
                 "from a backup, or drop all of these tables and with them every record"
             )
         if not _is_marked(ask):
@@ -77,11 +77,11 @@ def refuse(absent: Sequence[str]) -> None:
     vital = [name for name in absent if name not in INDEXES]
     if set(TABLES) <= set(vital):
         raise SchemaMismatch(
-            "this database has no tables of retrysafe: `retrysafe migrate` makes them, or the address names "
-            "another database, or a role that looks for tables in another schema"
+            "the tables of retrysafe do not exist in this database: run `retrysafe migrate`, or check the "
+            "address and the search_path of its role"
         )
     if vital:
-        raise SchemaMismatch(f"{' and '.join(vital)} is missing: `retrysafe migrate` makes what is missing")
+        raise SchemaMismatch(f"{' and '.join(vital)} is missing: run `retrysafe migrate`")
 
 
 def absent_columns(ask: Ask) -> list[str]:
@@ -104,8 +104,8 @@ def _is_marked(ask: Ask) -> bool:
         absent = absent_columns(ask)
         if absent:
             raise SchemaMismatch(
-                f"the tables say no version, and {', '.join(absent)} is missing: make them as `retrysafe sql "
-                "--dialect postgresql` has them"
+                f"the tables have no version, and {', '.join(absent)} is missing: create them as "
+                "`retrysafe sql --dialect postgresql` prints them"
             )
         return False
     if found != str(SCHEMA):
@@ -131,17 +131,15 @@ def inspect(ask: Ask) -> None:
     if follows or is_read_only:
         what = "it is a replica" if follows else "its transactions are read-only for this role or database"
         raise StoreUnavailable(
-            f"this PostgreSQL server takes no writes, {what}: give the address of the primary, or several "
+            f"this PostgreSQL server accepts no writes, {what}: use the address of the primary, or several "
             "hosts with target_session_attrs=read-write"
         )
     if cast(int, version) < _OLDEST:
-        raise StoreUnavailable(
-            f"this PostgreSQL server has version {version}, and the store needs 12 or later"
-        )
+        raise StoreUnavailable(f"this PostgreSQL server has version {version}: expected 12 or later")
     if encoding not in _ENCODINGS:
         raise StoreUnavailable(
             f"the database has the encoding {encoding}, which cannot hold every text: "
-            "use one that was created with ENCODING 'UTF8'"
+            "use a database that was created with ENCODING 'UTF8'"
         )
 
 
@@ -158,7 +156,7 @@ def prepare(ask: Ask, command: Command) -> None:
         if trouble.state not in _FORBIDDEN:
             raise
         raise SchemaMismatch(
-            f"there are no tables of retrysafe, and this role may not make them ({trouble.reason}): "
+            f"the tables of retrysafe do not exist, and this role may not create them ({trouble.reason}): "
             "run `retrysafe migrate` as a role that may, or the SQL that "
             "`retrysafe sql --dialect postgresql` prints"
         ) from None

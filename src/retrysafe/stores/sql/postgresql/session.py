@@ -152,7 +152,7 @@ class Session:
         if refusal is not None:
             raise _refused(refusal)
         if result is None:
-            raise Trouble("the connection gave no answer")
+            raise Trouble("the connection returned no result")
         return result
 
     # --- its life

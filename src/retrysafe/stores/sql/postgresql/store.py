@@ -49,11 +49,9 @@ class PostgresStore:
         deadline: float = 2.0,
     ) -> None:
         if not deadline > 0:
-            raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+            raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
         if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
-            raise ConfigurationError(
-                "a PostgreSQL store takes an address, or pool=, or connect=: one of them"
-            )
+            raise ConfigurationError("a PostgreSQL store takes exactly one of an address, pool= and connect=")
         own_pool: ApplicationPool | None = None
         if pool is not None:
             # Here and not above: psycopg_pool is another package, for those who use it.

@@ -43,7 +43,7 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise UnreadableRecord(
-            "a text in the database is not UTF-8, so somebody else has written it"
+            "a text in the database is not UTF-8, so another program has written it"
         ) from None
 
 

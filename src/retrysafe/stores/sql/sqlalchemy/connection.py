@@ -183,7 +183,7 @@ def _execute(connection: Connection, sql: str, arguments: Mapping[str, object]) 
     except UnicodeDecodeError:
         # Its message quotes the text, so it goes no further.
         raise UnreadableRecord(
-            "a text in the database is not UTF-8, so somebody else has written it"
+            "a text in the database is not UTF-8, so another program has written it"
         ) from None
     except Exception as error:  # drivers differ in what they raise
         raise trouble(error) from error

@@ -23,7 +23,7 @@ def unreachable(error: BaseException) -> StoreUnavailable:
     """No connection could be opened."""
     found = trouble(error)
     code = f" (SQLSTATE {found.state})" if found.state else ""
-    return StoreUnavailable(f"PostgreSQL cannot be reached: {found.reason}{code}")
+    return StoreUnavailable(f"cannot connect to PostgreSQL: {found.reason}{code}")
 
 
 def _state(error: BaseException) -> str:

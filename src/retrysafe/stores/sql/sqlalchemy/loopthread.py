@@ -30,7 +30,7 @@ class LoopThread:
             future.cancel()
             raise StoreUnavailable(late) from None
         except asyncio.CancelledError:
-            raise StoreUnavailable("the store was closed; it is not known whether it was done") from None
+            raise StoreUnavailable("the store was closed; whether it was done is not known") from None
         except BaseException:
             future.cancel()  # interrupted: nobody waits for it any more
             raise
@@ -54,7 +54,7 @@ class LoopThread:
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    raise StoreUnavailable(f"no thread can be started: {error}") from error
+                    raise StoreUnavailable(f"cannot start a thread: {error}") from error
                 ready.wait()
                 self._thread = thread
             if self._loop is None:

@@ -3,9 +3,9 @@
 import time
 from typing import Final
 
-TIMED_OUT: Final = "PostgreSQL did not answer within the deadline"
-CONNECT_TIMED_OUT: Final = "PostgreSQL did not let us in within the deadline; nothing was done"
-NO_CONNECTION_FREE: Final = "no connection to PostgreSQL was free within the deadline; nothing was done"
+TIMED_OUT: Final = "timed out waiting for PostgreSQL"
+CONNECT_TIMED_OUT: Final = "timed out connecting to PostgreSQL; nothing was done"
+NO_CONNECTION_FREE: Final = "timed out waiting for a free connection to PostgreSQL; nothing was done"
 
 _SHARE = 0.8
 """Of the time that is left, for the server to wait for a lock: it must say so before we give up."""

@@ -121,14 +121,14 @@ class Workers:
         if len(self._stuck) >= _MOST_STUCK:
             if not self._workers:
                 raise StoreUnavailable(
-                    f"{_MOST_STUCK} threads are waiting for a server that does not answer; nothing was done"
+                    f"{_MOST_STUCK} threads are waiting for a server that does not respond; nothing was done"
                 )
             return
         worker = Worker(self._queue, self._idle, self._open, self._deadline)
         try:
             worker.thread.start()
         except RuntimeError as error:
-            raise StoreUnavailable(f"no thread can be started: {error}") from error
+            raise StoreUnavailable(f"cannot start a thread: {error}") from error
         self._workers.append(worker)
 
 
@@ -180,7 +180,7 @@ class Worker:
         try:
             job.perform(self)
         except BaseException:
-            job.fail(StoreUnavailable("its thread was ended; it is not known whether it was done"))
+            job.fail(StoreUnavailable("the worker thread ended; whether it was done is not known"))
             raise
         finally:
             deliver([job])

@@ -97,7 +97,9 @@ class SQLiteAdmin:
         self.close()
         made = schema.migrate(self._path, self._clock, self._deadline)
         return (
-            f"made {', '.join(made)}" if made else f"nothing to do: the tables have version {schema.SCHEMA}"
+            f"created {', '.join(made)}"
+            if made
+            else f"nothing to do: the tables have version {schema.SCHEMA}"
         )
 
     def schema(self) -> str:

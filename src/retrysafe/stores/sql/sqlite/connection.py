@@ -154,7 +154,7 @@ class Connection:
         except sqlite3.Error as error:
             if "decode to UTF-8" in str(error):
                 # Damage of one row, not of the file.  The message quotes it, so it goes no further.
-                raise UnreadableRecord("a record has text that is not UTF-8; it is left as it is") from None
+                raise UnreadableRecord("a record has text that is not UTF-8; it is left unchanged") from None
             raise self._trouble(error) from error
 
     def close(self) -> None:
@@ -210,18 +210,18 @@ class Connection:
                 time.sleep(_RETRY_PAUSE)
         if mode != "wal":
             raise StoreUnavailable(
-                f"{self.path} cannot have a write-ahead log (SQLite answers {mode!r}): "
-                "put it on a local disk, into a directory that can be written to"
+                f"{self.path} cannot have a write-ahead log (journal_mode is {mode!r}): "
+                "put it on a local disk, in a directory that can be written to"
             )
 
     def _trouble(self, error: sqlite3.Error | OSError) -> StoreUnavailable:
         if _busy(error):
             return StoreUnavailable(
-                f"{self.path} is locked by somebody else for longer than {self.patience:g} s; "
+                f"{self.path} is locked by another process: timed out after {self.patience:g} s; "
                 "nothing was done"
             )
         if _code(error) == sqlite3.SQLITE_INTERRUPT:
-            return TookTooLong(f"{self.path}: it took too long, and was broken off")
+            return TookTooLong(f"{self.path}: the statement took too long and was cancelled")
         self.suspect = True
         return StoreUnavailable(f"{self.path}: {error}")
 

@@ -33,12 +33,12 @@ _APART = 5.0
 far below it, and leases of half a minute are not hurt by it."""
 
 _BACKLOG = 100_000
-"""Expired records that are worth a warning: services keep up with what they make, so somebody has stopped."""
+"""Expired records that are worth a warning: services keep up with what they create, so one has stopped."""
 
 _PATIENCE = 10.0
 """Seconds for one walk through the file.  That is some gigabytes; for more, an operator decides when."""
 
-_MENDED = (3, 51, 3)
+_FIXED = (3, 51, 3)
 """The first SQLite without the WAL-reset bug: see filelock.py."""
 
 _MOUNTS = "/proc/self/mounts"
@@ -60,7 +60,7 @@ _LONG_LOG = 256 << 20
 
 
 def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:
-    """Look at everything."""
+    """Run every check."""
     around: list[tuple[str, Check]] = [
         ("SQLite", library),
         ("directory", lambda: directory(path)),
@@ -77,7 +77,7 @@ def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:
 
 def library() -> Iterator[Finding]:
     version = sqlite3.sqlite_version
-    if sqlite3.sqlite_version_info >= _MENDED:
+    if sqlite3.sqlite_version_info >= _FIXED:
         yield Finding("SQLite", "ok", version)
     elif sys.platform == "win32":
         yield Finding(
@@ -119,8 +119,8 @@ def directory(path: str) -> Iterator[Finding]:
             "directory",
             "problem",
             f"{place} cannot be written to: {error.strerror}",
-            "the log and the lock are made beside the file: give the user who runs the service this "
-            "directory",
+            "the log and the lock are created beside the file: give the user of the service write access to "
+            "this directory",
         )
     else:
         yield Finding("directory", "ok", f"{place} can be written to")
@@ -133,19 +133,21 @@ def file(path: str) -> Iterator[Finding]:
         yield Finding(
             "file",
             "warning",
-            f"there is no {path} yet",
-            "it is made by the first request that a service guards, or by `retrysafe migrate`; if there "
-            "should be one, look at the path",
+            f"{path} does not exist yet",
+            "the first guarded request of a service creates it, or `retrysafe migrate`; if it should exist, "
+            "check the path",
         )
         return
     if not stat.S_ISREG(found.st_mode):
-        yield Finding("file", "problem", f"{path} is no file", "name a file in the store's address")
+        yield Finding(
+            "file", "problem", f"{path} is not a regular file", "name a file in the store's address"
+        )
     elif not os.access(path, os.R_OK | os.W_OK):
         yield Finding(
             "file",
             "problem",
             f"{path} cannot be read and written by this user",
-            "run as the user of the service, or give this one the right to",
+            "run as the user of the service, or give this user access",
         )
     else:
         yield Finding("file", "ok", f"{path}, {size(found.st_size)}")
@@ -160,16 +162,16 @@ def space(path: str) -> Iterator[Finding]:
             "space",
             "problem" if free < _TOO_LITTLE else "warning",
             found,
-            "without space no request is accepted: make room, or purge expired records, whose pages are "
-            "used again",
+            "without space no request is accepted: free some space, or purge expired records, whose pages "
+            "are reused",
         )
     elif log > _LONG_LOG:
         yield Finding(
             "space",
             "warning",
             found,
-            "the log is copied into the file as long as nobody reads for minutes: look for a program that "
-            "keeps a transaction open on this file, such as a backup or a database browser",
+            "the log cannot be copied into the file while a reader holds it open: look for a program that "
+            "has a transaction open on this file, such as a backup or a database browser",
         )
     else:
         yield Finding("space", "ok", found)
@@ -259,8 +261,8 @@ class _Examination:
             yield Finding(
                 "schema",
                 "problem",
-                f"{self._connection.path} has no tables of retrysafe, or none that say their version",
-                "`retrysafe migrate` makes what is missing; if there should be some, look at the path",
+                f"{self._connection.path} has no tables of retrysafe, or tables without a version",
+                "run `retrysafe migrate`; if they should exist, check the path",
             )
             return
         self._meta = meta
@@ -269,17 +271,16 @@ class _Examination:
             yield Finding(
                 "schema",
                 "warning",
-                f"the index {' and '.join(slow)} is missing: removing expired records walks through the "
-                "table",
-                "`retrysafe migrate` makes it",
+                f"the index {' and '.join(slow)} is missing: removing expired records scans the whole table",
+                "run `retrysafe migrate`",
             )
         else:
-            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables are there")
+            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables exist")
 
     def _writing(self) -> Iterator[Finding]:
         with self._connection.transaction():
-            pass  # the write lock was to be had, and so was the lock file
-        yield Finding("writing", "ok", "the file and its lock can be had")
+            pass  # both locks were acquired: SQLite's and the lock file's
+        yield Finding("writing", "ok", "the file and its lock file can be locked")
 
     def _durability(self) -> Iterator[Finding]:
         with self._connection.session():
@@ -287,7 +288,7 @@ class _Examination:
             [(synchronous,)] = self._connection.execute("PRAGMA synchronous")
         found = f"journal_mode {journal}, synchronous {synchronous}"
         if journal == "wal" and synchronous == 2:
-            yield Finding("durability", "ok", f"{found}: what was answered is on the disk")
+            yield Finding("durability", "ok", f"{found}: what was acknowledged is on the disk")
         else:
             yield Finding(
                 "durability",
@@ -324,8 +325,8 @@ class _Examination:
                 "warning",
                 f"the store's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the wall "
                 "clock",
-                "leases and expiry are not hurt, but times that are shown are off: one of them was wrong "
-                "when the machine started; the store is set anew by the next boot, and never back",
+                "leases and expiry are not affected, but times that are shown are off: one of the clocks was "
+                "wrong when the machine started; the store's clock is set by the next boot, and never back",
             )
         else:
             yield Finding("clock", "ok", f"{abs(apart):.1f} s from the wall clock; {kind}")
@@ -336,8 +337,8 @@ class _Examination:
             yield Finding(
                 "integrity",
                 "ok",
-                f"no damage found in {_PATIENCE:.0f} s, and then broken off: the file is large",
-                f"at a quiet hour: sqlite3 '{self._connection.path}' 'PRAGMA quick_check'",
+                f"no damage found in {_PATIENCE:.0f} s; stopped there, because the file is large",
+                f"when there is little traffic: sqlite3 '{self._connection.path}' 'PRAGMA quick_check'",
             )
         elif [row[0] for row in rows] == ["ok"]:
             yield Finding("integrity", "ok", "PRAGMA quick_check found no damage")
@@ -361,11 +362,11 @@ class _Examination:
                 "records",
                 "problem",
                 f"{number} records cannot be read by this release, among them {name}",
-                "their keys answer 503 for ever: use the release that wrote them, or remove these rows by "
+                "requests with their keys get 503: use the release that wrote them, or delete these rows by "
                 "hand",
             )
         else:
-            yield Finding("records", "ok", "version and state of every record are known")
+            yield Finding("records", "ok", "every record has a known version and state")
 
     def _expired(self) -> Iterator[Finding]:
         rows = self._walk("backlog")
@@ -375,11 +376,11 @@ class _Examination:
             yield Finding(
                 "expired",
                 "warning",
-                f"{number} expired records wait to be removed",
+                f"{number} expired records are not removed yet",
                 "run `retrysafe purge` regularly",
             )
         else:
-            yield Finding("expired", "ok", f"{number} expired records wait to be removed")
+            yield Finding("expired", "ok", f"{number} expired records are not removed yet")
 
     def _abandoned(self) -> Iterator[Finding]:
         rows = self._walk("waiting")
@@ -392,7 +393,7 @@ class _Examination:
             yield Finding(
                 "abandoned",
                 "warning",
-                f"the outcome of {number} requests is not known, the oldest of {age / 3600:.1f} hours ago",
+                f"the outcome of {number} requests is unknown, the oldest of {age / 3600:.1f} hours ago",
                 "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
                 "resolve` or `retrysafe release`",
             )
@@ -412,7 +413,10 @@ class _Examination:
 
 def _too_many(check: str) -> Finding:
     return Finding(
-        check, "ok", f"not counted: it would take more than {_PATIENCE:.0f} s", "`retrysafe stats` counts"
+        check,
+        "ok",
+        f"skipped: it would take more than {_PATIENCE:.0f} s",
+        "`retrysafe stats` has no such limit",
     )
 
 
@@ -422,8 +426,6 @@ def _run(name: str, check: Check) -> list[Finding]:
         findings.extend(check())
     except StoreError as error:
         findings.append(Finding(name, "problem", str(error)))
-    except Exception as error:  # noqa: BLE001 - an operator is told of it, whatever it is
-        findings.append(
-            Finding(name, "problem", f"this could not be looked at: {type(error).__name__}: {error}")
-        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        findings.append(Finding(name, "problem", f"the check failed with {type(error).__name__}: {error}"))
     return findings

@@ -59,7 +59,7 @@ class FileLock:
         while not self.try_acquire():
             if time.monotonic() >= until:
                 raise StoreUnavailable(
-                    f"another process has been writing for longer than {patience:g} s; nothing was done"
+                    f"timed out after {patience:g} s: another process is writing; nothing was done"
                 )
             sleep(_PAUSE)
 

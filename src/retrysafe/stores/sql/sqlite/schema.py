@@ -39,7 +39,7 @@ def open_existing(path: str, clock: Clock, patience: float) -> Connection:
     """An operator's connection.  A mistyped path is not answered with a new and empty database."""
     if not os.path.exists(path):
         raise StoreUnavailable(
-            f"there is no file {path}: services make it with their first request, or `migrate` does"
+            f"{path} does not exist: a service creates it with its first request, or run `retrysafe migrate`"
         )
     return open_database(path, "admin", clock, patience)
 
@@ -73,8 +73,8 @@ def _prepare(connection: Connection, clock: HostClock | None) -> None:
         return
     if meta is None and connection.role == "admin":
         raise SchemaMismatch(
-            f"{connection.path} has no tables of retrysafe, or none that say their version: `migrate` makes "
-            "what is missing, or use another file"
+            f"{connection.path} has no tables of retrysafe, or tables without a version: run "
+            "`retrysafe migrate`, or use another file"
         )
     with connection.transaction():
         meta = read_meta(connection) or create(connection)
@@ -95,7 +95,7 @@ def read_meta(connection: Connection) -> Meta | None:
     meta = _read_known(connection, there)
     missing = [table for table in TABLES if table not in there]
     if missing:
-        raise SchemaMismatch(f"{' and '.join(missing)} is missing: `retrysafe migrate` makes what is missing")
+        raise SchemaMismatch(f"{' and '.join(missing)} is missing: run `retrysafe migrate`")
     return meta if "schema" in meta else None
 
 
@@ -104,7 +104,7 @@ def _read_known(connection: Connection, there: set[str]) -> Meta:
     missing = sorted(_VITAL - there)
     if missing:
         raise SchemaMismatch(
-            f"{' and '.join(missing)} is missing while other tables of retrysafe are there: restore the file "
+            f"{' and '.join(missing)} is missing while other tables of retrysafe exist: restore the file "
             "from a backup, or remove all of these tables and with them every record"
         )
     meta = {str(name): value for name, value in connection.query("meta")}

@@ -37,11 +37,11 @@ class SQLiteStore:
     ) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise ConfigurationError(
-                f"this Python has SQLite {sqlite3.sqlite_version}, and the store needs 3.35 or later: "
-                "use a Python that is linked with a newer one"
+                f"this Python has SQLite {sqlite3.sqlite_version}: expected 3.35 or later. "
+                "Use a Python that is linked with a newer SQLite"
             )
         if not deadline > 0:
-            raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+            raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
         # Absolute, because the file is opened later, and perhaps after a change of directory.
         self._database = Database(os.path.abspath(path), deadline, clock)
         self.path = self._database.path

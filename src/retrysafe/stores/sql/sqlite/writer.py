@@ -66,7 +66,7 @@ class Writer:
         try:
             thread.start()
         except RuntimeError as error:
-            raise StoreUnavailable(f"no thread can be started: {error}") from error
+            raise StoreUnavailable(f"cannot start a thread: {error}") from error
         self._queue, self._thread = queue, thread
 
     def _work(self, queue: Queue) -> None:
@@ -103,7 +103,7 @@ class WriterLoop:
     def end(self) -> None:
         self._discard()
         left = [job for job in self._queued(self._queue.qsize()) if job.claim()]
-        _fail([*self._failed, *left], StoreUnavailable("the writer has died; nothing was done"))
+        _fail([*self._failed, *left], StoreUnavailable("the writer thread ended; nothing was done"))
 
     def _serve(self, first: Job[object]) -> None:
         """Do this job, and with it whatever else has come until the write lock is ours."""
