@@ -202,9 +202,7 @@ def test_a_role_that_may_make_no_tables_is_told_who_can(database: str, driver: s
     store = stores.from_engine(
         engine_for(str(make_url(database).set(username="poor")), driver), deadline=PATIENT
     )
-    with pytest.raises(
-        SchemaMismatch, match=r"may not create them .*`retrysafe migrate` as a role"
-    ):
+    with pytest.raises(SchemaMismatch, match=r"may not create them .*`retrysafe migrate` as a role"):
         store.reserve(a_claim())
     with pytest.raises(SchemaMismatch, match="this role may not create them"):
         asyncio.run(store.aio.reserve(a_claim()))

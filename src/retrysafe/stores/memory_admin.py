@@ -1,4 +1,4 @@
-"""The operator's end of records in memory: for tests, and for a program that looks after itself."""
+"""Administration of records in memory: for tests, and for a program that manages its own store."""
 
 import logging
 from collections import Counter
@@ -45,7 +45,7 @@ class Row(Protocol):
 
 
 class Books:
-    """What a store writes down besides its records."""
+    """What a store holds besides its records."""
 
     def __init__(self) -> None:
         self.audit: list[Entry] = []
@@ -145,8 +145,8 @@ class MemoryAdmin(Generic[R]):
             row.claim = row.claim._replace(token=tokens.draw())
             row.state, row.response, row.omitted = final
             row.updated_at = row.completed_at = now
-            # Its whole retention from now on: its client was told not to try again, and comes back when
-            # somebody tells it to; and a held record may be past its expiry already.
+            # Its whole retention from now on: its client was told not to retry, and may do so much later;
+            # and a held record may be past its expiry already.
             row.expires_at = now + (row.expires_at - row.created_at)
             return True
 

@@ -1,9 +1,9 @@
 """What operators do, as the statements it is made of; in the form of `operations.py`.
 
 With one difference.  An intervention is two statements, the change and its line in the audit trail, so
-whoever runs one gives it a transaction of its own, and undoes all of it if any of it fails.
+the caller gives it a transaction of its own, and rolls all of it back if any of it fails.
 
-A row that makes no sense must hide neither itself nor the others: it is left out, because there is no record
+A row that cannot be read must hide neither itself nor the others: it is left out, because there is no record
 that could be shown, and a warning names it.
 """
 
@@ -46,7 +46,7 @@ def sightings(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sight
 
 
 def statistics(groups: int) -> Operation[Statistics]:
-    """Several statements: whoever runs it sees to it that they look at the same moment."""
+    """Several statements: the caller runs them in one snapshot."""
     [totals] = yield "totals", {}
     routes = yield "by_route", {"groups": groups}
     scopes = yield "by_scope", {"groups": groups}

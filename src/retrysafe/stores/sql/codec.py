@@ -3,7 +3,7 @@
 Headers are JSON text, an array of `[name, value]` pairs, as Latin-1 because field values are octets
 (RFC 9110 section 5.5).  The scope is JSON text too.  Identity, token, fingerprint and body are bytes.
 
-Whatever makes no sense in a row, and every row of a version that this release does not know, is an
+A row with an invalid value, and every row of a version that this release does not know, is an
 `UnreadableRecord`.  Its message names the column and the first digits of the id, never a value.
 """
 
@@ -210,7 +210,7 @@ def _response(state: State, status: int | None, headers: str | None, body: bytes
 
 @lru_cache(maxsize=256)
 def _headers(text: str) -> Headers:
-    # The answers of a service mostly have the same few headers; so have those whose records it writes.
+    # The responses of a service mostly have the same few headers.
     try:
         pairs = tuple(
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in _pairs("headers", text)

@@ -1,7 +1,7 @@
-"""What it takes to keep an outcome inside a transaction of the caller's own.
+"""Storing an outcome inside a transaction of the caller's own.
 
-The statements are those of the store; the connection is the caller's.  Whoever can run a statement on it and
-give its rows can carry an outcome with it.
+The statements are those of the store; the connection is the caller's.  A library that can run a statement on
+it and return its rows can join.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ Dialect = Literal["sqlite", "postgresql"]
 
 
 class Joint(NamedTuple):
-    """How a store's statements are run on somebody else's connection."""
+    """How a store's statements are run on the caller's connection."""
 
     dialect: Dialect
     clock: Callable[[], float] | None = None

@@ -12,9 +12,9 @@
     admin.py            the operator's end; doctor.py checks server, tables and records
     statements/         the SQL
 
-**Durable**: an answer is given only after its commit has reached the server's disk, even where the role or
+**Durable**: an operation returns only after its commit has reached the server's disk, even where the role or
 the database has `synchronous_commit=off`.
-**Bounded**: no operation waits longer than the deadline, for a connection, a lock or an answer.
+**Bounded**: no operation waits longer than the deadline, for a connection, a lock or a result.
 **One clock**: all times are the server's; a worker sends durations only.
 **Poolers**: nothing depends on a session, so a pooler in transaction mode may stand between.  Where it cannot
 keep prepared statements, they are given up.

@@ -30,8 +30,8 @@ T = TypeVar("T")
 _log = logging.getLogger("retrysafe.store")
 
 _STEP = 500
-"""Rows removed in one commit.  It takes a few milliseconds.  Nobody waits for it: a request whose own expired
-record is among them waits at the most until its commit."""
+"""Rows removed in one commit.  It takes a few milliseconds.  Requests do not wait for it: one whose own
+expired record is among them waits at the most until its commit."""
 
 _REST = 4
 """A purge rests for so many times as long as a step took, so it has a fifth of a processor and of the disk's
@@ -45,7 +45,7 @@ WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 is."""
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-"""All statements see the same moment, nobody waits for it, and a replica gives it too."""
+"""All statements see the same moment, no writer waits for it, and a replica can do it too."""
 
 WALK: Final = 60.0
 """Seconds for one walk through the table.  That is some ten million records.  An operator waits no longer,
@@ -109,7 +109,7 @@ class Transaction:
 
 
 class AdminSession:
-    """Opens its session when it is first used, and again after trouble."""
+    """Opens its connection when it is first used, and again after an error."""
 
     def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
         self.deadline = deadline
@@ -146,7 +146,7 @@ class AdminSession:
 
 
 class PostgresAdmin:
-    """The operator's end.  `connect` opens a session that is nobody else's."""
+    """`connect` opens a connection for exclusive use."""
 
     def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
         self._connect = connect

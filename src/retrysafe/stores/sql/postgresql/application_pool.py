@@ -54,7 +54,7 @@ class ApplicationPool:
     def serves(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Whether this pool is for threads, or for this event loop: the first one that asks.
 
-        In a child process it is for nobody: the connections in it are the parent's.
+        In a child process it serves neither: its connections are the parent's.
         """
         if os.getpid() != self._process:
             return False

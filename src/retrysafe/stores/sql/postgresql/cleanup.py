@@ -1,9 +1,9 @@
-"""Tidying up, so that a store which nobody cleans does not grow without bound.
+"""Cleanup: removes expired records, so that a store without a purge job does not grow without bound.
 
-The lease keeper's thread does it, every few seconds while there is traffic: nobody's request waits for it.
+The lease keeper's thread does it, every few seconds while there is traffic: no request waits for it.
 Each round removes what has expired, a slice per commit, and ends after a quarter of a second, because leases
 are renewed by the same thread.  That is some thousand records a second, more than a process adds.  Processes
-that tidy up at the same time pass over each other's rows.
+that do so at the same time skip each other's rows.
 """
 
 import logging
@@ -20,7 +20,7 @@ from retrysafe.stores.sql.operations import Operation
 T = TypeVar("T")
 
 SLICE = 200
-"""Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
+"""Rows removed in one commit.  It takes a few milliseconds, and then other statements can run."""
 
 BUDGET = 0.25
 """Seconds for one round."""

@@ -1,4 +1,5 @@
-"""How connections are opened: from an address, from a pool of the application's, or as somebody else does it.
+"""How connections are opened: from an address, from a pool of the application's, or by a function of the
+application's.
 
 What the address says is what is done.  What it leaves open gets a value that suits a store: it must notice a
 dead server within seconds, and never write to one that only follows another.
@@ -33,7 +34,7 @@ _LEAST_TIMEOUT = 2
 
 
 class Address(NamedTuple):
-    """Where the server is, with everything that libpq is to be told."""
+    """Where the server is, with every parameter for libpq."""
 
     parameters: dict[str, Any]
 

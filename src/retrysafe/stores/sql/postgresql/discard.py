@@ -1,4 +1,4 @@
-"""How a connection ends whose conversation broke off: in a thread, because nobody has to wait for it.
+"""Closes a connection whose statement was interrupted: in a thread, so that no caller waits for it.
 
 The server may still be at work on what was asked, or wait for a lock on a whole table, which no
 `lock_timeout` inside the statement could bound.  To close the connection would not stop it; so it is asked
@@ -21,7 +21,7 @@ _PATIENCE = 1.0
 
 
 def discard(session: Session, over: Callable[[], None]) -> None:
-    """End this session, and then say so."""
+    """Close this session, then call `over`."""
 
     def work() -> None:
         try:
@@ -32,7 +32,7 @@ def discard(session: Session, over: Callable[[], None]) -> None:
 
     try:
         threading.Thread(target=work, name="retrysafe-discard", daemon=True).start()
-    except RuntimeError:  # no thread to be had: at the end of the interpreter, or of the machine's patience
+    except RuntimeError:  # no thread can be started: the interpreter ends, or the machine is at its limit
         session.close()
         over()
 

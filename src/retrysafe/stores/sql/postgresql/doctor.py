@@ -189,7 +189,7 @@ def connections(transaction: Transaction) -> Iterator[Finding]:
 def pooler(connect: Callable[[], AdminConnection], within: float) -> Iterator[Finding]:
     """Whether the sessions that we see are the server's own.
 
-    A session that begins is told which process serves it, and a pooler may not tell the truth.  One that
+    A new session learns which process serves it, and a pooler may give another one.  One that
     gives every transaction another process shows it in one of two ways, depending on whom it takes first: a
     session that asks again is answered by another process, or a second one, in a transaction, has the process
     that the first one has just had.

@@ -79,7 +79,7 @@ def inspect(session: Session, until: float) -> None:
 
 
 def prepare(session: Session, until: float) -> None:
-    """See to it that the tables are there."""
+    """Create the tables if they do not exist."""
 
     def command(sql: str) -> None:
         wait(session.command(sql), session.socket, until)
@@ -93,7 +93,7 @@ def ask(session: Session, until: float, name: str, **arguments: object) -> Seque
 
 
 class PsycopgAdminConnection:
-    """A connection of its own.  Any server will do: one that takes no writes can still be looked at."""
+    """A connection of its own, to any server: one that accepts no writes can still be read."""
 
     def __init__(self, source: Source) -> None:
         self._session = source.open()

@@ -65,13 +65,13 @@ class LoopConnection:
         if conversation is None or future is None:
             self._while_idle()
             return
-        if future.done():  # somebody was told already, and is about to leave
+        if future.done():  # timed out or cancelled, and the caller is about to leave
             return
         try:
             wanted = next(conversation)
         except StopIteration as answer:
             future.set_result(answer.value)
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             self._look_away_if_lost()
             future.set_exception(error)
         else:
@@ -87,7 +87,7 @@ class LoopConnection:
             self._loop.remove_writer(self.session.socket)
 
     def _while_idle(self) -> None:
-        """The server has said something unasked; mostly it is a goodbye."""
+        """The server has sent something unasked; mostly it closes the connection."""
         try:
             self.session.pgconn.consume_input()
         except psycopg.Error:
@@ -111,7 +111,7 @@ class LoopConnection:
             future.set_exception(StoreUnavailable("timed out waiting for PostgreSQL"))
 
     def leave(self) -> Session:
-        """Let the loop forget it."""
+        """Stop watching it, and return its session."""
         self._look_away()
         return self.session
 
@@ -186,7 +186,7 @@ class LoopPool:
             error: BaseException | None = None
             try:
                 session = self._open()
-            except BaseException as trouble:  # noqa: BLE001 - whoever waits is told
+            except BaseException as trouble:  # noqa: BLE001 - the caller gets it
                 error = trouble
             try:
                 self.loop.call_soon_threadsafe(self._fetched, future, session, error)
@@ -220,7 +220,7 @@ class LoopPool:
         self._one_less()
 
     def _lost(self, connection: LoopConnection) -> None:
-        """The server ended a connection that nobody was using."""
+        """The server closed an idle connection."""
         if connection in self._idle:
             self._idle.remove(connection)
             connection.leave().close()

@@ -1,7 +1,7 @@
 """A handful of connections for threads: the last one that was given back is the next one taken.
 
-They are opened in threads of their own, so that whoever waits for one can stop waiting.  One that comes too
-late for whoever asked is there for the next.
+They are opened in threads of their own, so that a caller can stop waiting for one.  One that is opened too
+late for its caller is there for the next.
 """
 
 import threading
@@ -77,7 +77,7 @@ class Pool:
     def _fetch(self, pending: "PendingConnection") -> None:
         try:
             session = self._open()
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             self._one_less()
             pending.fail(error)
         else:
@@ -91,19 +91,19 @@ class Pool:
 
 
 class PendingConnection:
-    """A connection that somebody waits for, until it comes or he goes."""
+    """A connection that is being opened for a caller, which may stop waiting."""
 
     def __init__(self) -> None:
         self._arrived = threading.Event()
         self._lock = threading.Lock()
-        self._gone = False
+        self._abandoned = False
         self._session: Session | None = None
         self._error: BaseException | None = None
 
     def wait(self, until: float) -> Session:
         self._arrived.wait(until - time.monotonic())
         with self._lock:
-            self._gone = True
+            self._abandoned = True
         if self._session is not None:
             return self._session
         if isinstance(self._error, StoreError):
@@ -114,7 +114,7 @@ class PendingConnection:
 
     def deliver(self, session: Session) -> bool:
         with self._lock:
-            if self._gone:
+            if self._abandoned:
                 return False
             self._session = session
         self._arrived.set()
@@ -126,7 +126,7 @@ class PendingConnection:
 
 
 def start(work: Callable[[], None]) -> bool:
-    """In a thread of its own, if one is to be had."""
+    """Start it in a thread of its own, if one can be started."""
     try:
         threading.Thread(target=work, name="retrysafe-connect", daemon=True).start()
     except RuntimeError:  # the machine's limit, or the end of the interpreter

@@ -1,8 +1,8 @@
-"""What can go wrong between us and the server, and what it means for an operation.
+"""Errors of the server and of connections to it, and which of them are retried.
 
 Every operation may be repeated, because its token makes a repeated write the same write.  So what is likely
-to pass is tried again within the deadline; everything else leaves as an error of ours.  The server's own
-words are told, but only its first line: the rest may quote values of the row.
+to pass is tried again within the deadline; everything else leaves as an error of ours.  The server's message
+is passed on, but only its first line: the rest may quote values of the row.
 """
 
 import random
@@ -57,8 +57,8 @@ class Retries:
     def after(self, trouble: Trouble, *, has_worked: bool) -> float:
         """For how many seconds to pause before the next try; or the error, if there is to be none.
 
-        A connection that was `has_worked` has worked before, and may have died of old age: the server was
-        restarted, a firewall forgot it.  That is no news about the server, so a new one is tried at once.
+        A connection that `has_worked` before may be stale: the server was restarted, a firewall dropped it.
+        That says nothing about the server now, so a new one is tried at once.
         """
         if trouble.ends_session:
             if not has_worked or self._reconnected:

@@ -6,7 +6,7 @@ Everything here is given a function that runs a statement by its name, so it wor
 On every new connection the server is checked: it takes writes, because after a failover another server may
 be behind the same address.  On the first one of a process the tables are checked too.  Where there are none,
 a service creates them, in one transaction under a lock, so that processes which start together create them
-once; a role that may not is told what to run.  An operator only gets told.
+once; a role that may not gets an error that says what to run.  An operator gets an error in any case.
 
 Tables are found along the connection's search path, and created in its first schema, as psql would.
 """
@@ -27,10 +27,10 @@ TABLES: Final = ("retrysafe_records", "retrysafe_meta", "retrysafe_audit", "retr
 INDEXES: Final = ("retrysafe_records_expires_at",)
 
 _VITAL = {"retrysafe_records", "retrysafe_meta"}
-"""Without the one there are no records, without the other nobody knows what they mean."""
+"""Without the one there are no records, without the other their version is unknown."""
 
 _MARK = f"version {SCHEMA} in retrysafe_meta"
-"""Missing where the tables were made by somebody's own migration, such as Alembic's, which has no rows."""
+"""Missing where a migration of the application's, such as Alembic's, created the tables: it has no rows."""
 
 Ask = Callable[[str], Sequence[Row]]
 """Runs a statement by its name."""
@@ -49,7 +49,7 @@ _FORBIDDEN = ("42501", "25006")
 
 
 def missing(ask: Ask) -> list[str]:
-    """What `migrate` would make, by name.  A `SchemaMismatch` is what it could not mend."""
+    """What `migrate` would create, by name.  A `SchemaMismatch` is what it could not fix."""
     there = {str(name) for (name,) in ask("tables")}
     absent = [name for name in (*TABLES, *INDEXES) if name not in there]
     if there & set(TABLES):
@@ -65,9 +65,9 @@ def missing(ask: Ask) -> list[str]:
 
 
 def is_new(absent: Sequence[str]) -> bool:
-    """Whether a service may make what is missing: all of the tables, or their version.
+    """Whether a service may create what is missing: all of the tables, or their version.
 
-    Where some tables are there and some are not, somebody has removed them, and a person should know.
+    Where some tables exist and some do not, they were removed, and an operator should know.
     """
     return not (gone := set(TABLES) & set(absent)) or gone == set(TABLES)
 
@@ -126,7 +126,7 @@ def _columns() -> Mapping[str, Sequence[str]]:
 
 
 def inspect(ask: Ask) -> None:
-    """Whether this server can be a store's."""
+    """Refuse a server that cannot hold a store."""
     [(version, follows, is_read_only, encoding)] = ask("server")
     if follows or is_read_only:
         what = "it is a replica" if follows else "its transactions are read-only for this role or database"
@@ -144,7 +144,7 @@ def inspect(ask: Ask) -> None:
 
 
 def prepare(ask: Ask, command: Command) -> None:
-    """See to it that the tables are there."""
+    """Create the tables if they do not exist."""
     absent = missing(ask)
     if not is_new(absent):
         refuse(absent)
@@ -167,7 +167,7 @@ def _make(ask: Ask, command: Command) -> None:
     command("BEGIN")
     try:
         ask("migration_lock")
-        if missing(ask):  # for others may have been quicker
+        if missing(ask):  # again: another process may have been faster
             command(load("postgresql")["schema"])
         command("COMMIT")
     except (Trouble, SchemaMismatch):

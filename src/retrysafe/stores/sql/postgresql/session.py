@@ -175,7 +175,7 @@ class Session:
         self._end()
 
     def disown(self) -> None:
-        """In a child process: let go of the parent's connection without a word to the server.
+        """In a child process: drop the parent's connection without a message to the server.
 
         The socket is shared, and a goodbye would end the parent's session.  So the child's end of it is
         replaced by nothing before it is closed.  One that a thread of the parent's was using is not even

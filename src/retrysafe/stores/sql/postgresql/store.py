@@ -35,7 +35,7 @@ class PostgresStore:
 
     No operation waits longer than `deadline` seconds.  A process has at most four connections for its threads
     and eight for each event loop, opened as they are needed; one for the lease keeper; and one to listen,
-    while somebody waits for another's answer.
+    while a request waits for the response of another.
     """
 
     joint = Joint("postgresql")
@@ -87,10 +87,10 @@ class PostgresStore:
         return cleanup.purge(self._database.run, limit)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
-        """Have `wake` called, in a thread of the store's, when this record comes to an end.
+        """Have `wake` called, in a thread of the store's, when this record is finished or released.
 
-        Only ends of claims that are `announced` are told, and not all of them are heard: it saves waiting,
-        and is no reason not to look.  The function that is given back ends it.
+        Only for claims that are `announced`, and a notification may be missed: it shortens the wait, and does
+        not replace `look`.  Returns a function that unsubscribes.
         """
         return self._database.subscribe(id, wake)
 

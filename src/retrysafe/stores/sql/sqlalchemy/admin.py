@@ -1,4 +1,4 @@
-"""An operator's session on a connection of SQLAlchemy's: see `Session` in `postgresql/admin.py`.
+"""An operator's connection by SQLAlchemy: see `AdminConnection` in `postgresql/admin.py`.
 
 It has a thread of its own, so that an operator can stop waiting for a server that says nothing.
 """
@@ -106,7 +106,7 @@ class BlockingAdminConnection(_AdminConnection):
 
 
 class WorkerThread:
-    """A thread that does one thing after the other, and nobody has to wait for its end."""
+    """A thread that runs one call after the other, and whose end need not be waited for."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -119,7 +119,7 @@ class WorkerThread:
         def do() -> None:
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 future.set_exception(error)
 
         self._queue.put(do)

@@ -1,11 +1,11 @@
 """A connection of SQLAlchemy's that runs statements: once blocking, once for coroutines.
 
-Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A line
-that was cut, whose server is gone, or which was interrupted in the middle of something is not usable any
-more, and is never given to anybody else.
+Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A
+connection that was cut, whose server is gone, or whose statement was interrupted is not usable any more, and
+is never used again.
 
-A child process inherits lines, and must leave them alone: socket and event loop are shared with its parent,
-and whatever is done to them there is done to the parent's.
+A child process inherits connections, and must leave them alone: socket and event loop are shared with its
+parent, and whatever is done to them there is done to the parent's.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class AsyncStoreConnection:
 
     def __init__(self, connection: AsyncConnection, driver: _Terminable) -> None:
         self.has_worked = False
-        """Whether it has done something for somebody since it was opened."""
+        """Whether a statement has succeeded on it since it was opened."""
         self._connection = connection
         self._driver = driver
         self._sound = True
@@ -71,7 +71,7 @@ class AsyncStoreConnection:
 
     @property
     def usable(self) -> bool:
-        # The event loop has noticed by now if the server went away while nobody was using it.
+        # The event loop has noticed by now if the server went away while it was idle.
         return self._sound and not self._driver.is_closed()
 
     @property
@@ -131,13 +131,13 @@ class StoreConnection:
 
     @property
     def usable(self) -> bool:
-        """To be asked while nobody is using it."""
+        """To be called while it is idle."""
         if not self._sound:
             return False
         if self._socket is None:
             return time.monotonic() - self._used < _QUIET or self._answers()
         with selectors.DefaultSelector() as selector:
-            # On a connection that nobody has asked anything, there is nothing to be read but its end.
+            # On an idle connection there is nothing to be read but its end.
             selector.register(self._socket, selectors.EVENT_READ)
             return not selector.select(0)
 
@@ -162,7 +162,7 @@ class StoreConnection:
         return rows
 
     def cut(self) -> None:
-        """End it at once, also from another thread: whoever waits for its answer wakes up with an error."""
+        """End it at once, also from another thread: a thread that waits for its result gets an error."""
         self._sound = False
         if self._socket is not None and os.getpid() == self._process:
             with contextlib.suppress(OSError):

@@ -6,7 +6,8 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.postgresql.retry import Trouble
 
 _DRIVERS = frozenset({"asyncpg", "pg8000", "psycopg", "psycopg2", "psycopg2cffi", "sqlalchemy"})
-"""Whose words are told.  Others come from the application, as from a `creator`, and may hold anything."""
+"""Whose messages are passed on.  Others come from the application, as from a `creator`, and may hold
+anything."""
 
 
 def trouble(error: BaseException) -> Trouble:

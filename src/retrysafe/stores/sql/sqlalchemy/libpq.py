@@ -73,7 +73,7 @@ class Opener:
                 # psycopg cannot use the loop that Windows would give.
                 with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                     opened.set_result(runner.run(_open_async(self._engine)))
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             refusal = unreachable(error)
             refusal.__cause__ = error
             opened.set_exception(refusal)

@@ -2,9 +2,9 @@
 
 So every loop has a few of its own, and closes them when it ends.
 
-An operation runs in a task of its own.  Whoever is cancelled stops waiting, and the operation comes to its
-end: its connection is used again only after its answer was read, so nobody gets the answer to another
-question.  One that takes longer than the deadline has its connection cut.
+An operation runs in a task of its own.  A caller that is cancelled stops waiting, and the operation goes on
+to its end: its connection is used again only after its result was read, so no caller gets the result of
+another statement.  One that takes longer than the deadline has its connection cut.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class LoopConnections:
             if not done.done():
                 done.set_result(None)
             elif not task.cancelled():
-                task.exception()  # nobody waits for it any more
+                task.exception()  # its caller has left
 
         task.add_done_callback(over)
         await done
@@ -134,7 +134,7 @@ class LoopConnections:
                 closing.result(self._deadline)
 
     def close_soon(self) -> "concurrent.futures.Future[None] | None":
-        """Have the connections closed by whoever runs the loop; if nobody does, they are cut."""
+        """Have the connections closed by the loop; if it does not run, they are cut."""
         self._closed = True
         if self.loop.is_running():
             return asyncio.run_coroutine_threadsafe(self.close(), self.loop)
@@ -142,7 +142,7 @@ class LoopConnections:
         return None
 
     def cut(self) -> None:
-        """Close the connections that nobody uses, without a word to the server."""
+        """Close the idle connections, without a message to the server."""
         self._closed = True
         while self._free:
             self._free.pop().cut()

@@ -1,4 +1,5 @@
-"""An event loop in a thread of its own, for whoever has none: from the first use on, until it is stopped."""
+"""An event loop in a thread of its own, for callers that have none: from the first use on, until it is
+stopped."""
 
 import asyncio
 import threading
@@ -32,7 +33,7 @@ class LoopThread:
         except asyncio.CancelledError:
             raise StoreUnavailable("the store was closed; whether it was done is not known") from None
         except BaseException:
-            future.cancel()  # interrupted: nobody waits for it any more
+            future.cancel()  # interrupted: the caller has left
             raise
 
     def stop(self) -> threading.Thread | None:

@@ -1,7 +1,7 @@
-"""A few threads for drivers that block: each has a connection of its own, and works for whoever waits.
+"""A few threads for drivers that block: each has a connection of its own.
 
-Nobody hangs on a thread that hangs on a server.  Callers wait no longer than the deadline.  A thread that has
-been at one operation for longer loses its place to another one, and its connection is cut; when it wakes up,
+No caller hangs because a thread hangs.  Callers wait no longer than the deadline.  A thread that has
+been at one operation for longer is replaced by another one, and its connection is cut; when it wakes up,
 it ends.
 """
 
@@ -76,7 +76,7 @@ class WorkerExecutor:
 
 
 class Workers:
-    """Who works, and what is to be done."""
+    """The workers and their queue."""
 
     def __init__(self, open: Open, size: int, deadline: float) -> None:
         self._open = open
@@ -97,7 +97,7 @@ class Workers:
             self._queue.put(job)
 
     def stop(self) -> "list[Worker]":
-        """Let everybody finish what is queued and then end.  Gives those who were there."""
+        """End all workers after what is queued, and return them."""
         with self._lock:
             workers, self._workers = self._workers, []
         for _ in workers:
@@ -148,7 +148,7 @@ class Worker:
         self._abandoned = False
 
     def abandon(self) -> None:
-        """It took too long: nobody waits for it any more, and it is not to take anything else up."""
+        """It took too long: its caller has left, and it takes no other job."""
         self._abandoned = True
         if (connection := self._connection) is not None:
             connection.cut()

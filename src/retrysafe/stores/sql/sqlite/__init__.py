@@ -11,9 +11,9 @@
     clock.py        one time for all processes
     statements/     the SQL
 
-**Durable**: WAL with `synchronous=FULL`; an answer is given only after its commit has reached the disk.
+**Durable**: WAL with `synchronous=FULL`; an operation returns only after its commit has reached the disk.
 **Bounded**: no operation waits longer than the deadline (the first of a process, which opens the file, twice
-that), whoever is frozen holding the write lock, and replays do not wait for that lock at all.
+that), even if a frozen process holds the write lock, and replays do not wait for that lock at all.
 **Local**: the file must be on a disk of this machine, never on a network share.
 """
 

@@ -31,8 +31,8 @@ _REST = 12
 thirteenth of the lock's time.  They also lose a little by having to read pages anew, so it is not more."""
 
 _TURN = 0.002
-"""Seconds of rest in any case.  Whoever waits for the lock tries every half a millisecond, and must find it
-free before it is taken again; only then can it be seen that somebody writes."""
+"""Seconds of rest in any case.  A process that waits for the lock tries every half a millisecond, and must
+find it free before it is taken again; only then can it be seen that another process writes."""
 
 
 class SQLiteAdmin:
@@ -72,7 +72,7 @@ class SQLiteAdmin:
             wanted = min(_STEP, limit - removed)
             with self._use() as connection:
                 with connection.transaction():
-                    began = time.monotonic()  # and not before: to wait for one's turn takes nobody's time
+                    began = time.monotonic()  # not before: waiting for the lock costs the others nothing
                     step, entry = connection.perform(admin_operations.purge(wanted, note, removed, entry))
                 took = time.monotonic() - began
             removed += step.records
@@ -129,6 +129,6 @@ class SQLiteAdmin:
             return connection.perform(operation)
 
     def _writes_of_others(self) -> object:
-        """A number that is another one once somebody else has written."""
+        """A number that changes when another connection has written."""
         with self._use() as connection, connection.session():
             return connection.execute("PRAGMA data_version")

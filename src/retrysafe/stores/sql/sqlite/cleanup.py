@@ -1,6 +1,6 @@
-"""What the writer does besides, within commits that happen anyway: it tidies up, and marks the time.
+"""Cleanup by the writer, within commits that happen anyway: it removes expired records, and marks the time.
 
-Removal keeps pace with the traffic, so that a store which nobody cleans does not grow without bound: once
+Removal keeps pace with the traffic, so that a store without a purge job does not grow without bound: once
 in a hundred jobs, as many rows as there were jobs.  A key is two jobs, so that is twice the rate of insertion
 and a backlog shrinks.  When a round finds fewer, the next one waits five seconds: records that are held for
 weeks stand first in the index, and must not be walked past all the time.
@@ -24,7 +24,7 @@ ROUND = 100
 PAUSE = 5.0
 
 MOST = 200
-"""Rows removed in one commit at the most: somebody's request waits for it."""
+"""Rows removed in one commit at the most: requests wait for it."""
 
 MARK_EVERY = 10.0
 """Seconds between two raises of the clock's high-water mark: by so much at most may the store's time fall
@@ -58,11 +58,11 @@ class Cleanup:
         return due
 
     def undone(self) -> None:
-        """The commit failed, and with it what was done besides."""
+        """The commit failed, and the cleanup with it."""
         self._purge = None
 
     def review(self) -> None:
-        """After the commit: what was removed unresolved is said aloud, and the pace is set."""
+        """After the commit: unresolved records are logged, and the pace is set."""
         purge, self._purge = self._purge, None
         if purge is None:
             return

@@ -1,7 +1,7 @@
-"""One connection of sqlite3: an executor of operations, and a translator of trouble.
+"""One connection of sqlite3: runs operations, and translates errors.
 
-It opens when it is first used, and again after it was closed.  Whatever SQLite complains about leaves as
-`StoreUnavailable`; `suspect` then says whether the connection had better be opened anew.  It is used by one
+It opens when it is first used, and again after it was closed.  Every error of SQLite becomes a
+`StoreUnavailable`; `suspect` then says whether the connection should be reopened.  It is used by one
 thread at a time, within a `session`, though not always by the same thread.
 """
 
@@ -67,7 +67,7 @@ class Connection:
 
     @contextlib.contextmanager
     def session(self) -> Generator[None]:
-        """Have it open, and to oneself."""
+        """The connection, open and for exclusive use."""
         with self.in_use:
             if self._sqlite is None:
                 self._open()
@@ -77,7 +77,8 @@ class Connection:
     def transaction(self) -> Generator[None]:
         """A session in which everything is committed at the end, or nothing.
 
-        IMMEDIATE, because a transaction that only becomes a write later is refused if anybody wrote since.
+        IMMEDIATE, because a transaction that only becomes a write later is refused if another connection
+        wrote since.
         """
         with self.session():
             assert self._sqlite is not None
@@ -98,7 +99,7 @@ class Connection:
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:
-        """A session in which all statements see the same moment, and nobody waits for it."""
+        """A session in which all statements see the same moment, and no writer waits for it."""
         with self.session():
             self.execute("BEGIN")
             try:
@@ -162,9 +163,10 @@ class Connection:
             self.shut()
 
     def shut(self) -> None:
-        """Close it for whoever has it to himself; under the lock, because the last one to go checkpoints.
+        """Close it, for a caller that has exclusive use of it; under the lock, because the last one
+        checkpoints.
 
-        If somebody else has the lock, he is writing, and then this is not the last connection.
+        If another process has the lock, it is writing, and then this is not the last connection.
         """
         if self._lock is not None:
             self._lock.try_acquire()
@@ -185,7 +187,7 @@ class Connection:
             if self.role != "reader":
                 self._lock = FileLock(f"{self.path}-lock")
             if self.role == "admin":
-                # Whoever looks at a file does not change how it works; and shows what can be shown.
+                # An operator does not change how a file works; and sees what can be shown.
                 self._sqlite.text_factory = _text_or_bytes
             else:
                 self._use_wal(self._sqlite)

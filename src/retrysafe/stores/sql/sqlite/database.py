@@ -1,7 +1,7 @@
 """What one process has of the database: a writer, some readers, a clock.
 
 A fork takes the writer's thread away from the child, which therefore begins with another writer; connections
-are seen to by `forking.py`.
+are closed by `forking.py`.
 """
 
 import weakref

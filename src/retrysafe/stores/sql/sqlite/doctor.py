@@ -47,16 +47,16 @@ _NETWORK = frozenset(
     "9p afs beegfs ceph cifs coda davfs fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs glusterfs gpfs "
     "lustre ncpfs nfs nfs4 ocfs2 pvfs2 smb2 smb3 smbfs virtiofs vboxsf".split()
 )
-"""Where shared memory is not shared with everybody who has the file, or locks are not kept: a log in WAL mode
+"""Where shared memory is not shared between all machines, or locks are not reliable: a log in WAL mode
 needs both."""
 
 _LITTLE = 1 << 30
 _TOO_LITTLE = 64 << 20
-"""Bytes.  With a gigabyte left somebody has time to act; with 64 MB the log and its checkpoint may not
+"""Bytes.  With a gigabyte left the operator has time to act; with 64 MB the log and its checkpoint may not
 fit."""
 
 _LONG_LOG = 256 << 20
-"""Bytes.  A log is started over at 4 MB, unless a reader stays in it; 64 times as much is no accident."""
+"""Bytes.  A log is started over at 4 MB, unless a reader stays in it; 64 times as much is not an accident."""
 
 
 def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:

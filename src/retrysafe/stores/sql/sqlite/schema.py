@@ -1,6 +1,6 @@
 """Opens a database for writing: its tables are there and of our version, its clock is anchored.
 
-Everybody but the first, on a new file or after a boot, finds this by reading and waits for nobody.  The first
+All processes but the first, on a new file or after a boot, find this by reading and do not wait.  The first
 writes it in one transaction that looks again, so that processes which open at the same moment do it once.
 """
 
@@ -18,8 +18,8 @@ TABLES = ("retrysafe_records", "retrysafe_meta", "retrysafe_audit", "retrysafe_v
 INDEXES = ("retrysafe_records_expires_at",)
 
 _VITAL = {"retrysafe_records", "retrysafe_meta"}
-"""Without the one there are no records, without the other no time: nobody may pretend that there never
-were."""
+"""Without the one there are no records, without the other no time: a new table would pretend that there never
+were any."""
 
 Meta = Mapping[str, object]
 
@@ -36,7 +36,7 @@ def open_database(path: str, role: Role, clock: Clock, patience: float) -> Conne
 
 
 def open_existing(path: str, clock: Clock, patience: float) -> Connection:
-    """An operator's connection.  A mistyped path is not answered with a new and empty database."""
+    """An operator's connection.  A mistyped path does not create a new and empty database."""
     if not os.path.exists(path):
         raise StoreUnavailable(
             f"{path} does not exist: a service creates it with its first request, or run `retrysafe migrate`"
@@ -45,7 +45,7 @@ def open_existing(path: str, clock: Clock, patience: float) -> Connection:
 
 
 def migrate(path: str, clock: Clock, patience: float) -> list[str]:
-    """Make what is missing.  Gives its names."""
+    """Create what is missing, and return its names."""
     connection = Connection(path, "writer", clock, patience)
     try:
         with connection.transaction():
@@ -86,7 +86,7 @@ def _prepare(connection: Connection, clock: HostClock | None) -> None:
 def read_meta(connection: Connection) -> Meta | None:
     """What the store knows about itself, if it exists and is one that this release can use.
 
-    Nothing, if there are no tables, or if their version is missing: somebody's own migration, such as
+    Nothing, if there are no tables, or if their version is missing: a migration of the application's, such as
     Alembic's, makes tables and no rows.
     """
     there = present(connection)

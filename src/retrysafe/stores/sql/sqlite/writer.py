@@ -1,11 +1,11 @@
-"""The one thread of a process that writes, and commits for everybody who waits.
+"""The one thread of a process that writes, and commits for all callers.
 
 Whatever was queued while a commit was flushed goes into the next one: under load a flush is shared by many,
-and a lone job waits for nobody.  The jobs of one commit see each other's changes, so two equal keys among
-them are not both fresh.  Answers are given after the commit, never before.
+and a lone job does not wait.  The jobs of one commit see each other's changes, so two equal keys among
+them are not both fresh.  Results are returned after the commit, never before.
 
-Nobody hangs on this thread.  The first job starts it; callers wait no longer than their deadline; if it dies,
-whoever waits is told, and the next job starts another.
+No caller hangs because of this thread.  The first job starts it; callers wait no longer than their deadline;
+if it ends, they get an error, and the next job starts another.
 """
 
 import threading
@@ -26,7 +26,7 @@ Queue = SimpleQueue[Job[object] | None]
 
 
 class Writer:
-    """Takes jobs, and sees to it that a thread is there to do them."""
+    """Takes jobs, and starts the thread that does them."""
 
     def __init__(self, path: str, clock: Clock, deadline: float) -> None:
         self.ready = False
@@ -45,7 +45,7 @@ class Writer:
             self._queue.put(job)
 
     def stop(self) -> threading.Thread | None:
-        """Let the thread finish what is queued and then end."""
+        """End the thread after what is queued."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -55,7 +55,7 @@ class Writer:
     def close(self) -> None:
         thread = self.stop()
         if thread is not None:
-            # What is queued ends with its callers' patience, what is being done with the connection's.
+            # What is queued ends with its callers' deadline, what is being done with the connection's.
             thread.join(2 * self._deadline)
 
     def _start(self) -> None:
@@ -77,7 +77,7 @@ class Writer:
             with self._lock:
                 if self._queue is queue:
                     self._thread = None
-            loop.end()  # nobody can put anything into this queue any more
+            loop.end()  # no job can be put into this queue any more
 
     def _open(self) -> Connection:
         connection = open_database(self._path, "writer", self._clock, self._deadline)
@@ -120,7 +120,8 @@ class WriterLoop:
         except BaseException as error:
             failed = jobs or [job for job in [first] if job.claim()]
             if not isinstance(error, Exception):
-                # This thread is done for.  They are told at its end, when the next job finds another one.
+                # This thread ends.  The callers get their error at its end, when the next job starts another
+                # one.
                 self._failed = failed
                 raise
             _fail(failed, error)

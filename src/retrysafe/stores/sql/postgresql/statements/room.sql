@@ -1,4 +1,4 @@
--- How many connections the server takes from everybody, and how many there are.
+-- How many connections the server accepts, and how many there are.
 -- Columns: most, of these reserved for administrators, used
 SELECT
     CAST(current_setting('max_connections') AS integer),
