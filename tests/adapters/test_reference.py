@@ -74,8 +74,8 @@ def refused(server: Server) -> bool:
         (["wsgi", "--store=sqlite:///x.db", "--port=0", "--tx", "--abandoned=hold"], "is rolled back"),
         (["wsgi", "--store=sqlite+aiosqlite:///x.db", "--port=0", "--tx"], "wsgi has no event loop"),
         (["asgi", "--store=sqlite+nothing:///x.db", "--port=0"], "SQLAlchemy has no driver"),
-        (["asgi", "--store=sqlite:////no/such/folder/x.db", "--port=0", "--tx"], "tables cannot be made"),
-        (["asgi", "--store=postgresql://127.0.0.1:1/x", "--port=0", "--tx"], "tables cannot be made"),
+        (["asgi", "--store=sqlite:////no/such/folder/x.db", "--port=0", "--tx"], "tables cannot be created"),
+        (["asgi", "--store=postgresql://127.0.0.1:1/x", "--port=0", "--tx"], "tables cannot be created"),
     ],
 )
 def test_what_it_cannot_do_it_says(arguments: list[str], complaint: str) -> None:

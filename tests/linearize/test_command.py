@@ -137,4 +137,4 @@ def test_a_file_without_a_history(capsys: pytest.CaptureFixture[str], tmp_path: 
     with pytest.raises(SystemExit) as ended:
         command.main([str(file)])
     assert ended.value.code == 2
-    assert "there is no history in it" in capsys.readouterr().err
+    assert "it has no history" in capsys.readouterr().err

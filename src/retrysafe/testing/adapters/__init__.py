@@ -15,7 +15,7 @@ Most of it is the same in both modes.  What differs has a section for each: `Fai
 `Streaming` and `StreamingTx`, `Abandoned` and `AbandonedTx`, `Outage` and `OutageTx`.
 
 `backing` chooses the store, SQLite unless said otherwise, and `options` what else the reference
-application is told.  What a server keeps the adapter from doing is declared as `cannot`, see
+application is given.  What a server does not let the adapter do is declared as `cannot`, see
 `limits.py`.  Which line of the checklist is proved by which test says
 `python -m retrysafe.testing.adapters.table`.  With `RETRYSAFE_LONG=1` in the environment, what
 looks for races looks ten times as long.

@@ -1,6 +1,7 @@
-"""Deaths and sleep, in transactional mode: what was not committed is undone, so it is always taken over.
+"""Killed and frozen workers, in transactional mode: what was not committed is undone, so it is always taken
+over.
 
-`abandoned.py` has the same questions and the other answers, of lease mode.
+`abandoned.py` has the same cases in lease mode.
 """
 
 from collections.abc import Callable
@@ -11,13 +12,13 @@ import pytest
 from retrysafe import stores
 from retrysafe.stores.admin import Query
 from retrysafe.testing.adapters.client import Reply, eventually, settled, until
-from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
+from retrysafe.testing.adapters.crash import DISCONNECTED, Lease, crash
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
 
 def answered(send: Callable[[], Reply]) -> Reply:
-    """Ask again while another one is at it, or is so busy that nobody else can write."""
+    """Send again while another request runs, or holds the write lock."""
     return eventually(send, lambda answer: answer.code not in ("in-flight", "store-unavailable"))
 
 
@@ -33,7 +34,7 @@ class AbandonedTx(Suite):
 
         running = api.running(send, label)
         api.restart()
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             running.result()
         lease.assert_in_flight(send)
         assert_problem(api.post("/charges", key=key, label=label), 422, "key-reused")
@@ -48,7 +49,7 @@ class AbandonedTx(Suite):
         """Each attempt writes and dies.  However often it is taken over, none of it is ever committed."""
         api = serve.alone(lease=0.5)
         for number in (1, 2):
-            with pytest.raises(BROKEN_OFF):
+            with pytest.raises(DISCONNECTED):
                 answered(lambda: api.post("/crash", key=key, label=label))
             api.revive()
             assert api.begun(label) == number
@@ -64,7 +65,7 @@ class AbandonedTx(Suite):
 
         running = api.running(send, label)
         api.restart()
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             running.result()
         assert api.effects(label) == 0
         futures = [api.started(lambda: answered(send)) for _ in range(5)]
@@ -77,14 +78,14 @@ class AbandonedTx(Suite):
 
     @covers(77)
     def test_killed_before_the_commit(self, serve: Servers, key: str, label: str) -> None:
-        """The handler had answered, and nobody knew: nothing of it remains, and the retry runs."""
+        """The handler had responded, and nothing was sent: nothing of it remains, and the retry runs."""
         api = serve.alone(lease=1.5, trapdoor=True)
 
         def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
         api.trap("before Commit")
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             send()
         api.revive()
         assert api.effects(label) == 0
@@ -99,7 +100,7 @@ class AbandonedTx(Suite):
         """Effect and answer were one commit: the retry gets the answer at once, and nothing runs."""
         api = serve.alone(lease=30, trapdoor=True)
         api.trap("after Commit")
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             api.post("/charges", key=key, label=label)
         api.revive()
         first, second = (api.post("/charges", key=key, label=label) for _ in range(2))
@@ -111,14 +112,14 @@ class AbandonedTx(Suite):
 
     @covers(76, 77)
     def test_killed_before_the_rollback(self, serve: Servers, key: str, label: str) -> None:
-        """Nobody has to undo it by hand: it is undone by nobody committing it."""
+        """It is undone without a rollback, because it was never committed."""
         api = serve.alone(lease=1, trapdoor=True)
 
         def send() -> Reply:
             return api.post("/flaky", key=key, fail=1, label=label)
 
         api.trap("before RollBack")
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             send()
         api.revive()
         assert api.effects(label) == 0
@@ -168,8 +169,8 @@ class AbandonedTx(Suite):
     def test_frozen_in_its_transaction(self, serve: Servers, key: str, label: str) -> None:
         """It has written and not committed.  Overtaken, it is rolled back when it wakes up.
 
-        Where a database has one writer at a time and it sleeps, nobody else can write: others are told so, at
-        once and not when it wakes, and it goes on as if nothing had happened.
+        Where a database has one writer at a time and it is frozen, no other can write: others get an error,
+        at once and not when it wakes, and it goes on as if nothing had happened.
         """
         frozen = serve.alone(workers=1, lease=1)
         other = serve.beside(frozen, workers=1, lease=1)
@@ -195,7 +196,7 @@ class AbandonedTx(Suite):
 
     @covers(85)
     def test_an_operator_sees_it(self, serve: Servers, key: str, label: str) -> None:
-        """An abandoned key is listed for whoever looks into the store, without any retry."""
+        """An abandoned key is listed for operators, without any retry."""
         api = serve.alone(lease=1)
         crash(api, key, label)
         abandoned = Query(standings=frozenset({"abandoned"}))

@@ -1,7 +1,7 @@
 """The checklist: what a client can see, by the numbers that stay.
 
 The numbers have gaps.  49 and 77 are about transactional mode alone, in which 48, 50, 76 and 83 have
-other answers; messages and profiles (86 and above) have no adapter yet.
+other results; messages and profiles (86 and above) have no adapter yet.
 """
 
 SECTIONS = {
@@ -26,14 +26,14 @@ SECTIONS = {
         19: "one key with two payloads is refused",
         22: "GET ignores the key",
         23: "HEAD and OPTIONS ignore the key",
-        24: "one key on two routes never mixes their answers",
+        24: "one key on two routes never mixes their responses",
         25: "DELETE is covered; other methods are not touched",
         26: "refusals are well-formed problems",
         27: "a problem's type leads to the published promises",
     },
     "Concurrency": {
         28: "a duplicate during the first run is refused",
-        29: "the refusal says when to come back",
+        29: "the refusal says when to retry",
         30: "afterwards it is replayed",
         32: "many at once run once",
         33: "or they wait for the first one, up to a limit",
@@ -47,17 +47,17 @@ SECTIONS = {
         43: "a body over the limit is refused before anything else",
     },
     "What is stored": {
-        45: "an answer that says no is an answer",
-        46: "what did not reach the handler, or was turned away, leaves the key free",
+        45: "a refusal by the handler is stored like any response",
+        46: "what did not reach the handler, or was refused before it, leaves the key free",
         48: "a failure is replayed, retried or reported, by choice; in a transaction it is undone",
         49: "in a transaction, a handler that raises leaves no effect and no record",
         50: "an unknown outcome is said to be unknown; in a transaction there is none",
-        52: "answers without a body are replayed with their headers",
+        52: "responses without a body are replayed with their headers",
     },
     "Replay fidelity": {
-        53: "a replay is marked, a first answer is not",
+        53: "a replay is marked, a first response is not",
         55: "cookies are not replayed",
-        56: "date and request id are new, the original id is told",
+        56: "date and request id are new, the original id is in a header",
         57: "no header of the connection, and the right length",
         59: "cross-origin headers are those of the retry",
         60: "any bytes come back unchanged",
@@ -66,8 +66,8 @@ SECTIONS = {
     },
     "Scope and authorisation": {
         64: "a key belongs to one principal",
-        65: "whoever lost the permission gets no replay",
-        66: "whoever is not let in leaves no trace",
+        65: "a principal that lost the permission gets no replay",
+        66: "a request that fails authentication leaves no trace",
         68: "without a principal there is no shared scope",
         69: "logs and problems do not contain the key",
     },

@@ -1,6 +1,6 @@
-"""What failed, in transactional mode: everything was rolled back, so nothing is kept and the retry runs.
+"""What failed, in transactional mode: everything was rolled back, so nothing is stored and the retry runs.
 
-`failures.py` has the same questions and the other answers, of lease mode.
+`failures.py` has the same cases in lease mode.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ class FailuresTx(Suite):
 
     @covers(49, 50)
     def test_an_exception_is_undone(self, api: Server, key: str, label: str) -> None:
-        """No effect, no record, and the retry runs; the client is told that it may, and the log tells why."""
+        """No effect, no record, and the retry runs; a header says that it may, and the log says why."""
         for number in (1, 2):
             answer = api.post("/raise", key=key, label=label)
             assert_problem(answer, 500, "handler-failed")

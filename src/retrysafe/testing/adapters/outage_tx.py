@@ -1,6 +1,7 @@
-"""The store is gone, in transactional mode: it is the application's own database, and nothing was committed.
+"""The store is unavailable, in transactional mode: it is the application's own database, and nothing was
+committed.
 
-`outage.py` has the same questions and the other answers, of lease mode.
+`outage.py` has the same cases in lease mode.
 """
 
 from retrysafe.testing.adapters.abandoned_tx import answered
@@ -11,7 +12,7 @@ from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, ass
 class OutageTx(Suite):
     @covers(82)
     def test_at_the_claim(self, serve: Servers, key: str, label: str) -> None:
-        """A claim that was not confirmed protects nobody: 503, and nothing has run."""
+        """A claim that was not confirmed does not protect: 503, and nothing has run."""
         api = serve.alone()
         api.post("/charges", key=key + "-other", label=label)
         with self.backing.outage(api.store):
@@ -33,7 +34,7 @@ class OutageTx(Suite):
 
     @covers(83, 49)
     def test_at_the_end(self, serve: Servers, key: str, label: str) -> None:
-        """What could not be committed did not happen: the client is told to come back, and then it runs."""
+        """What could not be committed did not happen: the client gets 503, and its retry runs."""
         api = serve.alone(lease=2)
 
         def send() -> Reply:

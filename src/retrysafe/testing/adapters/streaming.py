@@ -1,6 +1,6 @@
-"""Answers that leave before they are complete, in lease mode: they cannot be taken back, nor run again.
+"""Responses that are sent before they are complete, in lease mode: they cannot be taken back, nor run again.
 
-`streaming_tx.py` has the same questions and the other answers, of transactional mode.
+`streaming_tx.py` has the same cases in transactional mode.
 """
 
 from http.client import IncompleteRead
@@ -52,7 +52,7 @@ class Streaming(Suite):
     def test_killed_while_its_answer_flows(
         self, serve: Servers, key: str, label: str, abandoned: str
     ) -> None:
-        """Bytes of it have left: nobody takes it over, whatever the policy."""
+        """Bytes of it have been sent: it is not taken over, whatever the policy."""
         api = serve.alone(lease=1, abandoned=abandoned, max_response=100)
         target = f"/stream?chunks=100&ms=100&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])

@@ -1,6 +1,7 @@
-"""Answers that would leave before they are complete, in transactional mode: nothing leaves before the commit.
+"""Responses that would be sent before they are complete, in transactional mode: nothing is sent before the
+commit.
 
-`streaming.py` has the same questions and the other answers, of lease mode.
+`streaming.py` has the same cases in lease mode.
 """
 
 from retrysafe.testing.adapters.client import Reply, common, settled, until
@@ -46,7 +47,7 @@ class StreamingTx(Suite):
 
     @covers(61, 74, 77)
     def test_killed_while_its_answer_is_sent(self, serve: Servers, key: str, label: str) -> None:
-        """Whoever has seen the first byte knows that it is committed: a tombstone, and no second run."""
+        """The first byte is sent after the commit: a tombstone, and no second run."""
         api = serve.alone(lease=1, max_response=MAX_RESPONSE)
         target = f"/big?bytes=30000000&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])

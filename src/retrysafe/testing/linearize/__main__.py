@@ -26,7 +26,7 @@ from retrysafe.testing.linearize.mutate import bad
 from retrysafe.testing.report import Report, Stopwatch
 
 _MOST_TOLD = 20
-"""Violations that are told in full: whoever has more has one reason for them."""
+"""Violations that are printed in full: more than that have one cause."""
 
 
 def generated(number: int) -> tuple[History, Mode, str | None]:
@@ -82,7 +82,7 @@ def _wrong(number: int, history: History, mode: Mode, mutation: str | None) -> s
 
 
 def try_files(paths: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[str]]:
-    """Counts and violations.  `ValueError` if a line is no history."""
+    """Counts and violations.  `ValueError` if a line is not a history."""
     counts = {"files": len(paths), "histories": 0, "operations": 0, "rejected": 0}
     violations: list[str] = []
     for file in paths:
@@ -102,7 +102,7 @@ def try_files(paths: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[s
                     counts["rejected"] += 1
                     violations.append(f"{file}, line {number} {name}\n{why}")
         if counts["histories"] == before:
-            raise ValueError(f"{file}: there is no history in it, so nothing was checked")
+            raise ValueError(f"{file}: it has no history, so nothing was checked")
     return counts, violations
 
 

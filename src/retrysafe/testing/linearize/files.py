@@ -3,7 +3,7 @@
     {"name": "seed 7", "mode": "hold", "operations": [
         {"began": 1, "ended": 4, "asked": "pay", "heard": "first", "answer": "201 paid"}, …]}
 
-`name` and `mode` may be left out, and so may `answer`.  `ended` is null for whoever was never answered.
+`name` and `mode` may be left out, and so may `answer`.  `ended` is null for an operation without a response.
 Bytes of an answer are the characters of the same numbers (ISO 8859-1), so that text stays readable and
 nothing is lost.
 """

@@ -1,8 +1,8 @@
 """What surrounds the idempotency layer in a real application, as plain ASGI.
 
-Authentication and CORS stand outside: whoever is not let in must not get a replay either, and the
-headers of a cross-origin answer belong to the origin that asks now.  The compressor stands
-inside, where it would have its output stored if the layer let it.
+Authentication and CORS stand outside: a request that is not authenticated must not get a replay either, and
+the headers of a cross-origin answer belong to the origin that asks now.  The compressor stands inside, where
+it would have its output stored if the layer let it.
 """
 
 import gzip
@@ -87,7 +87,7 @@ class Authentication:
 
 
 class Compression:
-    """gzip for whoever accepts it, of answers that come in one piece."""
+    """gzip for clients that accept it, of responses in one piece."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -85,7 +85,7 @@ class Stream(NamedTuple):
 
 
 class Broken(Exception):
-    """A failure that nobody handles."""
+    """A failure that the application does not handle."""
 
 
 class Service:
@@ -145,7 +145,7 @@ class Service:
     def crash(self, call: Call) -> Reply:
         self.journal.effect(call.label)
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("nobody survives SIGKILL")
+        raise AssertionError("SIGKILL did not end this process")
 
     def flaky(self, call: Call) -> Reply:
         """Attempts are counted apart from effects: a rolled back attempt was one too."""
@@ -234,7 +234,7 @@ class Service:
         return _json(200, {"count": count}, ("etag", f'"{count}"'))
 
     def begun(self, call: Call) -> Reply:
-        """What became of it nobody knows yet: how many handlers are, or were, at work."""
+        """How many handlers have begun, whatever their outcome."""
         begun, written = self.journal.begun(call.label), self.journal.written(call.label)
         return _json(200, {"count": begun, "written": written})
 

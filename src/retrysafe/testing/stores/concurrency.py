@@ -1,4 +1,4 @@
-"""Concurrency: many at once, coming and going."""
+"""Concurrency: many callers at once."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ class Concurrency(Harness):
     """Concurrency within one process, and the life of the store itself."""
 
     def test_one_of_a_hundred_threads_gets_the_key(self, store: Store) -> None:
-        """And the ninety-nine are told of it; none fails."""
+        """And the other ninety-nine find its record; none fails."""
         assert all_at_once(lambda: store.reserve(a_claim())) == {Reserved: 1, Found: CROWD - 1}
 
     def test_one_of_a_hundred_tasks_gets_the_key(self, store: Store) -> None:

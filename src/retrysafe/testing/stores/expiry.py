@@ -16,7 +16,7 @@ class Expiry(Harness):
     """Expiry, as `reserve` and `look` see it."""
 
     def test_an_outcome_is_found_until_it_expires(self, half: Half, elapse: Elapse) -> None:
-        """Shortly before: found.  After: absent, and the key is fresh, whether or not anybody cleaned up."""
+        """Shortly before: found.  After: absent, and the key is fresh, whether or not it was purged."""
         claim = a_claim()
         half.reserve(claim)
         half.finish(claim, an_outcome())
@@ -46,7 +46,7 @@ class Expiry(Harness):
         half.checkpoint(new, Response(200))
         assert the_record(half, new).response == Response(200), "not with the body of old"
 
-    def test_nobody_expires_under_a_live_lease(self, half: Half, elapse: Elapse) -> None:
+    def test_no_record_expires_under_a_live_lease(self, half: Half, elapse: Elapse) -> None:
         """An attempt that runs for longer than the retention is still the only one."""
         claim = a_claim()._replace(lease=7200.0)
         half.reserve(claim)
@@ -84,7 +84,8 @@ class Expiry(Harness):
     def test_a_missing_lease_lasts_as_long_as_the_record(
         self, half: Half, elapse: Elapse, lose_lease: LoseLease
     ) -> None:
-        """Alive until the expiry, so that nobody is overtaken; no longer, so that no key is lost forever."""
+        """Alive until the expiry, so that no attempt is taken over; no longer, so that no key is lost
+        forever."""
         claim = a_claim()
         half.reserve(claim)
         lose_lease(claim.id)

@@ -1,4 +1,4 @@
-"""Listing: what operators see of the records, all of it and nothing else."""
+"""Listing: what operators see of records, all of it and nothing else."""
 
 import pytest
 
@@ -62,7 +62,7 @@ class Listing(Harness):
     def test_a_standing_is_asked_for(
         self, store: Store, admin: Admin, elapse: Elapse, standings: set[str], expected: list[str]
     ) -> None:
-        """The running and the abandoned are told apart by the lease."""
+        """The lease tells running and abandoned records apart."""
         one_of_each(store, elapse)
         assert keys(admin, Query(standings=frozenset(standings))) == expected  # type: ignore[arg-type]
 
