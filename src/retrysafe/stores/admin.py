@@ -27,7 +27,6 @@ __all__ = [
     "Sighting",
     "Standing",
     "Statistics",
-    "release_outcome",
     "storable",
 ]
 

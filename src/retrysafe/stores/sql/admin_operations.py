@@ -36,12 +36,12 @@ _LONGEST = 64
 """Hexadecimal digits of an identity."""
 
 
-def sightings(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
+def listing(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
     arguments: Arguments = {**_filters(query), "bodies": int(bodies), "limit": limit}
     if query.id is None:
-        rows = yield "sightings", arguments
+        rows = yield "listing", arguments
     else:
-        rows = yield "sightings_by_id", {**arguments, **_range(query.id)}
+        rows = yield "listing_by_id", {**arguments, **_range(query.id)}
     return list(_readable(rows))
 
 

@@ -155,10 +155,10 @@ class PostgresAdmin:
         self._known = False
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(admin_operations.sightings(query, limit, bodies=False))
+        return self._read(admin_operations.listing(query, limit, bodies=False))
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(admin_operations.sightings(query, limit, bodies=True))
+        return self._read(admin_operations.listing(query, limit, bodies=True))
 
     def statistics(self, groups: int = 20) -> Statistics:
         return self._read(admin_operations.statistics(groups))

@@ -171,7 +171,7 @@ def clock(server: Server) -> Iterator[Finding]:
 
 
 def connections(transaction: Transaction) -> Iterator[Finding]:
-    [(most, reserved, used)] = cast("list[tuple[int, int, int]]", transaction.query("room"))
+    [(most, reserved, used)] = cast("list[tuple[int, int, int]]", transaction.query("connections"))
     free = most - reserved - used
     found = f"{used} of {most} are in use, {max(free, 0)} are free for ordinary roles"
     if free < _SCARCE:
@@ -416,7 +416,7 @@ class _Examination:
 
 def _kept(transaction: Transaction) -> Iterator[Finding]:
     """Properties of a table that lose its rows or hide them."""
-    for name, passing, hiding in transaction.query("tables_kept"):
+    for name, passing, hiding in transaction.query("table_properties"):
         if passing:
             yield Finding(
                 "schema",
