@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from retrysafe.testing.adapters import (
     AdapterSuite,
+    FailuresTx,
     Sqlite,
     Stored,
     Suite,
     TransactionalSuite,
-    Undone,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres
@@ -36,7 +36,7 @@ if not LONG:
     class _Leases(Stored):
         pass
 
-    class _Transactions(Undone):
+    class _Transactions(FailuresTx):
         tx = True
 
     class TestPsycopg(_Asgi, _Leases):

@@ -4,9 +4,9 @@ from importlib import import_module
 from pathlib import Path
 
 from retrysafe.testing.adapters import AdapterSuite, Suite, TransactionalSuite
+from retrysafe.testing.adapters.checklist import LINES
 from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination
 from retrysafe.testing.adapters.limits import ADAPTERS
-from retrysafe.testing.adapters.lines import LINES
 from retrysafe.testing.adapters.suite import LONG
 from retrysafe.testing.adapters.table import proofs, table
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from retrysafe.testing.adapters import (
+    AbandonedTx,
+    FailuresTx,
+    OutageTx,
     Stored,
+    StreamingTx,
     Suite,
-    TakenOver,
     TransactionalSuite,
-    Uncommitted,
-    Undone,
-    Whole,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres
@@ -31,7 +31,7 @@ class TestAsgiOnPostgres(TransactionalSuite):
     backing = Postgres()
 
 
-class TestAsgiOnPostgresStopped(Uncommitted):
+class TestAsgiOnPostgresStopped(OutageTx):
     """The server itself is gone for a while, and not only room for records."""
 
     framework = "asgi"
@@ -70,19 +70,19 @@ class _WsgiInThreeOnPostgres(_Wsgi):
 
 if not LONG:
 
-    class TestWsgiOnSqlite(_Wsgi, Stored, Undone, Whole, TakenOver, Uncommitted):
+    class TestWsgiOnSqlite(_Wsgi, Stored, FailuresTx, StreamingTx, AbandonedTx, OutageTx):
         """What a transaction makes different."""
 
-    class TestAsgiInThree(_AsgiInThree, Undone):
+    class TestAsgiInThree(_AsgiInThree, FailuresTx):
         pass
 
-    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, Undone):
+    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, FailuresTx):
         pass
 
-    class TestWsgiOnPostgres(_WsgiOnPostgres, Undone):
+    class TestWsgiOnPostgres(_WsgiOnPostgres, FailuresTx):
         pass
 
-    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, Undone):
+    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, FailuresTx):
         pass
 
 else:

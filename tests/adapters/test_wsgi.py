@@ -14,7 +14,7 @@ from retrysafe.testing.adapters import (
     Enforcement,
     Fidelity,
     Fingerprint,
-    Passing,
+    PassThrough,
     Scope,
     Stored,
     Syntax,
@@ -67,7 +67,7 @@ class _Three(Suite):
 
 if not LONG:
 
-    class TestWaitress(_Waitress, Passing, Concurrency, Fingerprint, Fidelity, Crash):
+    class TestWaitress(_Waitress, PassThrough, Concurrency, Fingerprint, Fidelity, Crash):
         """What depends on how it reads and writes."""
 
     class TestOnPostgres(_OnPostgres, Stored):

@@ -16,7 +16,7 @@ import pytest
 
 import retrysafe.wsgi
 from retrysafe.testing.adapters.client import PATIENCE, Client, Connection, Reply, common, settled, until
-from retrysafe.testing.adapters.crash import BROKEN_OFF
+from retrysafe.testing.adapters.crash import DISCONNECTED
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 
 DOCUMENTED = [
@@ -141,7 +141,7 @@ def test_a_killed_worker(gunicorn: Callable[..., Gunicorn], kind: list[str]) -> 
     key, label = fresh("key"), fresh("label")
     running = server.running(lambda: server.send(key, label, 30), label)
     os.kill(server.workers(label)[0], signal.SIGKILL)
-    assert isinstance(running.exception(), BROKEN_OFF)
+    assert isinstance(running.exception(), DISCONNECTED)
     unknown = settled(lambda: server.send(key, label, 30))
     assert_problem(unknown, 409, "outcome-unknown")
     assert server.effects(label) == 1
@@ -205,7 +205,7 @@ def test_a_worker_that_takes_too_long(gunicorn: Callable[..., Gunicorn]) -> None
     key, label = fresh("key"), fresh("label")
     broken = server.running(lambda: server.send(key, label, 30), label)
     error = broken.exception()
-    assert isinstance(error, BROKEN_OFF) or broken.result().status >= 500
+    assert isinstance(error, DISCONNECTED) or broken.result().status >= 500
     assert "WORKER TIMEOUT" in server.log
     unknown = settled(lambda: server.send(key, label, 30))
     assert_problem(unknown, 409, "outcome-unknown")

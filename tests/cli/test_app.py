@@ -93,7 +93,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, arguments: list[str]) -> None:
     path = tmp_path / "typo.db"
     done = run(*arguments, store=f"sqlite:///{path}")
     assert (done.code, done.out) == (3, "")
-    assert "there is no file" in done.err
+    assert "does not exist" in done.err
     assert len(done.err.splitlines()) == 2
     assert not path.exists()
 
@@ -135,10 +135,10 @@ def test_a_damaged_record(shop: Shop) -> None:
         connection.commit()
     listed = run("ls", "--json", store=shop.url)
     assert (listed.code, len(json.loads(listed.out)["records"])) == (0, 1)
-    assert f"retrysafe: a record cannot be shown: record {identity(damaged)}" in listed.err
+    assert f"retrysafe: a record is not listed: record {identity(damaged)}" in listed.err
     done = run("show", identity(damaged), store=shop.url)
     assert (done.code, done.out) == (1, "")
-    assert "cannot be shown" in done.err
+    assert "is not listed" in done.err
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_damaged_record(bank: PostgresShop) -> None:
     bank.execute("UPDATE retrysafe_records SET version = 2 WHERE key = 'completed-key-001'")
     listed = run("ls", "--json", store=bank.url)
     assert (listed.code, len(json.loads(listed.out)["records"])) == (0, 1)
-    assert f"a record cannot be shown: record {identity(damaged)}" in listed.err
+    assert f"a record is not listed: record {identity(damaged)}" in listed.err
     assert "records cannot be read" in run("doctor", store=bank.url).out
 
 

@@ -111,7 +111,7 @@ def test_what_else_the_store_logs_is_said(shop: Shop) -> None:
         other.execute("UPDATE retrysafe_records SET scope = 'nonsense' WHERE id = ?", (damaged.id,))
     done = run("purge", store=shop.url)
     assert (done.code, done.out) == (0, "Removed 2 expired records; 0 left.\n")
-    assert done.err.count("an expired record was removed unread") == 1
+    assert done.err.count("removed an expired record that could not be read") == 1
     assert done.err.count(identity(lost)) == 1
 
 

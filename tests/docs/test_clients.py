@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from retrysafe.testing.adapters.crash import BROKEN_OFF
+from retrysafe.testing.adapters.crash import DISCONNECTED
 from retrysafe.testing.adapters.server import Server, Sqlite
 from retrysafe.testing.adapters.suite import fresh
 from tests.docs import serving
@@ -115,7 +115,7 @@ def test_an_unknown_outcome_is_not_retried(client: dict[str, Any], tmp_path: Pat
     server = Server("asgi", Sqlite().new(tmp_path), tmp_path / "effects", lease=1)
     try:
         key, label = fresh("key"), fresh("label")
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             server.post("/crash", key=key, json_body={}, label=label)
         server.revive()
         url = f"http://127.0.0.1:{server.port}/crash?label={label}"

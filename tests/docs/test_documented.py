@@ -261,6 +261,8 @@ def test_public_names() -> None:
     [
         asgi,
         stores,
+        admin,
+        contract,
         testing,
         adapters,
         store_suite,

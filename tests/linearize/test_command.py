@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe.testing import report
-from retrysafe.testing.linearize import Operation, lines
+from retrysafe.testing.linearize import Operation, files
 from retrysafe.testing.linearize import __main__ as command
 from tests.linearize import known
 
@@ -62,14 +62,14 @@ def test_a_checker_that_believes_nothing_is_found(monkeypatch: pytest.MonkeyPatc
 def test_recorded_histories(tmp_path: Path) -> None:
     """A file of good ones passes; with a bad one it does not, and which one and why is told."""
     file = tmp_path / "histories.jsonl"
-    recorded = [lines.dump(known.history(text), modes[0], name) for name, modes, text in known.GOOD]
+    recorded = [files.dump(known.history(text), modes[0], name) for name, modes, text in known.GOOD]
     file.write_text("\n\n".join(recorded) + "\n")
     ended = run(file)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"{len(recorded)} histories" in ended.stdout
 
     name, modes, text, _ = known.BAD[0]
-    file.write_text("\n".join([*recorded, lines.dump(known.history(text), modes[0], name)]))
+    file.write_text("\n".join([*recorded, files.dump(known.history(text), modes[0], name)]))
     ended = run(file, "--json", tmp_path / "report.json")
     assert ended.returncode == 1
     assert f"line {len(recorded) + 1} {name}" in ended.stdout
@@ -80,8 +80,8 @@ def test_recorded_histories(tmp_path: Path) -> None:
 def test_a_line_and_its_history_are_the_same() -> None:
     """Answers of any bytes survive the file."""
     history = [*known.history(known.GOOD[1][2]), Operation(3, 4, "pay", "replay", bytes(range(256)))]
-    assert lines.load(lines.dump(history, "tx", "all")) == ("all", "tx", history)
-    assert lines.load(json.dumps({"operations": []}), "retry") == ("", "retry", [])
+    assert files.load(files.dump(history, "tx", "all")) == ("all", "tx", history)
+    assert files.load(json.dumps({"operations": []}), "retry") == ("", "retry", [])
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_a_file_without_a_history(capsys: pytest.CaptureFixture[str], tmp_path: 
     with pytest.raises(SystemExit) as ended:
         command.main([str(file)])
     assert ended.value.code == 2
-    assert "there is no history in it" in capsys.readouterr().err
+    assert "it has no history" in capsys.readouterr().err

@@ -52,8 +52,8 @@ def test_the_explanation_names_who_contradicts_whom_and_draws_it() -> None:
     """Those whose answers are beside the point are drawn and not named."""
     history = known.history("0-1 pay first 201\n1-4 refund mismatch\n2-3 pay in-flight\n5-… pay nothing")
     assert check(history) == (
-        'No order of single moments explains what was heard (mode "hold"): #0 and #2, for the answer was '
-        "settled by then, or nobody who could be seen at it can have had the key before.\n"
+        'No order of single moments explains what was heard (mode "hold"): #0 and #2, for the response '
+        "was settled by then, or no operation seen running can have had the key before.\n"
         "► #0 asked 'pay' heard first b'201'  ├─┤\n"
         "  #1 asked 'refund' heard mismatch     ├─────┤\n"
         "► #2 asked 'pay' heard in-flight         ├─┤\n"
@@ -67,7 +67,7 @@ def test_the_explanation_names_who_contradicts_whom_and_draws_it() -> None:
         (Operation(2, 1, "pay", "open"), "ends before it begins"),
         (Operation(float("nan"), 1, "pay", "open"), "ends before it begins"),
         (Operation(2, None, "pay", "first", b"201"), "so it has an end"),
-        (Operation(1, 2, "pay", cast("Any", "nonsense")), "nobody can hear"),
+        (Operation(1, 2, "pay", cast("Any", "nonsense")), "expected one of the values"),
     ],
 )
 def test_what_is_no_history(operation: Operation, says: str) -> None:

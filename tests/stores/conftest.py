@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.desks import Books
+from tests.stores.admins import Books
 
 
 @pytest.fixture
 def books(database: str) -> Iterator[Books]:
-    """The tables in an empty database, with a desk in front of them."""
+    """The tables in an empty database, with an operator's end."""
     books = Books(database)
     yield books
     books.close()

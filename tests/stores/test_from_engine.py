@@ -12,7 +12,7 @@ import pytest
 from retrysafe import stores
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine
-from retrysafe.stores.sql.sqlalchemy.files import EngineSQLiteStore
+from retrysafe.stores.sql.sqlalchemy.sqlite import EngineSQLiteStore
 from retrysafe.testing import ManualClock, StoreSuite
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores.harness import Elapse, LoseLease

@@ -307,7 +307,7 @@ def test_a_replica_is_refused(replica: str, application: Application, driver: st
     """Nothing could be reserved there, so it is said at once, in the same words whichever driver it is."""
     store = application.store(replica, driver)
     with pytest.raises(
-        StoreUnavailable, match="takes no writes, it is a replica: give the address of the primary"
+        StoreUnavailable, match="accepts no writes, it is a replica: use the address of the primary"
     ):
         store.reserve(a_claim())
     with pytest.raises(StoreUnavailable, match="it is a replica"):

@@ -13,12 +13,12 @@ import pytest
 from retrysafe._core.model import Final, Purged, Record, Response
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Note, Query, Share
-from retrysafe.stores.sql.postgresql import admin as administration
-from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk
+from retrysafe.stores.sql.postgresql import admin as admin_module
+from retrysafe.stores.sql.postgresql.admin import SNAPSHOT, AdminSession
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
-from tests.stores.desks import PATIENT, Books, desk_at, session_at, warnings_of
+from tests.stores.admins import PATIENT, Books, admin_at, connection_at, warnings_of
 
 NOTE = Note("ops@example.com", "the bank has the payment")
 BY_HAND = Final("completed", Response(201, (), b"paid"))
@@ -56,7 +56,7 @@ class TestInterventions:
     def test_a_locked_record_is_not_waited_for(self, books: Books, act: Act) -> None:
         """Somebody holds the row: the operator is told, nothing is done, and it works afterwards."""
         seen = books.abandoned()
-        hasty = desk_at(books.url, deadline=0.2)
+        hasty = admin_at(books.url, deadline=0.2)
         with psycopg.connect(books.url) as holder:
             holder.execute("SELECT 1 FROM retrysafe_records FOR UPDATE")
             with pytest.raises(StoreUnavailable, match="nothing was done"):
@@ -87,26 +87,26 @@ class TestSightings:
     def test_statistics_look_at_one_moment(self, books: Books) -> None:
         """What comes in between two statements of a snapshot is seen by neither."""
         books.reserve("first")
-        desk = Desk(lambda: session_at(books.url), PATIENT)
-        with desk.transaction(SNAPSHOT, PATIENT) as transaction:
+        admin = AdminSession(lambda: connection_at(books.url), PATIENT)
+        with admin.transaction(SNAPSHOT, PATIENT) as transaction:
             [before] = transaction.query("totals")
             books.reserve("second")
             [after] = transaction.query("totals")
             routes = transaction.query("by_route", {"groups": 10})
-        desk.close()
+        admin.close()
         assert before[1] == after[1] == 1
         assert [row[3] for row in routes] == [1]
         assert books.admin.statistics().total == Share({"in_progress": 2}, 0)
 
     def test_whoever_looks_cannot_write(self, books: Books) -> None:
         """A snapshot is read-only, by the server's word."""
-        desk = Desk(lambda: session_at(books.url), PATIENT)
+        admin = AdminSession(lambda: connection_at(books.url), PATIENT)
         with (
-            pytest.raises(StoreUnavailable, match="takes no writes"),
-            desk.transaction(SNAPSHOT, PATIENT) as transaction,
+            pytest.raises(StoreUnavailable, match="accepts no writes"),
+            admin.transaction(SNAPSHOT, PATIENT) as transaction,
         ):
             transaction.command("DELETE FROM retrysafe_records")
-        desk.close()
+        admin.close()
 
     @pytest.mark.parametrize(
         "damage",
@@ -190,7 +190,7 @@ class TestPurging:
         for n in range(7):
             books.reserve(f"key {n}", lease=1.0)
         books.elapse(3600.0)
-        monkeypatch.setattr(administration, "_STEP", 3)
+        monkeypatch.setattr(admin_module, "_STEP", 3)
         rests: list[float] = []
 
         def rest(seconds: float) -> None:
@@ -212,18 +212,18 @@ class TestBounds:
 
     def test_a_table_that_is_locked(self, books: Books) -> None:
         """Somebody alters it: lists give up in time, and work afterwards."""
-        hasty = desk_at(books.url, deadline=0.2)
+        hasty = admin_at(books.url, deadline=0.2)
         assert hasty.list(Query()) == []
         with psycopg.connect(books.url) as holder:
             holder.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(StoreUnavailable, match="locked"):
+            with pytest.raises(StoreUnavailable, match="locked by another transaction"):
                 hasty.list(Query())
         assert hasty.list(Query()) == []
         hasty.close()
 
     def test_a_walk_that_takes_too_long(self, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
         """The server breaks it off."""
-        monkeypatch.setattr(administration, "WALK", 0.2)
+        monkeypatch.setattr(admin_module, "WALK", 0.2)
         assert books.keys() == []
         books.execute("ALTER TABLE retrysafe_records RENAME TO slow")
         books.execute("CREATE VIEW retrysafe_records AS SELECT slow.* FROM slow, pg_sleep(60)")
@@ -232,7 +232,7 @@ class TestBounds:
 
     def test_a_server_that_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Frozen, it is given up; thawed, it is used again; killed and started anew, too."""
-        monkeypatch.setattr(administration, "WALK", 0.2)
+        monkeypatch.setattr(admin_module, "WALK", 0.2)
         with PostgresServer() as server:
             books = Books(server.new_database())
             assert books.keys() == []
@@ -242,7 +242,7 @@ class TestBounds:
                 books.keys()
             assert time.monotonic() - began < 30
             server.thaw()
-            monkeypatch.setattr(administration, "WALK", 60.0)
+            monkeypatch.setattr(admin_module, "WALK", 60.0)
             assert books.keys() == []
             server.kill()
             with pytest.raises(StoreUnavailable):
@@ -257,23 +257,23 @@ class TestBounds:
             books = Books(primary.new_database())
             seen = books.abandoned()
             with primary.replica() as replica:
-                desk = desk_at(replica.url(books.url.rpartition("/")[2]))
-                _until(lambda: len(desk.list(Query())) == 1)
+                admin = admin_at(replica.url(books.url.rpartition("/")[2]))
+                _until(lambda: len(admin.list(Query())) == 1)
                 with pytest.raises(StoreUnavailable, match="primary"):
-                    desk.release(seen, NOTE)
-                assert desk.migrate().startswith("nothing to do")
-                desk.close()
+                    admin.release(seen, NOTE)
+                assert admin.migrate().startswith("nothing to do")
+                admin.close()
             books.close()
 
 
 def migrate_at(url: str, barrier: object) -> str:
     """In a process of its own."""
     cast(threading.Barrier, barrier).wait()
-    desk = desk_at(url)
+    admin = admin_at(url)
     try:
-        return desk.migrate()
+        return admin.migrate()
     finally:
-        desk.close()
+        admin.close()
 
 
 class TestMigration:
@@ -285,17 +285,17 @@ class TestMigration:
         with context.Manager() as manager, context.Pool(8) as pool:
             barrier = manager.Barrier(8)
             said = pool.starmap(migrate_at, [(database, barrier)] * 8)
-        assert sorted(text.partition(" ")[0] for text in said) == ["made"] + ["nothing"] * 7
+        assert sorted(text.partition(" ")[0] for text in said) == ["created"] + ["nothing"] * 7
 
     def test_somebody_else_is_at_it(self, database: str) -> None:
         """The lock is waited for, and not for ever."""
-        hasty = desk_at(database, deadline=0.2)
+        hasty = admin_at(database, deadline=0.2)
         lock = load("postgresql")["migration_lock"]
         with psycopg.connect(database) as holder:
             holder.execute(lock.encode())
-            with pytest.raises(StoreUnavailable, match="locked"):
+            with pytest.raises(StoreUnavailable, match="locked by another transaction"):
                 hasty.migrate()
-        assert hasty.migrate().startswith("made")
+        assert hasty.migrate().startswith("created")
         hasty.close()
 
     def test_what_is_missing_is_made(self, books: Books) -> None:
@@ -306,7 +306,7 @@ class TestMigration:
         books.admin.close()
         with pytest.raises(SchemaMismatch, match="retrysafe_audit is missing"):
             books.keys()
-        assert books.admin.migrate() == "made retrysafe_audit, retrysafe_records_expires_at"
+        assert books.admin.migrate() == "created retrysafe_audit, retrysafe_records_expires_at"
         assert books.admin.migrate() == "nothing to do: the tables have version 1"
         assert books.keys() == ["key"]
 
@@ -316,7 +316,7 @@ class TestMigration:
         books.admin.close()
         with pytest.raises(SchemaMismatch, match="migrate"):
             books.keys()
-        assert books.admin.migrate() == "made version 1 in retrysafe_meta"
+        assert books.admin.migrate() == "created version 1 in retrysafe_meta"
         books.execute("DELETE FROM retrysafe_meta")
         books.execute("ALTER TABLE retrysafe_records DROP COLUMN mode")
         with pytest.raises(SchemaMismatch, match=r"retrysafe_records\.mode"):
@@ -347,18 +347,18 @@ class TestMigration:
         books.execute(f"CREATE ROLE {role} LOGIN")
         theirs = books.url.replace("postgres@", f"{role}@")
         try:
-            desk = desk_at(theirs)
-            with pytest.raises(StoreUnavailable, match="rights"):
-                desk.list(Query())
+            admin = admin_at(theirs)
+            with pytest.raises(StoreUnavailable, match="lists the permissions"):
+                admin.list(Query())
             books.execute(f"GRANT SELECT ON retrysafe_meta, retrysafe_records TO {role}")
-            assert desk.migrate().startswith("nothing to do")
-            assert desk.list(Query()) == []
-            desk.close()
+            assert admin.migrate().startswith("nothing to do")
+            assert admin.list(Query()) == []
+            admin.close()
             empty = postgres.new_database()
-            desk = desk_at(empty.replace("postgres@", f"{role}@"))
+            admin = admin_at(empty.replace("postgres@", f"{role}@"))
             with pytest.raises(StoreUnavailable, match="retrysafe sql"):
-                desk.migrate()
-            desk.close()
+                admin.migrate()
+            admin.close()
             postgres.drop_database(empty)
         finally:
             books.execute(f"DROP OWNED BY {role}")

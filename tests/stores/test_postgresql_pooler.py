@@ -12,7 +12,7 @@ from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.claims import Claims
-from retrysafe.testing.stores.crowds import Crowds
+from retrysafe.testing.stores.concurrency import Concurrency
 from retrysafe.testing.stores.harness import Elapse, LoseLease
 from retrysafe.testing.stores.outcomes import Outcomes
 from retrysafe.testing.stores.renewals import Renewals
@@ -41,7 +41,7 @@ def rows(shared: Rows) -> Rows:
     return shared
 
 
-class TestPooled(Claims, Takeovers, Outcomes, Renewals, Crowds):
+class TestPooled(Claims, Takeovers, Outcomes, Renewals, Concurrency):
     """What requests and leases do, with two sessions for everybody."""
 
     @pytest.fixture
@@ -68,7 +68,7 @@ def test_prepared_statements_are_given_up(rows: Rows, pooler: Pooler) -> None:
         return list(await asyncio.gather(*(store.aio.reserve(a_claim(f"{n}")) for n in range(40))))
 
     assert asyncio.run(crowd()) == [Reserved(1)] * 40
-    assert store._database._source.manner.named is False
+    assert store._database._source.mode.named is False
     claim = a_claim()
     before = pooler.transactions
     assert store.reserve(claim) == Reserved(1)
@@ -101,5 +101,5 @@ def test_prepared_statements_stay_where_they_can(postgres: PostgresServer, rows:
         store = PostgresStore(pooler.url, deadline=PATIENT)
         for n in range(10):
             assert store.reserve(a_claim(f"{n}")) == Reserved(1)
-        assert store._database._source.manner.named is True
+        assert store._database._source.mode.named is True
         store.close()

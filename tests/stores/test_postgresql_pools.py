@@ -96,7 +96,7 @@ class TestPools:
         """It is told as any other trouble."""
         pool = ConnectionPool(database, min_size=1, open=False)
         store = PostgresStore(pool=pool)
-        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        with pytest.raises(StoreUnavailable, match="cannot connect"):
             store.reserve(a_claim())
         store.close()
 

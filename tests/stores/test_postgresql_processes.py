@@ -225,13 +225,13 @@ class TestLoops:
         async def lose() -> None:
             loop = asyncio.get_running_loop()
             await store.aio.reserve(claim)
-            [idle] = store._database._own.pool_of(loop)._idle
+            [idle] = store._database._resources.pool_of(loop)._idle
             with psycopg.connect(database) as other:
                 other.execute(end, [idle.session.pgconn.backend_pid])
-                await _turns(lambda: not store._database._own.pool_of(loop)._idle)
+                await _turns(lambda: not store._database._resources.pool_of(loop)._idle)
                 assert loop.remove_reader(idle.session.socket) is False
                 await store.aio.look(claim.id)
-                [busy] = store._database._own.pool_of(loop)._idle
+                [busy] = store._database._resources.pool_of(loop)._idle
                 other.execute("SELECT 1 FROM retrysafe_records FOR UPDATE")
                 finishing = asyncio.create_task(store.aio.finish(claim, an_outcome()))
                 await _turns(lambda: busy._conversation is not None)

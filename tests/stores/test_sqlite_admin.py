@@ -14,7 +14,8 @@ import pytest
 from retrysafe._core.model import Record
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Query
-from retrysafe.stores.sql.sqlite import SQLiteStore, admin, opening
+from retrysafe.stores.sql.sqlite import SQLiteStore, schema
+from retrysafe.stores.sql.sqlite import admin as admin_module
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -40,12 +41,12 @@ def store(path: Path, clock: ManualClock) -> Iterator[SQLiteStore]:
 
 
 @pytest.fixture
-def desk(store: SQLiteStore) -> Iterator[Admin]:
-    """The operator's desk."""
-    desk = store.open_admin()
-    desk.migrate()
-    yield desk
-    desk.close()
+def admin(store: SQLiteStore) -> Iterator[Admin]:
+    """The operator's end."""
+    admin = store.open_admin()
+    admin.migrate()
+    yield admin
+    admin.close()
 
 
 def execute(path: Path, *statements: str) -> None:
@@ -66,55 +67,55 @@ class TestFiles:
 
     def test_a_mistyped_path_makes_no_file(self, store: SQLiteStore, path: Path) -> None:
         """Neither a look nor an intervention does, and the message says what would."""
-        desk = store.open_admin()
-        for attempt in (lambda: desk.list(Query()), desk.statistics, lambda: desk.purge(1), desk.audit):
-            with pytest.raises(StoreUnavailable, match=r"no file .*keys\.db.*migrate"):
+        admin = store.open_admin()
+        for attempt in (lambda: admin.list(Query()), admin.statistics, lambda: admin.purge(1), admin.audit):
+            with pytest.raises(StoreUnavailable, match=r"keys\.db does not exist.*migrate"):
                 attempt()
-        desk.close()
+        admin.close()
         assert list(path.parent.iterdir()) == []
 
     def test_somebody_elses_database_is_left_alone(self, store: SQLiteStore, path: Path) -> None:
         """It gets no tables and no log."""
         execute(path, "CREATE TABLE theirs (a)")
-        desk = store.open_admin()
+        admin = store.open_admin()
         with pytest.raises(SchemaMismatch, match="has no tables of retrysafe"):
-            desk.list(Query())
-        desk.close()
+            admin.list(Query())
+        admin.close()
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
             assert connection.execute("PRAGMA journal_mode").fetchall() == [("delete",)]
 
     def test_migrate_makes_what_is_missing(self, store: SQLiteStore, path: Path) -> None:
         """All of it, or the one thing, and says so; again there is nothing to do."""
-        desk = store.open_admin()
-        assert desk.migrate() == f"made {', '.join((*opening.TABLES, *opening.INDEXES))}"
-        assert "nothing to do" in desk.migrate()
+        admin = store.open_admin()
+        assert admin.migrate() == f"created {', '.join((*schema.TABLES, *schema.INDEXES))}"
+        assert "nothing to do" in admin.migrate()
         store.reserve(a_claim())
         execute(path, "DROP TABLE retrysafe_audit", "DROP INDEX retrysafe_records_expires_at")
         with pytest.raises(SchemaMismatch, match=r"retrysafe_audit is missing.*migrate"):
-            desk.list(Query())
-        assert desk.migrate() == "made retrysafe_audit, retrysafe_records_expires_at"
-        assert len(desk.list(Query())) == 1, "and what was there is there"
-        desk.close()
+            admin.list(Query())
+        assert admin.migrate() == "created retrysafe_audit, retrysafe_records_expires_at"
+        assert len(admin.list(Query())) == 1, "and what was there is there"
+        admin.close()
 
     @pytest.mark.parametrize("table", ["retrysafe_records", "retrysafe_meta"])
     def test_migrate_does_not_hide_a_loss(self, store: SQLiteStore, path: Path, table: str) -> None:
         """Records that vanished are not replaced by an empty table."""
-        desk = store.open_admin()
-        desk.migrate()
+        admin = store.open_admin()
+        admin.migrate()
         execute(path, f"DROP TABLE {table}")
         with pytest.raises(SchemaMismatch, match=f"{table} is missing"):
-            desk.migrate()
-        desk.close()
+            admin.migrate()
+        admin.close()
 
     def test_migrate_leaves_other_versions_alone(self, store: SQLiteStore, path: Path) -> None:
         """Nothing is added to what a newer release made."""
-        desk = store.open_admin()
-        desk.migrate()
+        admin = store.open_admin()
+        admin.migrate()
         execute(path, "UPDATE retrysafe_meta SET value = 2", "DROP TABLE retrysafe_audit")
         with pytest.raises(SchemaMismatch, match="version 2"):
-            desk.migrate()
-        desk.close()
+            admin.migrate()
+        admin.close()
         with closing(sqlite3.connect(path)) as connection:
             assert (
                 connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'retrysafe_audit'").fetchall()
@@ -123,14 +124,14 @@ class TestFiles:
 
     def test_the_schema_can_be_applied_by_hand(self, store: SQLiteStore, path: Path) -> None:
         """What is printed makes a database that the store takes for its own."""
-        desk = store.open_admin()
+        admin = store.open_admin()
         with closing(sqlite3.connect(path)) as connection:
-            connection.executescript(desk.schema())
-        assert "nothing to do" in desk.migrate()
+            connection.executescript(admin.schema())
+        assert "nothing to do" in admin.migrate()
         claim = a_claim()
         store.reserve(claim)
-        assert desk.list(Query())[0].record == the_record(store, claim)
-        desk.close()
+        assert admin.list(Query())[0].record == the_record(store, claim)
+        admin.close()
 
     def test_a_lock_stops_no_look(self, store: SQLiteStore, path: Path, clock: ManualClock) -> None:
         """While somebody sits on the write lock, whatever reads goes on; what writes is refused in time."""
@@ -141,7 +142,7 @@ class TestFiles:
             other.execute("BEGIN IMMEDIATE")
             [sighting] = hasty.list(Query())
             assert hasty.statistics().total.records == {"abandoned": 1}
-            with pytest.raises(StoreUnavailable, match="locked by somebody else"):
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
                 hasty.release(sighting.record, NOTE)
         assert hasty.release(sighting.record, NOTE) is True
         hasty.close()
@@ -163,7 +164,7 @@ class TestDamage:
         ],
     )
     def test_the_others_are_shown(
-        self, store: SQLiteStore, desk: Admin, path: Path, caplog: pytest.LogCaptureFixture, damage: str
+        self, store: SQLiteStore, admin: Admin, path: Path, caplog: pytest.LogCaptureFixture, damage: str
     ) -> None:
         """A warning names the record and what is wrong with it, and quotes nothing."""
         for key in ("bad", "good"):
@@ -178,15 +179,15 @@ class TestDamage:
             Query(scope=(("tenant", "7"),)),
         )
         for query in queries:
-            assert [sighting.record.key for sighting in desk.list(query)] == ["good"]
-        assert [sighting.record.key for sighting in desk.find(Query())] == ["good"]
+            assert [sighting.record.key for sighting in admin.list(query)] == ["good"]
+        assert [sighting.record.key for sighting in admin.find(Query())] == ["good"]
         assert bad[:8] in caplog.text
         assert damage.split(" ")[0] in caplog.text
         assert "secret" not in caplog.text
-        desk.statistics()
+        admin.statistics()
 
     def test_statistics_say_what_they_leave_out(
-        self, store: SQLiteStore, desk: Admin, path: Path, caplog: pytest.LogCaptureFixture
+        self, store: SQLiteStore, admin: Admin, path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A state that nobody knows is in no number, and not passed over in silence."""
         for key in ("state", "scope", "good"):
@@ -196,32 +197,32 @@ class TestDamage:
             "UPDATE retrysafe_records SET state = 'finished' WHERE key = 'state'",
             "UPDATE retrysafe_records SET scope = 'nonsense' WHERE key = 'scope'",
         )
-        found = desk.statistics()
+        found = admin.statistics()
         assert found.total.records == {"in_progress": 2}
         assert list(found.by_scope) == [a_claim().scope]
         assert "1 records are in a state that this release does not know" in caplog.text
-        assert "1 records are left out of the scopes" in caplog.text
+        assert "1 records are not counted by scope" in caplog.text
 
     def test_a_damaged_entry_is_shown(
         self,
         store: SQLiteStore,
-        desk: Admin,
+        admin: Admin,
         path: Path,
         clock: ManualClock,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """Who did it and why is more important than the scope."""
-        desk.release(abandoned(store, clock), NOTE)
+        admin.release(abandoned(store, clock), NOTE)
         execute(path, "UPDATE retrysafe_audit SET scope = 'nonsense'")
-        [entry] = desk.audit()
+        [entry] = admin.audit()
         assert (entry.by, entry.scope) == (NOTE.by, ())
         assert "without its scope" in caplog.text
 
-    def test_an_odd_scope_is_not_mistaken(self, store: SQLiteStore, desk: Admin) -> None:
+    def test_an_odd_scope_is_not_mistaken(self, store: SQLiteStore, admin: Admin) -> None:
         """Text that looks like a part, across the borders of two others, is none."""
         store.reserve(a_claim()._replace(scope=(("x,[", ","), ("]", "z"))))
-        assert desk.list(Query(scope=((",", "],["),))) == []
-        assert len(desk.list(Query(scope=(("]", "z"),)))) == 1
+        assert admin.list(Query(scope=((",", "],["),))) == []
+        assert len(admin.list(Query(scope=(("]", "z"),)))) == 1
 
 
 class TestInterventions:
@@ -230,7 +231,7 @@ class TestInterventions:
     @pytest.mark.parametrize("table", ["retrysafe_audit", "retrysafe_records"])
     @pytest.mark.parametrize("act", [release, resolve])
     def test_neither_without_the_other(
-        self, store: SQLiteStore, desk: Admin, path: Path, clock: ManualClock, table: str, act: Act
+        self, store: SQLiteStore, admin: Admin, path: Path, clock: ManualClock, table: str, act: Act
     ) -> None:
         """Whichever of both fails, the record is as it was and nothing is written down."""
         seen = abandoned(store, clock)
@@ -239,12 +240,12 @@ class TestInterventions:
             refuse = "BEGIN SELECT RAISE(ABORT, 'not now'); END"
             execute(path, f"CREATE TRIGGER no_{event} AFTER {event} ON {table} {refuse}")
         with pytest.raises(StoreUnavailable, match="not now"):
-            act(desk, seen)
+            act(admin, seen)
         assert the_record(store, a_claim()) == seen
-        assert desk.audit() == []
+        assert admin.audit() == []
         execute(path, *(f"DROP TRIGGER no_{event}" for event in events))
-        assert desk.release(seen, NOTE) is True, "the connection is none the worse for it"
-        assert len(desk.audit()) == 1
+        assert admin.release(seen, NOTE) is True, "the connection is none the worse for it"
+        assert len(admin.audit()) == 1
 
     def test_statistics_are_of_one_moment(self, store: SQLiteStore, path: Path, clock: ManualClock) -> None:
         """What is written while they are taken is in none of their numbers, and does not wait for them."""
@@ -278,7 +279,7 @@ class TestPurge:
 
     @pytest.mark.usefixtures("expired")
     def test_it_rests_while_others_write(
-        self, store: SQLiteStore, desk: Admin, monkeypatch: pytest.MonkeyPatch
+        self, store: SQLiteStore, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """In proportion to what it took of their time; else just long enough for them to be noticed."""
         naps: list[float] = []
@@ -286,45 +287,45 @@ class TestPurge:
 
         def sleep(seconds: float) -> None:
             naps.append(seconds)
-            if busy and seconds == admin._TURN:
+            if busy and seconds == admin_module._TURN:
                 store.reserve(a_claim(str(len(naps))))
 
-        monkeypatch.setattr(admin, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
-        assert desk.purge(400).records == 400
-        assert naps == [admin._TURN, admin._TURN]
+        monkeypatch.setattr(admin_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+        assert admin.purge(400).records == 400
+        assert naps == [admin_module._TURN, admin_module._TURN]
         naps.clear()
         busy = True
         began = time.monotonic()
-        assert desk.purge(400).records == 400
+        assert admin.purge(400).records == 400
         took = time.monotonic() - began
-        assert naps[0::2] == [admin._TURN, admin._TURN]
+        assert naps[0::2] == [admin_module._TURN, admin_module._TURN]
         assert len(naps) == 4
-        assert all(0 < nap <= admin._REST * took for nap in naps[1::2])
+        assert all(0 < nap <= admin_module._REST * took for nap in naps[1::2])
 
     @pytest.mark.usefixtures("expired")
     def test_an_interrupted_purge_is_written_down(
-        self, store: SQLiteStore, desk: Admin, monkeypatch: pytest.MonkeyPatch
+        self, store: SQLiteStore, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """With what it had removed by then."""
 
         def interrupt(_seconds: float) -> None:
-            if desk.expired() <= 600:
+            if admin.expired() <= 600:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(admin, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+        monkeypatch.setattr(admin_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
         with pytest.raises(KeyboardInterrupt):
-            desk.purge(10_000, NOTE)
+            admin.purge(10_000, NOTE)
         monkeypatch.undo()
-        assert [entry.outcome for entry in desk.audit()] == ["400 records removed"]
-        assert desk.expired() == 600
-        assert desk.purge(10_000, NOTE).records == 600
-        assert [entry.outcome for entry in desk.audit()] == ["600 records removed", "400 records removed"]
+        assert [entry.outcome for entry in admin.audit()] == ["400 records removed"]
+        assert admin.expired() == 600
+        assert admin.purge(10_000, NOTE).records == 600
+        assert [entry.outcome for entry in admin.audit()] == ["600 records removed", "400 records removed"]
 
     @pytest.mark.usefixtures("expired")
-    def test_the_unresolved_are_named(self, desk: Admin, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_unresolved_are_named(self, admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
         """Each of them, by eight digits of its id."""
         with caplog.at_level(logging.WARNING, "retrysafe.store"):
-            purged = desk.purge(3)
+            purged = admin.purge(3)
         named = [record.getMessage().rpartition(" ")[2] for record in caplog.records]
         assert named == [record.id.hex()[:8] for record in purged.unresolved]
         assert len(named) == 3
@@ -339,17 +340,17 @@ def test_a_million_records(path: Path) -> None:
     store.reserve(a_claim())
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(MILLION)
-    desk = store.open_admin()
+    admin = store.open_admin()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
-    found = desk.statistics()
+    found = admin.statistics()
     assert (sum(found.total.records.values()), found.expired) == (500_001, 500_000)
-    assert len(desk.list(Query(scope=(("user", "7"),)), limit=1000)) == 500
+    assert len(admin.list(Query(scope=(("user", "7"),)), limit=1000)) == 500
     assert time.monotonic() - began < 60.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kilobytes"
-    assert desk.purge(2_000_000).records == 500_000
-    assert desk.expired() == 0
-    desk.close()
+    assert admin.purge(2_000_000).records == 500_000
+    assert admin.expired() == 0
+    admin.close()
     store.close()
 
 

@@ -20,7 +20,7 @@ from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.sqlite import SQLiteStore, chores, connection, writer
+from retrysafe.stores.sql.sqlite import SQLiteStore, cleanup, connection, writer
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -64,13 +64,13 @@ def write_lock(path: Path) -> Generator[None]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many jobs each commit had."""
     sizes: list[int] = []
-    perform = writer.Shift._perform
+    perform = writer.WriterLoop._perform
 
-    def spy(self: writer.Shift, connection: Connection, jobs: list[Job[object]]) -> None:
+    def spy(self: writer.WriterLoop, connection: Connection, jobs: list[Job[object]]) -> None:
         sizes.append(len(jobs))
         perform(self, connection, jobs)
 
-    monkeypatch.setattr(writer.Shift, "_perform", spy)
+    monkeypatch.setattr(writer.WriterLoop, "_perform", spy)
     return sizes
 
 
@@ -173,7 +173,7 @@ def test_giving_up_too_late_is_said_to_be_too_late(
 
     monkeypatch.setattr(Connection, "perform", slow)
     claim = a_claim()
-    with pytest.raises(StoreUnavailable, match="not known whether"):
+    with pytest.raises(StoreUnavailable, match="not known"):
         hasty.reserve(claim) if half == "blocking" else asyncio.run(hasty.aio.reserve(claim))
     go_on.set()
     hasty.release(a_claim("another"))  # whatever came before has been committed
@@ -347,7 +347,7 @@ def test_the_writer_tidies_up(
 
     What nobody ever settled is named in the log, by some digits of its id.
     """
-    monkeypatch.setattr(chores, "PAUSE", 0.0)
+    monkeypatch.setattr(cleanup, "PAUSE", 0.0)
     clock = ManualClock()
     store = SQLiteStore(path, deadline=20.0, clock=clock)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from retrysafe._core.model import Found, Reserved
 from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.sqlite import SQLiteStore, opening
+from retrysafe.stores.sql.sqlite import SQLiteStore, schema
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -213,7 +213,7 @@ def test_an_expired_record_need_not_be_readable(
     clock.elapse(YEAR)
     assert store.look(a_claim().id) is None
     assert store.purge().records == 1
-    assert "removed unread" in caplog.text
+    assert "could not be read" in caplog.text
     running(store)
     damage(path, "scope", "nonsense")
     clock.elapse(YEAR)
@@ -278,7 +278,7 @@ class TestSchema:
             with pytest.raises(SchemaMismatch, match=f"version {version!r}.* works with 1.*another file"):
                 store.reserve(a_claim())
 
-    @pytest.mark.parametrize("table", opening.TABLES)
+    @pytest.mark.parametrize("table", schema.TABLES)
     def test_half_a_store_is_refused(self, store: SQLiteStore, path: Path, table: str) -> None:
         """A missing table is not made anew beside the others: something has gone wrong."""
         with closing(sqlite3.connect(path)) as connection, connection:

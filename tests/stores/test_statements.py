@@ -20,13 +20,13 @@ FRAGMENTS = {
     "standing",
     "matching",
     "order",
-    "sighting",
+    "listing_columns",
     "standings",
     "shares",
 }
 ONCE = {"schema", "tables", "meta"}
 # An operator may wait, and an index would cost every request.
-BY_HAND = {"sightings", "totals", "by_route", "by_scope", "verdicts", "audit", "unreadable", "waiting"}
+BY_HAND = {"listing", "totals", "by_route", "by_scope", "verdicts", "audit", "unreadable", "waiting"}
 FILES = sorted(
     file
     for dialect in DIALECTS

@@ -162,7 +162,7 @@ def test_migrate_writes_the_version(place: Place) -> None:
         connection.execute(sa.text("DELETE FROM retrysafe_meta"))
     store = stores.open(place.url, deadline=20.0)
     admin = store.open_admin()
-    assert admin.migrate() == "made version 1 in retrysafe_meta"
+    assert admin.migrate() == "created version 1 in retrysafe_meta"
     assert admin.migrate().startswith("nothing to do")
     admin.close()
     store.close()

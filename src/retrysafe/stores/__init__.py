@@ -37,7 +37,7 @@ def open(url: str, *, deadline: float = 2.0) -> Store:
     match scheme:
         case _ if not colon:
             # The text itself may be a misplaced secret, so it is not repeated.
-            raise ConfigurationError(f"a store's address begins with a scheme: {_SUPPORTED}")
+            raise ConfigurationError(f"the store's address has no scheme: expected {_SUPPORTED}")
         case "memory":
             return _memory(rest)
         case "sqlite":
@@ -55,11 +55,9 @@ def open(url: str, *, deadline: float = 2.0) -> Store:
                 "stores.from_engine(engine), or write sqlite:///keys.db for the same file"
             )
         case _ if scheme.partition("+")[0] in _PLANNED:
-            raise ConfigurationError(
-                f"stores of the kind {scheme}: are not available in this release; there are {_SUPPORTED}"
-            )
+            raise ConfigurationError(f"{scheme}: is not available in this release: expected {_SUPPORTED}")
         case _:
-            raise ConfigurationError(f"no store has the scheme {scheme}:; there are {_SUPPORTED}")
+            raise ConfigurationError(f"{scheme}: is not a known scheme of stores: expected {_SUPPORTED}")
 
 
 def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "StoreOfEngine":
@@ -73,14 +71,14 @@ def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "St
         from retrysafe.stores.sql import sqlalchemy
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
-            f"a store of an engine needs SQLAlchemy ({missing}): pip install 'retrysafe[sqlalchemy]'"
+            f"stores.from_engine needs SQLAlchemy ({missing}): pip install 'retrysafe[sqlalchemy]'"
         ) from None
     return sqlalchemy.from_engine(engine, deadline)
 
 
 def _memory(rest: str) -> Store:
     if rest.strip("/"):
-        raise ConfigurationError("a memory store has no name: write memory:")
+        raise ConfigurationError("memory: takes no name or path: write memory: alone")
     from retrysafe.stores.memory import MemoryStore
 
     return MemoryStore()
@@ -95,7 +93,7 @@ def _sqlite(rest: str, deadline: float) -> Store:
     path = rest.removeprefix("///")
     if path == rest:
         raise ConfigurationError(
-            "an SQLite address has three slashes and a path: sqlite:///relative.db or sqlite:////absolute.db"
+            "an SQLite address needs three slashes and a path: sqlite:///relative.db or sqlite:////absolute.db"
         )
     if "?" in path:
         raise ConfigurationError(
@@ -111,7 +109,7 @@ def _sqlite(rest: str, deadline: float) -> Store:
 def _postgresql(url: str, deadline: float) -> Store:
     if not url.partition(":")[2].startswith("//"):
         raise ConfigurationError(
-            "a PostgreSQL address has two slashes and a host: postgresql://user:password@host:5432/database"
+            "a PostgreSQL address needs two slashes and a host: postgresql://user:password@host:5432/database"
         )
     try:
         import psycopg as _  # noqa: F401 - only whether it is there

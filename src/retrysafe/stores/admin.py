@@ -1,12 +1,12 @@
 """What operators ask of a store and do to it: the other half of the contract.
 
-Requests never come here.  Everything is blocking, made for a process of its own such as the command line, and
-may take its time; but what it changes is as atomic and as fenced as anything else.  A record is changed only
+Requests do not use this.  Everything is blocking, made for a process of its own such as the command line, and
+may be slow; but what it changes is as atomic and as fenced as anything else.  A record is changed only
 under the token and in the state that the operator saw, unfinished ones only once they are *abandoned*, and
 the audit entry is written in the same step: there is no intervention without an entry, and no entry without
 one.
 
-Whoever looks makes nothing: where there is no store yet, or no tables in it, all but `migrate`, `schema` and
+Reading creates nothing: where there is no store yet, or no tables in it, all but `migrate`, `schema` and
 `diagnose` raise `StoreUnavailable` or `SchemaMismatch`.  A record that cannot be read is left out of lists,
 because there is nothing to show, and named in a warning of the logger `retrysafe.store`.
 """
@@ -16,6 +16,19 @@ from typing import Literal, NamedTuple, Protocol
 
 from retrysafe._core.headers import kept
 from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
+
+__all__ = [
+    "Admin",
+    "Entry",
+    "Finding",
+    "Note",
+    "Query",
+    "Share",
+    "Sighting",
+    "Standing",
+    "Statistics",
+    "storable",
+]
 
 Standing = Literal["abandoned", "in_progress", "completed", "failed"]
 """How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""
@@ -41,12 +54,12 @@ class Query(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A record as an operator sees it.  In a list its answer has no body; `size` says how large it is."""
+    """A record as an operator sees it.  In a list its response has no body; `size` says how large it is."""
 
     record: Record
     standing: Standing
     size: int
-    """Bytes of the kept body."""
+    """Bytes of the stored body."""
     now: float
     """The store's clock at the moment of looking."""
 
@@ -56,7 +69,7 @@ class Share(NamedTuple):
 
     records: Mapping[Standing, int]
     size: int
-    """Bytes of the kept bodies."""
+    """Bytes of the stored bodies."""
 
 
 class Statistics(NamedTuple):
@@ -110,17 +123,19 @@ def release_outcome(seen: Record) -> str:
     return f"released, was {seen.state}" + (f" {seen.response.status}" if seen.response else "")
 
 
-def keepable(final: Final) -> Final:
-    """An answer by hand as a handler's would be kept: without what belongs to one message or one client."""
+def storable(final: Final) -> Final:
+    """A response by hand as a handler's would be stored: without what belongs to one message or client."""
     status, headers, body = final.response
     if not 200 <= status <= 599:
-        raise ValueError(f"status {status} is no final answer: expected 200 to 599. Nothing was changed")
+        raise ValueError(
+            f"{status} is not a valid status of a final response: expected 200 to 599. Nothing was changed"
+        )
     headers = kept([(name.lower(), value) for name, value in headers])
     return final._replace(response=Response(status, headers, body))
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at, and what to do about it."""
+    """One result of a check, and what to do about it."""
 
     check: str
     level: Literal["ok", "warning", "problem"]
@@ -129,11 +144,11 @@ class Finding(NamedTuple):
 
 
 class Admin(Protocol):
-    """The operator's end of a store."""
+    """Administration of a store, for operators."""
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
         """Records that have not expired: abandoned ones first, the oldest of them first, then the youngest
-        first.  Their answers come without bodies."""
+        first.  Their responses have no bodies."""
         ...
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
@@ -149,10 +164,10 @@ class Admin(Protocol):
         ...
 
     def purge(self, limit: int, note: Note | None = None) -> Purged:
-        """Remove up to `limit` expired records in steps that leave requests their turn.
+        """Remove up to `limit` expired records in small steps, so that requests do not wait long.
 
-        With a note there is one entry for the whole call, which is true after each step; none if nothing was
-        removed.
+        With a note there is one entry for the whole call, which is correct after each step; none if nothing
+        was removed.
         """
         ...
 
@@ -167,11 +182,11 @@ class Admin(Protocol):
         ...
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        """Settle an abandoned record as the operator found out, under a new token: should its owner come
-        back, it is fenced.  False: it is not as it was seen.  The answer is kept as `keepable` makes it.
+        """Settle an abandoned record with the outcome that the operator found, under a new token: its owner
+        is fenced.  False: it has changed since it was seen.  The response is stored as `storable` returns it.
 
-        It lasts for its retention from now on.  Its client was told not to try again and comes back when
-        somebody tells it to, and a held record may be past its expiry already.
+        It lasts for its retention from now on: its client was told not to retry, and may do so much later;
+        and a held record may be past its expiry already.
         """
         ...
 
@@ -180,11 +195,12 @@ class Admin(Protocol):
         ...
 
     def diagnose(self) -> Sequence[Finding]:
-        """Everything about this store that could be wrong.  Trouble is a finding, never an exception."""
+        """Check everything about this store that could be wrong.  An error is a finding, never an
+        exception."""
         ...
 
     def migrate(self) -> str:
-        """Bring the tables to this release's version, and say what was done.  Again: nothing to do."""
+        """Bring the tables to this release's version, and say what was done.  May be repeated."""
         ...
 
     def schema(self) -> str:
@@ -192,5 +208,5 @@ class Admin(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         ...

@@ -1,13 +1,13 @@
 """What a store promises: a few named methods, each atomic.
 
-To bring a store of your own, implement `Store` (blocking), give it an `aio` with the same methods as
-coroutines, and run `retrysafe.testing.StoreSuite` on it.  The suite is the specification; this page is
-its summary.
+To write a store of your own, implement `Store` (blocking), give it an `aio` with the same methods as
+coroutines, and run `retrysafe.testing.StoreSuite` on it.  The values that its methods take and return are
+exported here.  The suite is the specification; this page is its summary.
 
-- **Atomic.**  Each method is one step for everybody else, in this process and in others.  `reserve` for
-  one id from a hundred places at once answers `Reserved` to one of them.
+- **Atomic.**  Each method is one step for all other callers, in this process and in others.  `reserve` for
+  one id from a hundred places at once returns `Reserved` to one of them.
 - **Fenced.**  `checkpoint`, `finish`, `release` and a renewal change a record only while it still has the
-  claim's token.  Saying the same thing twice with the same token gives the same answer twice.
+  claim's token.  The same call twice with the same token has the same result twice.
 - **One clock.**  Leases and expiry are compared with the store's clock, never a worker's.
 - **Nothing decided.**  Which record may be replayed or taken over is `decisions.judge`'s business.  A store
   knows only two rules, because they must hold inside its atomic step: when a record has *expired*, and
@@ -15,15 +15,15 @@ its summary.
 
 A record has expired when `expires_at` has passed, and it is not in progress, or is in progress with a
 lease that has ended and `held_until` passed too.  A missing lease counts as alive until `expires_at`.
-Expired means absent: for `reserve` and `look`, whether or not a purge has been by.
+Expired means absent: for `reserve` and `look`, whether or not a purge has removed it.
 
-A store whose server can tell when a record has come to an end may have one method more,
+A store whose server can notify when a record is finished or released may have one method more,
 `subscribe(id, wake) -> unsubscribe`: `wake()` is then called from a thread of the store's own after a claim
-that was `announced` has been finished or released.  It shortens the waiting for another's answer; nobody
-depends on it.
+that was `announced` has been finished or released.  It shortens the wait for another request's response;
+correctness does not depend on it.
 
-Trouble is raised as `StoreUnavailable`, damage as `UnreadableRecord`, tables of another version as
-`SchemaMismatch`; nothing else leaves a store.
+An unavailable store raises `StoreUnavailable`, a damaged record `UnreadableRecord`, tables of another
+version `SchemaMismatch`; a store raises nothing else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,44 @@ from typing import Protocol
 
 from retrysafe._core.model import (
     Claim,
+    Door,
     Final,
     Found,
+    Header,
+    Headers,
+    Mode,
+    Parts,
     Purged,
+    Record,
     Reservation,
+    Reserved,
     Response,
+    State,
     Unsettled,
 )
 from retrysafe.stores.admin import Admin
+
+__all__ = [
+    "Admin",
+    "AsyncStore",
+    "Claim",
+    "Door",
+    "Final",
+    "Found",
+    "Header",
+    "Headers",
+    "Mode",
+    "Parts",
+    "Purged",
+    "Record",
+    "Renewer",
+    "Reservation",
+    "Reserved",
+    "Response",
+    "State",
+    "Store",
+    "Unsettled",
+]
 
 
 class Store(Protocol):
@@ -50,7 +80,7 @@ class Store(Protocol):
         ...
 
     def reserve(self, claim: Claim) -> Reservation:
-        """Make the record in progress under the claim's token if there is none; else say what is there."""
+        """Create the record, in progress under the claim's token; or return the one that is there."""
         ...
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
@@ -67,22 +97,22 @@ class Store(Protocol):
         ...
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
-        """Note on the running record that an answer with this head begins to leave. False: fenced.
+        """Note on the running record that a response with this head is being sent. False: fenced.
 
         If it is abandoned now, it is held for at least the claim's `hold` from this moment on.
         """
         ...
 
     def finish(self, claim: Claim, final: Final) -> bool:
-        """Keep the outcome. False: fenced, nothing was written; so is another outcome under the same token.
+        """Store the outcome. False: fenced, nothing was written; so is another outcome under the same token.
 
-        An owner whose lease ended, but who was not overtaken, may still finish.  Expiry moves only if it has
-        passed already, to now + retention.
+        An owner whose lease ended, but which was not taken over, may still finish.  Expiry moves only if it
+        has passed already, to now + retention.
         """
         ...
 
     def release(self, claim: Claim) -> None:
-        """Forget the running record: what it stood for is known not to have happened."""
+        """Delete the running record: its effect is known not to have happened."""
         ...
 
     def purge(self, limit: int = 500) -> Purged:
@@ -94,11 +124,11 @@ class Store(Protocol):
         ...
 
     def open_admin(self) -> Admin:
-        """The operator's end, with a connection of its own."""
+        """Administration for operators, with a connection of its own."""
         ...
 
     def close(self) -> None:
-        """Give back threads and connections.  The store may be used again, and then opens them anew."""
+        """Close threads and connections.  The store may be used again, and then opens new ones."""
         ...
 
 
@@ -114,13 +144,13 @@ class AsyncStore(Protocol):
 
 
 class Renewer(Protocol):
-    """What the lease keeper holds on to: one per process, used from its thread alone."""
+    """What the lease keeper uses: one per process, called from its thread alone."""
 
     def renew(self, claims: Sequence[Claim]) -> Sequence[bool]:
-        """Prolong each lease to now + its length, all in one step. False: fenced.
+        """Extend each lease to now + its length, all in one step. False: fenced.
 
-        An attempt whose lease ended, but which was not overtaken, is renewed.  One that was finished with
-        this token is not, and answers True: it was not lost.
+        An attempt whose lease ended, but which was not taken over, is renewed.  One that was finished with
+        this token is not, and its result is True: it was not lost.
         """
         ...
 
@@ -129,9 +159,9 @@ class Renewer(Protocol):
         ...
 
     def count(self, verdicts: Mapping[str, int]) -> None:
-        """Add to the numbers of how requests ended."""
+        """Add to the counts of how requests ended."""
         ...
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         ...

@@ -1,9 +1,9 @@
 """Records in this process's memory, for tests and for programs of one process.
 
-A full citizen of the store suite: threads and coroutines share it, and each method is one step under one
+It passes the whole store suite: threads and coroutines share it, and each method is one step under one
 lock.  Nothing survives the process, and a fork leaves parent and child with records of their own.
 
-What is kept is a `_Row`, which is cheap to change; a `Record` is made only for those who ask to see one.
+What is stored is a `_Row`, which is cheap to change; a `Record` is made only when one is returned.
 """
 
 import logging
@@ -39,7 +39,7 @@ _EPOCH = time.time() - time.monotonic()
 
 
 def _steady() -> float:
-    """Seconds since the epoch that never jump: a stepped wall clock must not end anybody's lease."""
+    """Seconds since the epoch that never jump: a stepped wall clock must not end a lease."""
     return _EPOCH + time.monotonic()
 
 
@@ -116,13 +116,13 @@ class _Row:
 
 
 class MemoryStore:
-    """Keeps records in a dictionary."""
+    """Records in a dictionary."""
 
     def __init__(self, clock: Callable[[], float] = _steady) -> None:
         self._clock = clock
         self.forked()
         fork.watch(self)
-        # Ordered, because the sweep goes round: whoever was looked at goes to the end of the queue.
+        # Ordered, because the sweep goes round: a row that was checked goes to the end.
         self._rows: OrderedDict[bytes, _Row] = OrderedDict()
         self._books = Books()
         self.aio = AsyncMemoryStore(self)
@@ -210,7 +210,7 @@ class MemoryStore:
         return MemoryAdmin(self._rows, self._books, lambda: self._lock, self._clock)
 
     def close(self) -> None:
-        """Nothing to give back; the records stay, as they would in a file."""
+        """Nothing to close; the records stay, as they would in a file."""
 
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
         with self._lock:
@@ -246,7 +246,7 @@ class MemoryStore:
 
 
 class AsyncMemoryStore:
-    """The same for coroutines: a dictionary makes nobody wait, so each simply does it."""
+    """The same for coroutines: a dictionary never blocks, so each calls it directly."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

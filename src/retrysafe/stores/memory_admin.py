@@ -1,4 +1,4 @@
-"""The operator's end of records in memory: for tests, and for a program that looks after itself."""
+"""Administration of records in memory: for tests, and for a program that manages its own store."""
 
 import logging
 from collections import Counter
@@ -18,8 +18,8 @@ from retrysafe.stores.admin import (
     Sighting,
     Standing,
     Statistics,
-    keepable,
     release_outcome,
+    storable,
 )
 
 _log = logging.getLogger("retrysafe.store")
@@ -45,7 +45,7 @@ class Row(Protocol):
 
 
 class Books:
-    """What a store writes down besides its records."""
+    """What a store holds besides its records."""
 
     def __init__(self) -> None:
         self.audit: list[Entry] = []
@@ -135,7 +135,7 @@ class MemoryAdmin(Generic[R]):
             return True
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        final = keepable(final)
+        final = storable(final)
         with self._lock():
             now = self._clock()
             row = self._as_seen(seen, now, settled=False)
@@ -145,8 +145,8 @@ class MemoryAdmin(Generic[R]):
             row.claim = row.claim._replace(token=tokens.draw())
             row.state, row.response, row.omitted = final
             row.updated_at = row.completed_at = now
-            # Its whole retention from now on: its client was told not to try again, and comes back when
-            # somebody tells it to; and a held record may be past its expiry already.
+            # Its whole retention from now on: its client was told not to retry, and may do so much later;
+            # and a held record may be past its expiry already.
             row.expires_at = now + (row.expires_at - row.created_at)
             return True
 
@@ -157,12 +157,12 @@ class MemoryAdmin(Generic[R]):
 
     def diagnose(self) -> Sequence[Finding]:
         found = self.statistics(0)
-        advice = "they end with the process: give services a store on a disk"
+        advice = "they are lost when the process ends: use SQLite or PostgreSQL for a service"
         findings = [Finding("memory", "ok", f"{len(self._rows)} records in this process alone", advice)]
         abandoned = found.total.records.get("abandoned", 0)
         if abandoned:
             findings.append(
-                Finding("abandoned", "warning", f"the outcome of {abandoned} requests is not known")
+                Finding("abandoned", "warning", f"the outcome of {abandoned} requests is unknown")
             )
         return findings
 

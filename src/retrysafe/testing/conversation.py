@@ -1,4 +1,4 @@
-"""What a client and a PostgreSQL server say to each other, as far as somebody in between must understand it.
+"""What a client and a PostgreSQL server say to each other, as far as a proxy must understand it.
 
 Both directions are streams of messages: a type, a length, a content (in the documentation of PostgreSQL:
 "Message Formats").  A client's first message has no type.  Every group of messages that ends in a `Query` or
@@ -15,7 +15,7 @@ from typing import NamedTuple
 _CANCEL, _TLS, _GSSAPI = 80877102, 80877103, 80877104
 
 DECLINED = b"N"
-"""The answer to a client that would rather speak in a way that nobody in between understands."""
+"""The reply to a client that offers encryption, which a proxy could not read."""
 
 
 class Said(NamedTuple):

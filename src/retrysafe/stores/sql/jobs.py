@@ -1,8 +1,8 @@
-"""What callers hand to a thread that works for them, and how they get the answer back.
+"""Jobs that callers give to a worker thread, and how they get the result back.
 
-A job is done at most once and belongs to whoever claims it first: the thread, to do it, or its caller, to
-give it up.  A caller who gave up in time knows that nothing was done; one who came too late is told that it
-is not known, because the thread may be in the middle of it.
+A job is done at most once and belongs to the first that claims it: the thread, to do it, or its caller, to
+give it up.  A caller that gave up in time knows that nothing was done; one that was too late knows only that
+the thread may be in the middle of it.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Job(Generic[T_co]):
         self._error: StoreError | None = None
 
     def claim(self) -> bool:
-        """The first to ask may do with the job what it likes."""
+        """True for the first caller only, which may then do the job or give it up."""
         return self._turn.acquire(blocking=False)
 
     @property
@@ -46,14 +46,14 @@ class Job(Generic[T_co]):
         return self._turn.locked()
 
     def perform(self, connection: Performer) -> None:
-        """Do it, and keep the answer or the error.  An error is this job's alone."""
+        """Do it, and hold the result or the error.  An error is this job's alone."""
         if self.operation is None:
             return
         try:
             self._result = connection.perform(self.operation)
         except StoreError as error:
             self._error = error
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's and nobody else's
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
             # By its name only: the message may quote what a client has sent.
             self._error = StoreUnavailable(f"the operation failed with {type(error).__name__}")
             self._error.__cause__ = error
@@ -67,8 +67,8 @@ class Job(Generic[T_co]):
         return self._result  # type: ignore[return-value]  # what `perform` put there
 
     def _given_up(self, deadline: float) -> StoreUnavailable:
-        outcome = "nothing was done" if self.claim() else "it is not known whether it was done"
-        return StoreUnavailable(f"the store did not answer within {deadline:g} s; {outcome}")
+        outcome = "nothing was done" if self.claim() else "whether it was done is not known"
+        return StoreUnavailable(f"the store timed out after {deadline:g} s; {outcome}")
 
 
 class BlockingJob(Job[T_co]):
@@ -85,7 +85,7 @@ class BlockingJob(Job[T_co]):
         try:
             answered = self.done.acquire(timeout=deadline)
         except BaseException:
-            self.claim()  # interrupted: nobody wants it any more
+            self.claim()  # interrupted: the caller has left
             raise
         if not answered:
             raise self._given_up(deadline)
@@ -131,7 +131,7 @@ def deliver(jobs: Iterable[Job[object]]) -> None:
         elif isinstance(job, BlockingJob):
             job.done.release()
     for loop, awaited in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody is left to hear it
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and its coroutines with it
             loop.call_soon_threadsafe(_resolve, awaited)
 
 

@@ -1,7 +1,7 @@
-"""What it takes to keep an outcome inside a transaction of the caller's own.
+"""Storing an outcome inside a transaction of the caller's own.
 
-The statements are those of the store; the connection is the caller's.  Whoever can run a statement on it and
-give its rows can carry an outcome with it.
+The statements are those of the store; the connection is the caller's.  A library that can run a statement on
+it and return its rows can join.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ Dialect = Literal["sqlite", "postgresql"]
 
 
 class Joint(NamedTuple):
-    """How a store's statements are run on somebody else's connection."""
+    """How a store's statements are run on the caller's connection."""
 
     dialect: Dialect
     clock: Callable[[], float] | None = None
@@ -62,7 +62,9 @@ operator who intervened, the system, a bug."""
 def not_committed(error: Exception, sqlstate: str | None) -> CommitRefused | StoreUnavailable:
     """What an error at the end of a transaction means.  A server that gives its reasons has not committed."""
     if sqlstate is None or sqlstate.startswith(_UNCERTAIN):
-        return StoreUnavailable(f"a guarded call was cut off at its commit: {_first(error)}")
+        return StoreUnavailable(
+            f"the connection was lost during the commit of a guarded call: {_first(error)}"
+        )
     return CommitRefused(f"the database refused the commit: {_first(error)}", passing=sqlstate in _PASSING)
 
 

@@ -1,13 +1,13 @@
 """The store's operations, each as the statements it is made of.
 
 An operation is a generator: it yields the name of a statement and its arguments, receives the rows, and
-returns the answer.  It is written once; the executors of every driver run it, in six lines of their own, and
-bring the atomicity: all steps of an operation happen in one transaction.
+returns the result.  It is written once; the executors of every driver run it, in six lines of their own, and
+make it atomic: all steps of an operation happen in one transaction.
 
 Two rules keep executors simple.  An operation changes the database with **one** statement at most, so one
-that fails has changed nothing and needs no savepoint.  And time is the executor's: it adds `now`, the
-store's clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a
-statement may wait for somebody else's lock, where the server has to be told.  Arguments that a dialect's
+that fails has changed nothing and needs no savepoint.  And time is the executor's: it adds `now`, the store's
+clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a statement
+may wait for the lock of another transaction, where the server enforces it.  Arguments that a dialect's
 statement does not name are not sent.
 """
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("retrysafe.store")
 
 _ROUNDS = 3
 """How often `reserve` looks again when a record that stood in its way is gone a moment later.  Once is what
-a database needs in which the loser of two inserts is told nothing; three times in a row is trouble."""
+a database needs in which the loser of two inserts gets no row; three times in a row is an error."""
 
 
 def reserve(claim: Claim) -> Operation[Reservation]:
@@ -51,11 +51,13 @@ def reserve(claim: Claim) -> Operation[Reservation]:
             return _recognised(claim, _found(record)) if attempt is None else Reserved(cast(int, attempt))
         if (found := (yield from _recognise(claim))) is not None:
             return found
-    raise StoreUnavailable("a record that stood in the way of a claim vanished again and again")
+    raise StoreUnavailable(
+        f"the key could not be reserved: {_ROUNDS} times another record appeared and disappeared again"
+    )
 
 
 def glance(claim: Claim) -> Operation[Reservation | None]:
-    """What a claim can know without writing: its own earlier success, or who was there before it."""
+    """What a claim can know without writing: its own earlier success, or the record that is there."""
     if not (yield "known", {"id": claim.id}):
         return None
     return (yield from _recognise(claim))
@@ -169,6 +171,6 @@ def purge(limit: int) -> Operation[Purged]:
         try:
             unresolved.append(codec.decode(columns))
         except UnreadableRecord as damage:
-            # It was past keeping anyway, but somebody should know that it could not be read.
-            _log.warning("an expired record was removed unread: %s", damage)
+            # It had expired anyway, but the operator should know that it could not be read.
+            _log.warning("removed an expired record that could not be read: %s", damage)
     return Purged(len(rows), tuple(unresolved))

@@ -11,11 +11,11 @@ and
         framework = "asgi"
         backing = Postgres()            # of retrysafe.testing.adapters.postgres
 
-Most of it is the same in both modes.  What differs has a section for each: `Failures` and `Undone`, `Flowing`
-and `Whole`, `Abandoned` and `TakenOver`, `Outage` and `Uncommitted`.
+Most of it is the same in both modes.  What differs has a section for each: `Failures` and `FailuresTx`,
+`Streaming` and `StreamingTx`, `Abandoned` and `AbandonedTx`, `Outage` and `OutageTx`.
 
 `backing` chooses the store, SQLite unless said otherwise, and `options` what else the reference
-application is told.  What a server keeps the adapter from doing is declared as `cannot`, see
+application is given.  What a server does not let the adapter do is declared as `cannot`, see
 `limits.py`.  Which line of the checklist is proved by which test says
 `python -m retrysafe.testing.adapters.table`.  With `RETRYSAFE_LONG=1` in the environment, what
 looks for races looks ten times as long.
@@ -24,8 +24,8 @@ looks for races looks ten times as long.
 import pytest
 
 _SECTIONS = (
-    "syntax enforcement passing concurrency fingerprint stored fidelity scope clock crash "
-    "failures flowing abandoned outage undone whole takenover uncommitted"
+    "syntax enforcement passthrough concurrency fingerprint stored fidelity scope clock crash "
+    "failures streaming abandoned outage failures_tx streaming_tx abandoned_tx outage_tx"
 )
 # Before they are imported, so that a failed assertion shows its values.
 pytest.register_assert_rewrite(
@@ -33,60 +33,60 @@ pytest.register_assert_rewrite(
 )
 
 from retrysafe.testing.adapters.abandoned import Abandoned  # noqa: E402
+from retrysafe.testing.adapters.abandoned_tx import AbandonedTx  # noqa: E402
 from retrysafe.testing.adapters.clock import Clock  # noqa: E402
 from retrysafe.testing.adapters.concurrency import Concurrency  # noqa: E402
 from retrysafe.testing.adapters.crash import Crash  # noqa: E402
 from retrysafe.testing.adapters.enforcement import Enforcement  # noqa: E402
 from retrysafe.testing.adapters.failures import Failures  # noqa: E402
+from retrysafe.testing.adapters.failures_tx import FailuresTx  # noqa: E402
 from retrysafe.testing.adapters.fidelity import Fidelity  # noqa: E402
 from retrysafe.testing.adapters.fingerprint import Fingerprint  # noqa: E402
-from retrysafe.testing.adapters.flowing import Flowing  # noqa: E402
 from retrysafe.testing.adapters.outage import Outage  # noqa: E402
-from retrysafe.testing.adapters.passing import Passing  # noqa: E402
+from retrysafe.testing.adapters.outage_tx import OutageTx  # noqa: E402
+from retrysafe.testing.adapters.passthrough import PassThrough  # noqa: E402
 from retrysafe.testing.adapters.scope import Scope  # noqa: E402
 from retrysafe.testing.adapters.server import Backing, Memory, Sqlite  # noqa: E402
 from retrysafe.testing.adapters.stored import Stored  # noqa: E402
+from retrysafe.testing.adapters.streaming import Streaming  # noqa: E402
+from retrysafe.testing.adapters.streaming_tx import StreamingTx  # noqa: E402
 from retrysafe.testing.adapters.suite import Suite, covers  # noqa: E402
 from retrysafe.testing.adapters.syntax import Syntax  # noqa: E402
-from retrysafe.testing.adapters.takenover import TakenOver  # noqa: E402
-from retrysafe.testing.adapters.uncommitted import Uncommitted  # noqa: E402
-from retrysafe.testing.adapters.undone import Undone  # noqa: E402
-from retrysafe.testing.adapters.whole import Whole  # noqa: E402
 
 __all__ = [
     "Abandoned",
+    "AbandonedTx",
     "AdapterSuite",
-    "Alike",
     "Backing",
+    "BothModes",
     "Clock",
     "Concurrency",
     "Crash",
     "Enforcement",
     "Failures",
+    "FailuresTx",
     "Fidelity",
     "Fingerprint",
-    "Flowing",
     "Memory",
     "Outage",
-    "Passing",
+    "OutageTx",
+    "PassThrough",
     "Scope",
     "Sqlite",
     "Stored",
+    "Streaming",
+    "StreamingTx",
     "Suite",
     "Syntax",
-    "TakenOver",
     "TransactionalSuite",
-    "Uncommitted",
-    "Undone",
-    "Whole",
     "covers",
 ]
 
 
-class Alike(
+class BothModes(
     Syntax,
     Enforcement,
-    Passing,
+    PassThrough,
     Concurrency,
     Fingerprint,
     Stored,
@@ -98,11 +98,11 @@ class Alike(
     """What is the same in both modes."""
 
 
-class AdapterSuite(Alike, Failures, Flowing, Abandoned, Outage):
+class AdapterSuite(BothModes, Failures, Streaming, Abandoned, Outage):
     """Every section of lease mode."""
 
 
-class TransactionalSuite(Alike, Undone, Whole, TakenOver, Uncommitted):
+class TransactionalSuite(BothModes, FailuresTx, StreamingTx, AbandonedTx, OutageTx):
     """Every section of transactional mode."""
 
     tx = True

@@ -1,6 +1,6 @@
-"""Deaths and sleep, in lease mode: held as unknown, or taken over and run again, by choice.
+"""Killed and frozen workers, in lease mode: held as unknown, or taken over and run again, by choice.
 
-`takenover.py` has the same questions and the other answers, of transactional mode.
+`abandoned_tx.py` has the same cases in transactional mode.
 """
 
 from contextlib import closing
@@ -10,7 +10,7 @@ import pytest
 from retrysafe import stores
 from retrysafe.stores.admin import Query
 from retrysafe.testing.adapters.client import Reply, settled, until
-from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease, crash
+from retrysafe.testing.adapters.crash import DISCONNECTED, Lease, crash
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
@@ -45,7 +45,7 @@ class Abandoned(Suite):
 
         running = api.running(send, label)
         api.restart()
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             running.result()
         lease.assert_in_flight(send)
         after = settled(send)
@@ -63,7 +63,7 @@ class Abandoned(Suite):
 
         running = api.running(send, label)
         api.restart()
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(DISCONNECTED):
             running.result()
         futures = [api.started(lambda: settled(send)) for _ in range(5)]
         answers = sorted((future.result() for future in futures), key=lambda found: found.replayed)
@@ -108,7 +108,7 @@ class Abandoned(Suite):
 
     @covers(76)
     def test_frozen_and_held(self, serve: Servers, key: str, label: str) -> None:
-        """Under `hold` nobody overtakes: unknown while it sleeps, and its own answer after."""
+        """Under `hold` it is not taken over: unknown while it is frozen, and its own response after."""
         frozen = serve.alone(workers=1, lease=1)
         other = serve.beside(frozen, workers=1, lease=1)
 
@@ -129,9 +129,9 @@ class Abandoned(Suite):
 
     @covers(85)
     def test_an_operator_sees_it(self, serve: Servers, key: str, label: str) -> None:
-        """An abandoned key is listed for whoever looks into the store, without any retry."""
+        """An abandoned key is listed for operators, without any retry."""
         if not self.backing.shared:
-            pytest.skip("nobody else can look into it")
+            pytest.skip("no other process can read it")
         api = serve.alone(lease=1)
         crash(api, key, label)
         abandoned = Query(standings=frozenset({"abandoned"}))

@@ -1,4 +1,4 @@
-"""A client that sends exactly what it is told to: two field lines, half a body, bytes that are no text.
+"""A client that sends exactly what a test says: two field lines, half a body, bytes that are not text.
 
 Every request has a connection of its own, so that several workers get their share.
 """
@@ -210,7 +210,7 @@ def until(wanted: Callable[[], bool]) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + PATIENCE
     while not wanted():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"timed out after {PATIENCE:g} s"
         time.sleep(0.02)
 
 
@@ -227,7 +227,7 @@ def eventually(call: Callable[[], Reply], wanted: Callable[[Reply], bool]) -> Re
 
 
 def settled(call: Callable[[], Reply]) -> Reply:
-    """Ask again until nobody is at it any more, as the refusals advise."""
+    """Send again until no other request runs, as the refusals advise."""
     return eventually(call, lambda answer: answer.code != "in-flight")
 
 

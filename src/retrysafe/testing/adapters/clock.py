@@ -58,7 +58,7 @@ class Clock(Suite):
 
     @covers(73)
     def test_a_late_retry(self, api: Server, key: str, label: str) -> None:
-        """What was created and then deleted by somebody is not created again."""
+        """What was created and then deleted is not created again."""
         first = api.post("/charges", key=key, label=label)
         path = first.header("Location") or ""
         assert api.request("DELETE", path, key=fresh(), label=fresh("label")).status == 204

@@ -62,7 +62,7 @@ class Concurrency(Suite):
     @covers(32)
     @pytest.mark.parametrize("in_flight", ["reject", "wait"])
     def test_a_hundred_at_once(self, serve: Servers, in_flight: str) -> None:
-        """One runs; the others are refused or get its answer; nobody gets a 5xx.
+        """One runs; the others are refused or get its answer; none gets a 5xx.
 
         In waiting mode at most ten wait for one key, so there are both kinds of others.
         """
@@ -116,7 +116,7 @@ class Concurrency(Suite):
         assert api.effects(label) == 1
 
     @covers(33)
-    def test_waiting_for_one_that_lets_go(self, serve: Servers, key: str, label: str) -> None:
+    def test_waiting_for_one_that_releases(self, serve: Servers, key: str, label: str) -> None:
         """If the first one says that nothing happened, one of those who waited runs."""
         api = serve(in_flight="wait", wait_for=1.5)
         futures = [api.started(lambda: api.post("/notdone", key=key, times=1, label=label)) for _ in range(4)]

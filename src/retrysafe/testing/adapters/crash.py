@@ -1,4 +1,4 @@
-"""Crashes and leases: whoever dies, freezes or hangs up, nothing happens twice."""
+"""Crashes and leases: a worker dies or freezes, a client hangs up, and nothing happens twice."""
 
 import http.client
 import time
@@ -18,12 +18,12 @@ from retrysafe.testing.adapters.suite import (
     fresh,
 )
 
-BROKEN_OFF = (http.client.HTTPException, OSError)
+DISCONNECTED = (http.client.HTTPException, OSError)
 
 
 def crash(api: Server, key: str, label: str) -> None:
     """Have the worker kill itself after its effect, and wait until the service answers again."""
-    with pytest.raises(BROKEN_OFF):
+    with pytest.raises(DISCONNECTED):
         api.post("/crash", key=key, label=label)
     api.revive()
 
@@ -75,7 +75,7 @@ class Crash(Suite):
 
     @covers(81, 62)
     def test_the_client_hangs_up_while_its_answer_flows(self, serve: Servers, key: str, label: str) -> None:
-        """Nobody has all of it, and nobody can have the rest: a tombstone or a failure, no rerun."""
+        """No client has all of it, and none can get the rest: a tombstone or a failure, no second run."""
         api = serve(**STRICT)
         target = f"/stream?chunks=60&ms=15&label={label}"
         fields = common(key, "alice", [("Content-Length", "0"), ("Connection", "close")])

@@ -21,7 +21,8 @@ from retrysafe.testing.adapters.suite import (
 class Enforcement(Suite):
     @covers(15)
     def test_a_required_key(self, serve: Servers, key: str, label: str) -> None:
-        """Where a key is required, a request without one runs nothing and is told where to read."""
+        """Where a key is required, a request without one runs nothing and gets a link to the
+        documentation."""
         api = serve(**STRICT)
         answer = api.post("/charges", label=label)
         assert_problem(answer, 400, "key-missing")
@@ -54,7 +55,7 @@ class Enforcement(Suite):
 
     @covers(18)
     def test_two_keys_are_two_requests(self, api: Server, label: str) -> None:
-        """Whoever wants two of the same takes two keys."""
+        """Two keys are two requests, even where all else is equal."""
         ids = {api.post("/charges", key=fresh(), label=label).document["id"] for _ in range(2)}
         assert len(ids) == 2
         assert api.effects(label) == 2

@@ -1,6 +1,6 @@
-"""What failed, in lease mode: nobody knows whether it happened, so it is kept and not run again.
+"""What failed, in lease mode: whether it happened is unknown, so it is stored and not run again.
 
-`undone.py` has the same questions and the other answers, of transactional mode.
+`failures_tx.py` has the same cases in transactional mode.
 """
 
 import re
@@ -45,7 +45,7 @@ class Failures(Suite):
 
     @covers(48)
     def test_a_failure_is_replayed(self, api: Server, key: str, label: str) -> None:
-        """By default: nobody knows whether a 500 charged, so it is not tried a second time."""
+        """By default: whether a 500 charged is unknown, so it does not run a second time."""
         first = api.post("/status/500", key=key, label=label)
         retry = api.post("/status/500", key=key, label=label)
         assert first.status == 500
@@ -107,7 +107,7 @@ class Failures(Suite):
 
     @covers(33)
     def test_waiting_for_one_that_fails(self, serve: Servers, key: str, label: str) -> None:
-        """The failure is an outcome: whoever waited gets it, and nothing runs again."""
+        """The failure is an outcome: waiting requests get it, and nothing runs again."""
         api = serve(in_flight="wait", wait_for=1.5)
 
         def send() -> Reply:

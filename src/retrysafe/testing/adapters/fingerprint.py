@@ -74,7 +74,7 @@ class Fingerprint(Suite):
 
     @covers(39)
     def test_another_boundary_is_the_same_upload(self, api: Server, key: str, label: str) -> None:
-        """Client libraries draw the boundary anew for every retry: it is no part of the request."""
+        """Client libraries draw the boundary anew for every retry: it is not part of the request."""
         fields, body = multipart("b1", file=b"same")
         first = api.post("/upload", key=key, fields=fields, body=body, label=label)
         fields, body = multipart("b2", file=b"same")

@@ -1,4 +1,4 @@
-"""The store is gone: nothing runs unprotected, and no outcome is kept from the client."""
+"""The store is unavailable: nothing runs unprotected, and no outcome is withheld from the client."""
 
 from concurrent.futures import wait
 
@@ -15,7 +15,7 @@ from retrysafe.testing.adapters.suite import (
 class Outage(Suite):
     @covers(82)
     def test_at_the_claim(self, serve: Servers, key: str, label: str) -> None:
-        """A claim that was not confirmed protects nobody: 503, and nothing has run.
+        """A claim that was not confirmed does not protect: 503, and nothing has run.
 
         As soon as the store is back, the same key works; requests without one never noticed.
         """
@@ -40,7 +40,7 @@ class Outage(Suite):
 
     @covers(83)
     def test_at_the_end(self, serve: Servers, key: str, label: str) -> None:
-        """The client gets the truth, marked as not stored, and nobody runs it again.
+        """The client gets its response, marked as not stored, and it does not run again.
 
         Not within the lease, when the store is away or back, nor after it.
         """

@@ -36,8 +36,8 @@ class Postgres:
     """`driver` is one of SQLAlchemy's, where the application is to have an engine.
 
     What an outage is can be chosen.  "full": the server refuses to write records, as it does when there is no
-    room on its disk.  "locked": somebody else has locked their table, as a migration does that does not end.
-    "stopped": the server is shut down, and started again.  But for the last, everything else works.
+    space on its disk.  "locked": another transaction has locked their table, as a migration does that does
+    not end. "stopped": the server is shut down, and started again.  But for the last, everything else works.
 
     The server is shared by all suites of a process, but for those that stop it.
     """

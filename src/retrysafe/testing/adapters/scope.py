@@ -13,10 +13,10 @@ class Scope(Suite):
         """The same key from two users is two requests, and neither sees the other's answer."""
         alice = api.post("/charges", user="alice", key=key, label=label)
         bob = api.post("/charges", user="bob", key=key, label=label)
-        anybody = api.post("/charges", user=None, key=key, label=label)
-        ids = {answer.document["id"] for answer in (alice, bob, anybody)}
+        stranger = api.post("/charges", user=None, key=key, label=label)
+        ids = {answer.document["id"] for answer in (alice, bob, stranger)}
         assert len(ids) == 3
-        assert not any(answer.replayed for answer in (alice, bob, anybody))
+        assert not any(answer.replayed for answer in (alice, bob, stranger))
         assert_replay(alice, api.post("/charges", user="alice", key=key, label=label))
         assert_replay(bob, api.post("/charges", user="bob", key=key, label=label))
         assert api.effects(label) == 3
@@ -41,7 +41,7 @@ class Scope(Suite):
 
     @covers(65)
     @pytest.mark.parametrize(("user", "status"), [("alice.revoked", 403), ("revoked", 401)])
-    def test_whoever_lost_the_permission(
+    def test_a_principal_that_lost_the_permission(
         self, api: Server, key: str, label: str, user: str, status: int
     ) -> None:
         """A stored answer is for those who may ask now; the record is untouched meanwhile."""
@@ -64,7 +64,7 @@ class Scope(Suite):
         assert api.effects(label) == 1
 
     @covers(69)
-    def test_nobody_reads_the_key(self, api: Server, label: str) -> None:
+    def test_the_key_is_not_disclosed(self, api: Server, label: str) -> None:
         """No problem and no log line contains a key, whatever goes wrong with it."""
         key = fresh("secret")
         failures = api.log.count("failed half-way")

@@ -35,7 +35,7 @@ class Backing(Protocol):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name in reports."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Backing(Protocol):
 
     @property
     def one_writer(self) -> bool:
-        """Whether a transaction that has written something keeps everybody else from writing."""
+        """Whether a transaction that has written something keeps all others from writing."""
         ...
 
     def standing(self) -> AbstractContextManager[None]:
@@ -98,9 +98,10 @@ class Sqlite:
 
     @contextmanager
     def outage_at_the_end(self, api: "Server") -> Generator[None]:
-        """The disk is full, for the processes of the server: whoever has begun to write cannot commit.
+        """The disk is full, for the processes of the server: a transaction that has begun to write cannot
+        commit.
 
-        Nobody else can take the write lock from them.
+        No other process can take the write lock from it.
         """
         limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in api.processes()}
         try:

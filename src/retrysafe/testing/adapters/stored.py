@@ -90,7 +90,7 @@ class Stored(Suite):
         assert api.effects(label) == 1
 
     def test_a_background_task_runs_once(self, api: Server, key: str, label: str) -> None:
-        """It belongs to the first run alone, and has happened before anybody sees a replay."""
+        """It belongs to the first run alone, and has happened before any replay."""
         first = api.post("/background", key=key, ms=100, label=label)
         assert first.status == 201
         assert_replay(first, api.post("/background", key=key, ms=100, label=label))

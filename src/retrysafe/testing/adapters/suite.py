@@ -13,9 +13,9 @@ from typing import ClassVar, TypeVar
 
 import pytest
 
+from retrysafe.testing.adapters.checklist import LINES
 from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.adapters.limits import NONE, Limits
-from retrysafe.testing.adapters.lines import LINES
 from retrysafe.testing.adapters.server import Backing, Option, Server, Sqlite
 
 LONG = bool(os.environ.get("RETRYSAFE_LONG"))
@@ -41,12 +41,12 @@ def covers(*lines: int) -> Callable[[Test], Test]:
 
 
 def fresh(what: str = "k") -> str:
-    """A name that nobody has used: a key, a label, an id.  Long enough for a public key."""
+    """A name that is new: a key, a label, an id.  Long enough for a public key."""
     return f"{what}-{uuid.uuid4().hex}"
 
 
 class Servers:
-    """Starts servers, and keeps them for whoever wants one with the same options."""
+    """Starts servers, and shares those with the same options."""
 
     def __init__(self, framework: str, options: Mapping[str, Option], backing: Backing, folder: Path) -> None:
         self._framework = framework
@@ -127,7 +127,7 @@ class Suite:
         servers.close()
 
     @pytest.fixture(autouse=True)
-    def _nobody_stays_alone(self, serve: Servers) -> Iterator[None]:
+    def _end_servers_of_this_test(self, serve: Servers) -> Iterator[None]:
         yield
         serve.end_those_alone()
 

@@ -93,7 +93,7 @@ class Syntax(Suite):
     @covers(8)
     @pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED.keys())
     def test_a_malformed_key_is_refused(self, api: Server, label: str, raw: bytes) -> None:
-        """Whoever sends a key wants protection: to ignore a bad one would run unprotected."""
+        """A client that sends a key wants protection: to ignore a bad one would run unprotected."""
         answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
         assert_problem(answer, 400, "key-invalid")
         assert api.effects(label) == 0
@@ -112,7 +112,7 @@ class Syntax(Suite):
     @covers(11)
     @pytest.mark.parametrize("raw", ['""', "", "   ", '"" ;a=1'])
     def test_an_empty_key_is_refused(self, api: Server, label: str, raw: str) -> None:
-        """An unset variable in a client must not become everybody's key."""
+        """An unset variable in a client must not become a key that all share."""
         answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
         assert_problem(answer, 400, "key-invalid")
         assert api.effects(label) == 0
@@ -131,7 +131,7 @@ class Syntax(Suite):
     @covers(12)
     @pytest.mark.parametrize("quote", ['"', ""])
     def test_a_longer_key_is_refused(self, api: Server, label: str, quote: str) -> None:
-        """Cut off, it would be somebody else's."""
+        """Truncated, it would be another client's."""
         raw = quote + fresh().ljust(256, "x") + quote
         answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
         assert_problem(answer, 400, "key-invalid")
@@ -139,7 +139,7 @@ class Syntax(Suite):
 
     @covers(12)
     def test_a_public_key_must_be_hard_to_guess(self, api: Server, label: str) -> None:
-        """Where nobody is identified the key is the only secret: 16 characters at least."""
+        """Without a principal the key is the only secret: 16 characters at least."""
         short = api.post("/charges", user=None, key=fresh()[-15:], label=label)
         assert_problem(short, 400, "key-invalid")
         assert api.effects(label) == 0

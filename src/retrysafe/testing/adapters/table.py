@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from string import ascii_lowercase
 
-from retrysafe.testing.adapters import AdapterSuite, Alike, Suite, TransactionalSuite
+from retrysafe.testing.adapters import AdapterSuite, BothModes, Suite, TransactionalSuite
+from retrysafe.testing.adapters.checklist import SECTIONS
 from retrysafe.testing.adapters.combinations import COMBINATIONS
 from retrysafe.testing.adapters.limits import ADAPTERS
-from retrysafe.testing.adapters.lines import SECTIONS
 
 HEAD = """\
 # Conformance
@@ -61,7 +61,7 @@ def _tests(suite: type[Suite]) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _sections(suite: type[Suite]) -> Iterator[type[Suite]]:
     """The parts of a suite, in the order in which it names them."""
     for part in suite.__bases__:
-        if part is Alike:
+        if part is BothModes:
             yield from _sections(part)
         elif issubclass(part, Suite):
             yield part

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from retrysafe.testing.linearize import lines
+from retrysafe.testing.linearize import files
 from retrysafe.testing.linearize.decide import MODES, Mode, is_linearizable
 from retrysafe.testing.linearize.explain import check, timeline
 from retrysafe.testing.linearize.generate import good
@@ -26,7 +26,7 @@ from retrysafe.testing.linearize.mutate import bad
 from retrysafe.testing.report import Report, Stopwatch
 
 _MOST_TOLD = 20
-"""Violations that are told in full: whoever has more has one reason for them."""
+"""Violations that are printed in full: more than that have one cause."""
 
 
 def generated(number: int) -> tuple[History, Mode, str | None]:
@@ -81,18 +81,18 @@ def _wrong(number: int, history: History, mode: Mode, mutation: str | None) -> s
     return f'history {number} is bad ({mutation}, mode "{mode}"), and was accepted:\n{drawn}'
 
 
-def try_files(files: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[str]]:
-    """Counts and violations.  `ValueError` if a line is no history."""
-    counts = {"files": len(files), "histories": 0, "operations": 0, "rejected": 0}
+def try_files(paths: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[str]]:
+    """Counts and violations.  `ValueError` if a line is not a history."""
+    counts = {"files": len(paths), "histories": 0, "operations": 0, "rejected": 0}
     violations: list[str] = []
-    for file in files:
+    for file in paths:
         before = counts["histories"]
         with file.open(encoding="utf-8") as text:
             for number, line in enumerate(text, 1):
                 if not line.strip():
                     continue
                 try:
-                    name, chosen, history = lines.load(line, mode)
+                    name, chosen, history = files.load(line, mode)
                     why = check(history, mode=chosen)
                 except ValueError as error:
                     raise ValueError(f"{file}, line {number}: {error}") from error
@@ -102,7 +102,7 @@ def try_files(files: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[s
                     counts["rejected"] += 1
                     violations.append(f"{file}, line {number} {name}\n{why}")
         if counts["histories"] == before:
-            raise ValueError(f"{file}: there is no history in it, so nothing was checked")
+            raise ValueError(f"{file}: it has no history, so nothing was checked")
     return counts, violations
 
 

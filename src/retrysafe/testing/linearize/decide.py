@@ -67,7 +67,7 @@ def is_linearizable(history: Sequence[Operation], mode: Mode = "hold") -> bool:
             possible = possible and mode != "tx"
             needs.append((began, ended, asked, False))
         else:
-            raise ValueError(f"{operation} heard {heard!r}, which nobody can hear")
+            raise ValueError(f"{operation} heard {heard!r}: expected one of the values of Heard")
     if not possible:
         return False
     if final is None:

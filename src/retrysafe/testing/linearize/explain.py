@@ -47,16 +47,16 @@ def _reason(core: Sequence[Operation], mode: Mode) -> str:
     if sum(operation.heard == "first" for operation in core) > 1:
         return "for only one execution's outcome can be the first"
     if len({operation.answer for operation in definitive}) > 1:
-        return "for all definitive answers must be equal"
+        return "for all definitive responses must be equal"
     if len({operation.asked for operation in definitive}) > 1:
-        return "for an answer is only for those who asked for the same"
+        return "for a response is only for those who asked for the same"
     if heard <= {"first", "replay"}:
-        return "for nobody can have made an answer before it was replayed"
+        return "for no operation can have made a response before it was replayed"
     if heard <= {"mismatch"}:
-        return "for nobody who asked for something else can have had the key"
+        return "for no operation that asked for something else can have had the key"
     if not definitive:
-        return "for nobody who could be seen at it can have had the key at the time"
-    return "for the answer was settled by then, or nobody who could be seen at it can have had the key before"
+        return "for no operation that could be seen running can have had the key at the time"
+    return "for the response was settled by then, or no operation seen running can have had the key before"
 
 
 def timeline(history: Sequence[Operation], marked: Sequence[int] = ()) -> list[str]:

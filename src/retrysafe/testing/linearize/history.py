@@ -7,9 +7,9 @@ Heard = Literal["first", "replay", "in-flight", "mismatch", "unknown", "open", "
 
 first       its own execution's outcome, kept: every later answer must be this one
 replay      the outcome of another's execution
-in-flight   409, somebody is at it
+in-flight   409, another request is running
 mismatch    422, the key belongs to something else
-unknown     409, somebody was at it, and what it did is not known
+unknown     409, another request was running, and what it did is not known
 open        an answer that settles nothing: a 503, a failure that will be tried again, something marked as
             not stored.  It may have been executed, or not
 nothing     no answer at all: crashed, cut off, cancelled.  Whatever it set in motion may happen at any time

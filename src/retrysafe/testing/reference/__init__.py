@@ -1,7 +1,7 @@
 """One small, deliberately strange service, written once per framework and started as a real server.
 
 It does everything that breaks an idempotency layer: it is slow, it streams, it fails half-way, it
-kills its own process.  The adapter suite runs against it over real sockets, and so can anybody's
+kills its own process.  The adapter suite runs against it over real sockets, and so can your
 own checks, in any language:
 
     python -m retrysafe.testing.reference asgi --store sqlite:///keys.db --port 8000

@@ -13,9 +13,9 @@ from retrysafe import Guard
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import Options
 from retrysafe.testing.reference import tables
-from retrysafe.testing.reference.books import Books, Files
 from retrysafe.testing.reference.databases import database_of, is_asynchronous, open_store
-from retrysafe.testing.reference.principals import anybody
+from retrysafe.testing.reference.journal import Files, Journal
+from retrysafe.testing.reference.principals import signed_in_or_public
 from retrysafe.testing.reference.service import Service
 
 # As long as the library's own default: most supervisors send SIGKILL after 30 s.
@@ -28,7 +28,7 @@ class Making(NamedTuple):
     """What it is made of, in whichever process."""
 
     guard: Callable[[], Guard]
-    books: Callable[[Guard], Books]
+    journal: Callable[[Guard], Journal]
 
 
 # Each imports what it needs itself: a WSGI server has no use for an event loop, nor the other way round.
@@ -39,7 +39,7 @@ def _asgi(given: argparse.Namespace, make: Making) -> None:
     from retrysafe.testing.reference.serve import serve
 
     guard = make.guard()
-    app = build(Service(make.books(guard)), guard)
+    app = build(Service(make.journal(guard)), guard)
     serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
 
 
@@ -49,8 +49,8 @@ def _wsgi(given: argparse.Namespace, make: Making) -> None:
 
     def load() -> Loaded:
         guard = make.guard()
-        books = make.books(guard)
-        return Loaded(build(Service(books), guard), guard, books)
+        journal = make.journal(guard)
+        return Loaded(build(Service(journal), guard), guard, journal)
 
     serve(load, Serving(given.server, given.port, given.workers, given.grace, given.preload))
 
@@ -141,22 +141,22 @@ def main() -> None:
     file = given.file or Path(scratch, "effects")
 
     def make_guard() -> Guard:
-        return Guard(open_store(given.store), scope=anybody, grace=given.grace, **said)
+        return Guard(open_store(given.store), scope=signed_in_or_public, grace=given.grace, **said)
 
-    def make_books(guard: Guard) -> Books:
+    def make_journal(guard: Guard) -> Journal:
         return tables.Tables(database_of(given.store, guard), file) if given.tx else Files(file)
 
     try:
         try:
             # What is wrong with it is said here, and not in a worker's log.
             guard = make_guard()
-            make_books(guard)
+            make_journal(guard)
             guard.close()
             if given.tx:
                 tables.create(given.store)
         except ConfigurationError as error:
             arguments.error(str(error))
-        FRAMEWORKS[given.framework](given, Making(make_guard, make_books))
+        FRAMEWORKS[given.framework](given, Making(make_guard, make_journal))
     finally:
         if os.getpid() == owner:  # gunicorn's workers come by here too, when they end
             shutil.rmtree(scratch)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from retrysafe import Guard
 from retrysafe.asgi import Middleware
-from retrysafe.testing.reference.layers import (
+from retrysafe.testing.reference.asgi_layers import (
     App,
     Authentication,
     Compression,
@@ -54,7 +54,7 @@ class Application:
             item,
         )
         if route.method != "GET":
-            self._service.books.begin(call.label)
+            self._service.journal.begin(call.label)
         if route.waits:
             await asyncio.sleep(call.pause)
         # In a thread, because an effect waits for the disk or the database; the context goes along.
@@ -119,9 +119,9 @@ async def _lifespan(service: Service, receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
-            service.books.open()
+            service.journal.open()
         else:
-            await asyncio.to_thread(service.books.close)
+            await asyncio.to_thread(service.journal.close)
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return

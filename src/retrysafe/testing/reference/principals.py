@@ -1,7 +1,7 @@
 """Who is asking: the application's own authentication, and the scope that follows from it.
 
 `Authorization: Bearer alice` is alice, and so is `Bearer alice.2`: the part after the dot is a
-token that rotates, the part before it the stable id.  No header is nobody in particular, for whom
+token that rotates, the part before it the stable id.  Without a header the client is unknown, and
 there is the public scope.
 """
 
@@ -38,8 +38,8 @@ def signed_in(request: Request) -> str | None:
     return _bearer(authorization)[0] or None if authorization else None
 
 
-# Everybody else shares one scope, where keys must be too long to be guessed.
-anybody = scopes.first_of(signed_in, scopes.public())
+# All other clients share one scope, where keys must be too long to be guessed.
+signed_in_or_public = scopes.first_of(signed_in, scopes.public())
 
 
 def _bearer(authorization: bytes) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from typing import NoReturn
 import uvicorn
 
 from retrysafe import Guard
-from retrysafe.testing.reference.layers import App
+from retrysafe.testing.reference.asgi_layers import App
 
 # Connections that wait to be accepted: a burst of a test must not be refused by the kernel.
 BACKLOG = 2048
@@ -70,8 +70,8 @@ class _Server(uvicorn.Server):
         self._ready = ready
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn raises the signal that stopped it once more when it has stopped, for whoever else
-        # wants to know.  To be stopped is how this program ends well, so nobody does.
+        # uvicorn raises the signal that stopped it once more when it has stopped, for other
+        # handlers.  To be stopped is how this program ends well, so there are none.
         signal.signal(signal.SIGTERM, _ignore)
         with contextlib.suppress(KeyboardInterrupt):
             super().run(sockets)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from wsgiref.types import WSGIApplication
 
 from retrysafe import Guard
-from retrysafe.testing.reference.books import Books
+from retrysafe.testing.reference.journal import Journal
 
 Server = Literal["gthread", "sync", "waitress"]
 
@@ -29,7 +29,7 @@ THREADS = 32
 class Loaded(NamedTuple):
     app: WSGIApplication
     guard: Guard
-    books: Books
+    journal: Journal
 
 
 Load = Callable[[], Loaded]
@@ -69,16 +69,16 @@ def _end_it(_signal: int, _frame: FrameType | None) -> None:
 def _waitress(load: Load, how: Serving, listener: socket.socket) -> None:
     # The servers have no types of their own.
     waitress: Any = import_module("waitress")
-    app, guard, books = load()
+    app, guard, journal = load()
     signal.signal(signal.SIGTERM, _end_it)  # waitress has no handler of its own
     guard.drain_on(signal.SIGTERM)
     guard.check()
-    books.open()
+    journal.open()
     server = waitress.create_server(app, sockets=[listener], threads=THREADS, backlog=BACKLOG)
     _announce(server.effective_port)
     server.run()
     guard.drain(how.grace)
-    books.close()
+    journal.close()
     guard.close()
 
 
@@ -116,15 +116,15 @@ def _gunicorn(load: Load, how: Serving, listener: socket.socket) -> None:
         _announce(port)
 
     def _begin(_worker: object) -> None:
-        for _, guard, books in loaded:
+        for _, guard, journal in loaded:
             guard.check()
             guard.drain_on(signal.SIGTERM)
-            books.open()
+            journal.open()
 
     def _end(_server: object, _worker: object) -> None:
-        for _, guard, books in loaded:
+        for _, guard, journal in loaded:
             guard.drain(how.grace)
-            books.close()
+            journal.close()
             guard.close()
 
     application: Any = Reference()

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from retrysafe import NotDone, current
 from retrysafe._core.attempt import Attempt
 from retrysafe.errors import NotGuarded
-from retrysafe.testing.reference.books import Books
+from retrysafe.testing.reference.journal import Journal
 from retrysafe.testing.reference.multipart import parts_of
 
 JSON = ("content-type", "application/json")
@@ -85,18 +85,18 @@ class Stream(NamedTuple):
 
 
 class Broken(Exception):
-    """A failure that nobody handles."""
+    """A failure that the application does not handle."""
 
 
 class Service:
     """The application behind the routes."""
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
 
     def charge(self, call: Call) -> Reply:
         """One effect, and an answer with every header that a replay has to keep."""
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         id = _random_id()
         return _json(
             201,
@@ -108,19 +108,19 @@ class Service:
         )
 
     def change(self, call: Call) -> Reply:
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         return _json(200, {"id": call.item, "label": call.label, "version": _random_id()})
 
     def delete(self, call: Call) -> Reply:
         """204 the first time; afterwards it is gone, and nothing happens any more."""
-        if not self.books.delete(call.item):
+        if not self.journal.delete(call.item):
             return _json(404, {"error": "gone", "id": call.item})
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         return Reply(204)
 
     def created(self, call: Call) -> Reply:
         """One effect, 201."""
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         return _json(201, {"id": _random_id(), "label": call.label})
 
     def status(self, call: Call) -> Reply:
@@ -128,7 +128,7 @@ class Service:
         status = int(call.item) if call.item.isascii() and call.item.isdigit() else 0
         if not 200 <= status <= 599:
             return _json(404, {"error": "no such status", "status": call.item})
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         headers: list[tuple[str, str]] = []
         if "retry_after" in call.query:
             headers.append(("retry-after", call.query["retry_after"]))
@@ -139,18 +139,18 @@ class Service:
         return _json(status, {"id": _random_id(), "status": status}, *headers)
 
     def fail(self, call: Call) -> Reply:
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         raise Broken("the handler failed after its effect")
 
     def crash(self, call: Call) -> Reply:
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("nobody survives SIGKILL")
+        raise AssertionError("SIGKILL did not end this process")
 
     def flaky(self, call: Call) -> Reply:
         """Attempts are counted apart from effects: a rolled back attempt was one too."""
-        attempt = self.books.attempt(call.label)
-        self.books.effect(call.label)
+        attempt = self.journal.attempt(call.label)
+        self.journal.effect(call.label)
         status = 500 if attempt <= call.number("fail") else 201
         return _json(status, {"id": _random_id(), "attempt": attempt})
 
@@ -164,29 +164,29 @@ class Service:
 
     def stream(self, call: Call) -> Stream:
         """With `as=events` the same chunks go by the name of an event stream."""
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         kind = EVENTS if call.query.get("as") == "events" else TEXT
         return Stream((kind,), _chunks(call.number("chunks", 4)), call.pause)
 
     def broken_stream(self, call: Call) -> Stream:
         """Half of the chunks, and then a failure."""
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         chunks = _chunks(call.number("chunks", 4))
         return Stream((TEXT,), chunks[: len(chunks) // 2], call.pause, breaks=True)
 
     def big(self, call: Call) -> Reply:
         """As many bytes as asked for, beginning with a random id."""
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         size = call.number("bytes")
         body = (_random_id().encode() + b"." * size)[:size]
         return Reply(200, (BYTES, ("etag", f'"{_random_id()}"')), body)
 
     def binary(self, call: Call) -> Reply:
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         return Reply(200, (BYTES,), bytes(range(256)))
 
     def cookie(self, call: Call) -> Reply:
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         return _json(
             201,
             {"id": _random_id()},
@@ -196,11 +196,11 @@ class Service:
 
     def background(self, call: Call) -> Reply:
         reply = _json(201, {"id": _random_id()})
-        return reply._replace(afterwards=lambda: self.books.effect(call.label))
+        return reply._replace(afterwards=lambda: self.journal.effect(call.label))
 
     def upload(self, call: Call) -> Reply:
         parts = parts_of(call.content_type, call.body)
-        self.books.effect(call.query.get("label", "-"))
+        self.journal.effect(call.query.get("label", "-"))
         found = [
             {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             for name, data in parts
@@ -209,11 +209,11 @@ class Service:
 
     def zipped(self, call: Call) -> Reply:
         """Compressible, and large enough that a compressor takes the trouble."""
-        self.books.effect(call.label)
+        self.journal.effect(call.label)
         return _json(201, {"id": _random_id(), "padding": "retrysafe " * 400})
 
     def not_done(self, call: Call) -> Reply:
-        if self.books.attempt(call.label) <= call.number("times"):
+        if self.journal.attempt(call.label) <= call.number("times"):
             raise NotDone("the other side is not there", retry_after=1)
         return self.created(call)
 
@@ -221,8 +221,8 @@ class Service:
         """The keys that this request would pass on to the services that it calls itself."""
         attempt = _guarded()
         keys = {name: attempt.derive(name) if attempt else None for name in ("charge", "mail")}
-        number = self.books.attempt(call.label)
-        self.books.effect(call.label)
+        number = self.journal.attempt(call.label)
+        self.journal.effect(call.label)
         return _json(500 if number <= call.number("fail") else 201, keys)
 
     def events(self, call: Call) -> Stream:
@@ -230,12 +230,12 @@ class Service:
         return Stream((EVENTS, ("cache-control", "no-store")), chunks, pause=0.05)
 
     def effects(self, call: Call) -> Reply:
-        count = self.books.effects(call.label)
+        count = self.journal.effects(call.label)
         return _json(200, {"count": count}, ("etag", f'"{count}"'))
 
     def begun(self, call: Call) -> Reply:
-        """What became of it nobody knows yet: how many handlers are, or were, at work."""
-        begun, written = self.books.begun(call.label), self.books.written(call.label)
+        """How many handlers have begun, whatever their outcome."""
+        begun, written = self.journal.begun(call.label), self.journal.written(call.label)
         return _json(200, {"count": begun, "written": written})
 
 

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from retrysafe.errors import ConfigurationError
-from retrysafe.testing.reference.books import Files
 from retrysafe.testing.reference.databases import Database
+from retrysafe.testing.reference.journal import Files
 
 CREATE = (
     "CREATE TABLE IF NOT EXISTS reference_effects (label text NOT NULL)",
@@ -22,7 +22,7 @@ DELETE = "INSERT INTO reference_deleted (id) VALUES (:id) ON CONFLICT DO NOTHING
 
 LOCK = 7_305_808_869_231_650_935
 """Of those who create the tables, by which processes that start together wait for each other: a number that
-nobody else uses."""
+no other program uses."""
 
 PATIENCE = 20.0
 
@@ -56,7 +56,7 @@ class Tables(Files):
 
 
 def create(url: str) -> None:
-    """Make the tables where they are missing, whoever else does so at the same moment.
+    """Create the tables where they are missing, even if other processes do so at the same moment.
 
     By the drivers themselves, and not as the application: this is before it is served, and before any fork.
     """
@@ -67,7 +67,7 @@ def create(url: str) -> None:
         else:
             _create_in_postgres(f"postgresql:{address}")
     except (sqlite3.Error, OSError) as error:
-        raise ConfigurationError(f"the application's tables cannot be made: {error}") from error
+        raise ConfigurationError(f"the application's tables cannot be created: {error}") from error
 
 
 def _create_in_sqlite(path: str) -> None:
@@ -87,7 +87,7 @@ def _create_in_postgres(address: str) -> None:
             for statement in CREATE:
                 database.execute(statement.encode())
     except psycopg.Error as error:
-        raise ConfigurationError(f"the application's tables cannot be made: {error}") from error
+        raise ConfigurationError(f"the application's tables cannot be created: {error}") from error
 
 
 def _storable(text: str) -> str:

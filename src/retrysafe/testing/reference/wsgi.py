@@ -45,7 +45,7 @@ class Application:
             item,
         )
         if route.method != "GET":
-            self._service.books.begin(call.label)
+            self._service.journal.begin(call.label)
         if route.waits:
             time.sleep(call.pause)
         match route.do(self._service, call):

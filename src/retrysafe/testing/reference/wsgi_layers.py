@@ -1,4 +1,4 @@
-"""What surrounds the idempotency layer in a real application, as plain WSGI; `layers.py` says why."""
+"""What surrounds the idempotency layer in a real application, as plain WSGI; `asgi_layers.py` says why."""
 
 import gzip
 import json
@@ -66,7 +66,7 @@ class Authentication:
 
 
 class Compression:
-    """gzip for whoever accepts it, of answers that come in one piece."""
+    """gzip for clients that accept it, of responses in one piece."""
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
@@ -122,4 +122,4 @@ def _start(
 
 
 def _no_write(_data: bytes) -> object:
-    raise RuntimeError("nobody here uses write()")
+    raise RuntimeError("write() is not supported here")

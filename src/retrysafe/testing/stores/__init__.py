@@ -19,22 +19,22 @@ Every test runs against the blocking half and against `.aio`.
 import pytest
 
 _CHAPTERS = (
-    "claims takeovers outcomes lifetimes purging renewals fidelity crowds sightings interventions".split()
+    "claims takeovers outcomes expiry purging renewals fidelity concurrency listing interventions".split()
 )
 
 # Before they are imported: a failed assertion of the suite then shows its values like one of your own.
 pytest.register_assert_rewrite(*(f"{__name__}.{chapter}" for chapter in [*_CHAPTERS, "harness"]))
 
 from retrysafe.testing.stores.claims import Claims  # noqa: E402
-from retrysafe.testing.stores.crowds import Crowds  # noqa: E402
+from retrysafe.testing.stores.concurrency import Concurrency  # noqa: E402
+from retrysafe.testing.stores.expiry import Expiry  # noqa: E402
 from retrysafe.testing.stores.fidelity import Fidelity  # noqa: E402
 from retrysafe.testing.stores.harness import ManualClock, a_claim, an_outcome  # noqa: E402
 from retrysafe.testing.stores.interventions import Interventions  # noqa: E402
-from retrysafe.testing.stores.lifetimes import Lifetimes  # noqa: E402
+from retrysafe.testing.stores.listing import Listing  # noqa: E402
 from retrysafe.testing.stores.outcomes import Outcomes  # noqa: E402
 from retrysafe.testing.stores.purging import Purging  # noqa: E402
 from retrysafe.testing.stores.renewals import Renewals  # noqa: E402
-from retrysafe.testing.stores.sightings import Sightings  # noqa: E402
 from retrysafe.testing.stores.takeovers import Takeovers  # noqa: E402
 
 __all__ = ["ManualClock", "StoreSuite", "a_claim", "an_outcome"]
@@ -44,12 +44,12 @@ class StoreSuite(
     Claims,
     Takeovers,
     Outcomes,
-    Lifetimes,
+    Expiry,
     Purging,
     Renewals,
     Fidelity,
-    Crowds,
-    Sightings,
+    Concurrency,
+    Listing,
     Interventions,
 ):
     """All of it."""

@@ -1,4 +1,4 @@
-"""Claims: who gets a key, and what the others are told."""
+"""Claims: which caller gets a key, and what the others get."""
 
 from retrysafe._core.model import Found, Record, Reserved
 from retrysafe.testing.stores.harness import Elapse, Half, Harness, a_claim, an_outcome, the_record
@@ -8,11 +8,11 @@ class Claims(Harness):
     """`reserve`, `look` and `release`."""
 
     def test_a_fresh_key_is_reserved(self, half: Half) -> None:
-        """Nobody was there before, so the claim holds the key, as its first attempt."""
+        """There was no record, so the claim holds the key, as its first attempt."""
         assert half.reserve(a_claim()) == Reserved(1)
 
     def test_nothing_is_found_where_nothing_is(self, half: Half) -> None:
-        """An unknown id is no record, and looking makes none."""
+        """An unknown id has no record, and `look` creates none."""
         assert half.look(a_claim().id) is None
         assert half.look(a_claim().id) is None
 
@@ -50,7 +50,7 @@ class Claims(Harness):
         )
 
     def test_a_second_claim_is_told_of_the_first(self, half: Half) -> None:
-        """The key is somebody's: the record is shown and stays as it is."""
+        """The key is reserved: the record is returned and stays as it is."""
         first = a_claim()
         half.reserve(first)
         before = the_record(half, first)
@@ -64,7 +64,7 @@ class Claims(Harness):
         assert half.reserve(claim) == half.reserve(claim) == Reserved(1)
 
     def test_a_finished_claim_is_found_by_its_own_token(self, half: Half) -> None:
-        """Once there is an outcome the key can be reserved by nobody, its owner included."""
+        """Once there is an outcome the key cannot be reserved, not even by its owner."""
         claim = a_claim()
         half.reserve(claim)
         half.finish(claim, an_outcome())
@@ -90,14 +90,14 @@ class Claims(Harness):
         assert half.reserve(a_claim()) == Reserved(1)
 
     def test_a_key_is_released_by_its_holder_only(self, half: Half) -> None:
-        """Somebody else's token releases nothing."""
+        """Another token releases nothing."""
         holder = a_claim()
         half.reserve(holder)
         half.release(a_claim())
         assert the_record(half, holder).token == holder.token
 
     def test_releasing_twice_is_releasing_once(self, half: Half) -> None:
-        """A repeated release does not touch whoever came in between."""
+        """A repeated release does not touch a claim that came in between."""
         claim, successor = a_claim(), a_claim()
         half.reserve(claim)
         half.release(claim)

@@ -1,4 +1,4 @@
-"""What the tests of the suite share: a clock, some values, and one way to speak to both halves of a store."""
+"""What the tests of the suite share: a clock, some values, and one way to call both halves of a store."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ LoseLease = Callable[[bytes], None]
 
 
 class ManualClock:
-    """Seconds since the epoch that pass when they are told to."""
+    """Seconds since the epoch that pass only when a test calls `elapse`."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now
@@ -113,7 +113,7 @@ class Harness:
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:
-        raise NotImplementedError("give the suite a fixture `store`: a new, empty one")
+        raise NotImplementedError("the suite needs a fixture `store` that returns a new, empty store")
 
     @pytest.fixture
     def elapse(self, clock: ManualClock) -> Elapse:
@@ -131,7 +131,7 @@ class Harness:
 
     @pytest.fixture
     def admin(self, store: Store) -> Iterator[Admin]:
-        """The operator's end.  Its tables are made first: only services make them without being asked."""
+        """The operator's end.  Its tables are created first: only services create them by themselves."""
         admin = store.open_admin()
         admin.migrate()
         yield admin

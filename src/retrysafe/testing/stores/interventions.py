@@ -1,4 +1,5 @@
-"""Interventions: what operators may do to a record, and that nothing is done without being written down."""
+"""Interventions: what operators may do to a record, and that nothing is done without an entry in the audit
+trail."""
 
 import threading
 from collections.abc import Callable
@@ -163,10 +164,10 @@ class Interventions(Harness):
         )
         assert [getattr(record, name) for name in kept] == [getattr(seen, name) for name in kept]
 
-    def test_an_answer_by_hand_is_kept_as_a_handlers(
+    def test_a_response_by_hand_is_stored_as_a_handlers(
         self, half: Half, store: Store, admin: Admin, elapse: Elapse
     ) -> None:
-        """What could not be replayed is left out, and what is no answer changes nothing."""
+        """What could not be replayed is left out, and what is not a final response changes nothing."""
         seen = the_record(store, abandoned(store, elapse))
         headers = (
             (b"Content-Length", b"3"),
@@ -174,7 +175,7 @@ class Interventions(Harness):
             (b"x-a", b"1\r\n2"),
             (b"Location", b"/7"),
         )
-        with pytest.raises(ValueError, match="status 199"):
+        with pytest.raises(ValueError, match="199 is not a valid status"):
             admin.resolve(seen, Final("completed", Response(199)), NOTE)
         assert admin.audit() == []
         assert admin.resolve(seen, Final("completed", Response(201, headers, b"abc")), NOTE) is True
@@ -203,7 +204,7 @@ class Interventions(Harness):
     def test_a_resolved_record_lasts_for_its_retention(
         self, store: Store, admin: Admin, elapse: Elapse
     ) -> None:
-        """From the resolution on, though its first expiry has passed long ago: else nobody could see it."""
+        """From the resolution on, though its first expiry has passed long ago: else no retry could get it."""
         owner = abandoned(store, elapse)
         elapse(7200.0)
         assert admin.resolve(the_record(store, owner), BY_HAND, NOTE) is True
@@ -248,7 +249,7 @@ class Interventions(Harness):
     def test_an_owner_that_finished_is_left_alone(
         self, store: Store, admin: Admin, elapse: Elapse, act: Act
     ) -> None:
-        """Its own outcome is better than anybody's research."""
+        """Its own outcome is better than what an operator found out."""
         owner = abandoned(store, elapse)
         seen = the_record(store, owner)
         store.finish(owner, an_outcome())
@@ -278,7 +279,7 @@ class Interventions(Harness):
 
     @either
     def test_it_is_done_once(self, store: Store, admin: Admin, elapse: Elapse, act: Act) -> None:
-        """Of two operators one is told that it is not as it was seen; there is one entry."""
+        """Of two operators one gets False; there is one entry."""
         owner = abandoned(store, elapse)
         seen = the_record(store, owner)
         other = store.open_admin()
@@ -290,7 +291,7 @@ class Interventions(Harness):
     def test_an_operator_and_a_successor_at_once(
         self, store: Store, admin: Admin, elapse: Elapse, act: Act
     ) -> None:
-        """Whoever comes first, the record is one's or the other's, and the audit trail says whose."""
+        """The record is the operator's or the successor's, and the audit trail says whose."""
         for round in range(20):
             owner = abandoned(store, elapse, f"key {round}")
             seen = the_record(store, owner)
@@ -363,7 +364,7 @@ class Interventions(Harness):
         elapse(3600.0)
         assert admin.expired() == 450
         assert admin.purge(50).records == 50
-        assert admin.audit() == [], "nobody wanted it to be noted"
+        assert admin.audit() == [], "it had no note"
         purged = admin.purge(1000, NOTE)
         assert (purged.records, len(purged.unresolved)) == (400, 400)
         assert admin.purge(1000, NOTE) == Purged(0)

@@ -1,4 +1,4 @@
-"""Outcomes: what is kept, for how long, and that it is kept once."""
+"""Outcomes: what is stored, for how long, and that it is stored once."""
 
 import pytest
 
@@ -79,8 +79,8 @@ class Outcomes(Harness):
         assert half.finish(a_claim(), an_outcome()) is False
         assert the_record(half, claim).state == "in_progress"
 
-    def test_whoever_was_not_overtaken_may_finish(self, half: Half, elapse: Elapse) -> None:
-        """A lease that ended while nobody came is no reason to lose the outcome."""
+    def test_an_attempt_that_was_not_taken_over_may_finish(self, half: Half, elapse: Elapse) -> None:
+        """A lease that ended without a takeover is not a reason to lose the outcome."""
         claim = a_claim()
         half.reserve(claim)
         elapse(31.0)

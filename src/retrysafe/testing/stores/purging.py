@@ -1,4 +1,4 @@
-"""Purging: only what has expired is removed, and never under anybody's hands."""
+"""Purging: only what has expired is removed, and never a record in use."""
 
 import threading
 
@@ -33,7 +33,7 @@ class Purging(Harness):
         assert the_record(store, held).token == held.token
 
     def test_the_expired_are_removed(self, store: Store, elapse: Elapse) -> None:
-        """All of them, and their number is told."""
+        """All of them, and their number is returned."""
         claims = [finished(store, f"key {n}") for n in range(7)]
         elapse(3600.0)
         assert store.purge() == Purged(7)
@@ -48,7 +48,7 @@ class Purging(Harness):
         assert [store.purge(limit=3).records for _ in range(4)] == [3, 3, 1, 0]
 
     def test_the_unresolved_are_reported(self, store: Store, elapse: Elapse) -> None:
-        """An outcome that nobody ever settled is not removed in silence."""
+        """A record that was never resolved is not removed silently."""
         finished(store, "done")
         abandoned = a_claim("abandoned")._replace(hold=5000.0)
         store.reserve(abandoned)
@@ -57,7 +57,7 @@ class Purging(Harness):
         assert store.purge() == Purged(2, (before,))
 
     def test_what_was_claimed_anew_stays(self, store: Store, elapse: Elapse) -> None:
-        """A key that expired and was reserved again before anybody cleaned up is a living record."""
+        """A key that expired and was reserved again before a purge is a live record."""
         finished(store, "key")
         elapse(3600.0)
         successor = a_claim("key")
@@ -66,7 +66,7 @@ class Purging(Harness):
         assert the_record(store, successor).token == successor.token
 
     def test_a_purge_and_a_claim_at_once(self, store: Store, elapse: Elapse) -> None:
-        """Whoever comes first, the claim is fresh and its record survives the purge."""
+        """In either order the claim is fresh and its record survives the purge."""
         for round in range(20):
             finished(store, f"key {round}")
             elapse(3600.0)

@@ -52,8 +52,8 @@ class Renewals(Harness):
         assert renew(store, [gone, mine, lost, mine]) == [False, True, False, True]
         assert renew(store, []) == []
 
-    def test_whoever_was_not_overtaken_is_renewed(self, store: Store, elapse: Elapse) -> None:
-        """A keeper that comes too late has lost nothing if nobody else came."""
+    def test_an_attempt_that_was_not_taken_over_is_renewed(self, store: Store, elapse: Elapse) -> None:
+        """A keeper that is late has lost nothing if no other attempt took over."""
         claim = a_claim()
         store.reserve(claim)
         elapse(300.0)

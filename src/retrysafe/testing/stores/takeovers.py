@@ -1,4 +1,4 @@
-"""Takeovers: who may replace an attempt, when, and what that does to the one replaced."""
+"""Takeovers: which claim may replace an attempt, when, and what that does to the one replaced."""
 
 from retrysafe._core.model import Found, Reserved, Response
 from retrysafe.stores.contract import Store
@@ -61,7 +61,7 @@ class Takeovers(Harness):
         assert the_record(half, first).lease_until is None
 
     def test_a_checkpointed_attempt_is_never_taken_over(self, half: Half, elapse: Elapse) -> None:
-        """Somebody has seen part of its answer; a second run could only contradict it."""
+        """A client has part of its response; a second run could only contradict it."""
         first = a_claim()
         half.reserve(first)
         half.checkpoint(first, Response(200))
@@ -80,7 +80,7 @@ class Takeovers(Harness):
         assert found.record.state == "completed"
 
     def test_only_the_attempt_that_was_judged_is_replaced(self, half: Half, elapse: Elapse) -> None:
-        """With another token than the record's, somebody was faster: judge again."""
+        """With another token than the record's, another claim was faster: judge again."""
         first, second, third = a_claim(), a_claim(), a_claim()
         half.reserve(first)
         elapse(31.0)
@@ -93,7 +93,7 @@ class Takeovers(Harness):
     def test_an_owner_that_failed_in_the_last_moment_was_not_abandoned(
         self, half: Half, elapse: Elapse
     ) -> None:
-        """Whoever judged it abandoned must judge again: its failure may be what is to be replayed."""
+        """A claim that judged it abandoned must judge again: its failure may be what is to be replayed."""
         first = a_claim()
         half.reserve(first)
         elapse(31.0)
@@ -112,7 +112,7 @@ class Takeovers(Harness):
 
     def test_what_is_gone_is_reserved_instead(self, half: Half) -> None:
         """The attempt was released meanwhile, so the key is free."""
-        assert half.take_over(a_claim(), b"somebody's token", "in_progress") == Reserved(1)
+        assert half.take_over(a_claim(), b"some other token", "in_progress") == Reserved(1)
 
     def test_what_has_expired_is_reserved_instead(self, half: Half, elapse: Elapse) -> None:
         """Expired means absent: a fresh record, with an expiry of its own."""

@@ -1,21 +1,20 @@
 """PostgreSQL: the store for production.  Many machines, many processes, threads and coroutines.
 
-    store.py        the two faces, blocking and for coroutines
-    database.py     what one process has of the database, and how operations run
-    pooling.py      connections for threads; looping.py connections for the coroutines of an event loop
-    executor.py     one blocking connection, for whoever needs it to himself
-    renewer.py      the lease keeper's; chores.py what it does besides; listening.py hears when records end
-    session.py      what is said on a connection, by libpq; wire.py how; waiting.py how a thread waits for it
-    trouble.py      what went wrong, and whether to try again; burial.py ends what broke off
-    connecting.py   addresses; borrowing.py the application's pools; opening.py tables, versions, replicas
-    layout.py       which of our tables are there, and of which version; migration.py makes them
-    admin.py        the operator's end; desk.py its transactions, operator.py its connection
-    diagnosis.py    what could be wrong with records and tables; surroundings.py with what they depend on
-    statements/     the SQL
+    store.py            the two faces, blocking and for coroutines
+    database.py         what one process has open, and how operations run
+    pooling.py          connections for threads; looping.py connections for the coroutines of an event loop
+    executor.py         blocking connections beside the pools
+    keeper.py           the lease keeper's statements; cleanup.py expired records; listen.py wakes waiters
+    session.py          one connection, by libpq; wire.py encodes and decodes; waiting.py waits in a thread
+    connect.py          addresses; application_pool.py a pool that the application made
+    retry.py            errors of the server, and which are retried; discard.py closes a broken connection
+    schema.py           tables, versions, and what a server must be able to do
+    admin.py            the operator's end; doctor.py checks server, tables and records
+    statements/         the SQL
 
-**Durable**: an answer is given only after its commit has reached the server's disk, even where the role or
+**Durable**: an operation returns only after its commit has reached the server's disk, even where the role or
 the database has `synchronous_commit=off`.
-**Bounded**: no operation waits longer than the deadline, for a connection, a lock or an answer.
+**Bounded**: no operation waits longer than the deadline, for a connection, a lock or a result.
 **One clock**: all times are the server's; a worker sends durations only.
 **Poolers**: nothing depends on a session, so a pooler in transaction mode may stand between.  Where it cannot
 keep prepared statements, they are given up.

@@ -1,29 +1,37 @@
 """The operator's end of PostgreSQL: a session of its own, which reads in snapshots and writes in turns.
 
-It looks before it uses: tables of another version, or none, are answered with `SchemaMismatch`, and nothing
-is made, `migrate` aside.
+It checks before it uses: tables of another version, or none, are a `SchemaMismatch`, and only `migrate`
+creates any.
+
+Every wait is bounded.  Inside of each transaction the server is told how long a statement may take and how
+long it may wait for another transaction's lock; these settings end with the transaction, so they work behind
+a pooler too.  And a connection cuts itself when the server says nothing at all.
 """
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
-from retrysafe._core.model import Final, Purged, Record
+from retrysafe._core import model
+from retrysafe._core.model import Purged, Record
+from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.sql import admin_operations
-from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql import layout, migration
-from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, WALK, WRITE, Desk, Session
-from retrysafe.stores.sql.statements import source
+from retrysafe.stores.sql.operations import Operation, Row
+from retrysafe.stores.sql.postgresql import schema
+from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.sql.statements import load, source
 
 T = TypeVar("T")
 
 _log = logging.getLogger("retrysafe.store")
 
 _STEP = 500
-"""Rows removed in one commit.  It takes a few milliseconds.  Nobody waits for it: a request whose own expired
-record is among them waits at the most until its commit."""
+"""Rows removed in one commit.  It takes a few milliseconds.  Requests do not wait for it: one whose own
+expired record is among them waits at the most until its commit."""
 
 _REST = 4
 """A purge rests for so many times as long as a step took, so it has a fifth of a processor and of the disk's
@@ -32,21 +40,125 @@ time, however slow they are."""
 _TURN = 0.002
 """Seconds of rest in any case."""
 
+WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Said in full: a server may have other defaults, and a change that waited for a row must then see it as it
+is."""
+
+SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+"""All statements see the same moment, no writer waits for it, and a replica can do it too."""
+
+WALK: Final = 60.0
+"""Seconds for one walk through the table.  That is some ten million records.  An operator waits no longer,
+and a vacuum should not either: it cannot clean up behind an older snapshot."""
+
+_GRACE = 1.0
+"""Seconds by which a server that has something to say is quicker than the cut."""
+
+
+class TookTooLong(StoreUnavailable):
+    """A statement was broken off by the server: it had all the time that it was given."""
+
+
+class AdminConnection(Protocol):
+    """One connection, on which every statement commits by itself unless a BEGIN came before it."""
+
+    @property
+    def process(self) -> int | None:
+        """The server's process, as the connection was told when it began; `None` where the driver keeps no
+        note of it."""
+        ...
+
+    def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+        """Run a statement of ours by its name, and give all rows.
+
+        What goes wrong is a `StoreError`.  After `within` seconds without an answer the connection is cut.
+        """
+        ...
+
+    def command(self, sql: str, within: float) -> None:
+        """Run SQL that has neither arguments nor rows."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Transaction:
+    """What runs in it is committed together, or not at all."""
+
+    def __init__(self, connection: AdminConnection, seconds: float, patience: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._patience = patience
+
+    def query(self, name: str, arguments: Mapping[str, object] | None = None) -> Sequence[Row]:
+        """Run a statement by its name."""
+        told = {"patience": self._patience, **(arguments or {})}
+        return self._connection.query(name, told, self._seconds + _GRACE)
+
+    def command(self, sql: str) -> None:
+        self._connection.command(sql, self._seconds + _GRACE)
+
+    def perform(self, operation: Operation[T]) -> T:
+        try:
+            name, arguments = next(operation)
+            while True:
+                name, arguments = operation.send(self.query(name, arguments))
+        except StopIteration as answer:
+            result: T = answer.value
+            return result
+
+
+class AdminSession:
+    """Opens its connection when it is first used, and again after an error."""
+
+    def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
+        self.deadline = deadline
+        self._connect = connect
+        self._connection: AdminConnection | None = None
+        self._in_use = threading.Lock()
+
+    @contextlib.contextmanager
+    def transaction(self, begin: str, seconds: float) -> Generator[Transaction]:
+        """Each statement in it has so many seconds, and waits for a lock no longer than the deadline."""
+        with self._in_use:
+            if self._connection is None:
+                self._connection = self._connect()
+            transaction = Transaction(self._connection, seconds, self.deadline)
+            try:
+                transaction.command(begin)
+                transaction.query("bounds", {"seconds": seconds})
+                yield transaction
+                transaction.command("COMMIT")
+            except BaseException:
+                # Closed and not rolled back: on a connection in trouble a ROLLBACK might be the next thing to
+                # wait for.  The server undoes what a session leaves unfinished.
+                self._shut()
+                raise
+
+    def close(self) -> None:
+        with self._in_use:
+            self._shut()
+
+    def _shut(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
 
 class PostgresAdmin:
-    """The operator's end.  `connect` opens a session that is nobody else's."""
+    """`connect` opens a connection for exclusive use."""
 
-    def __init__(self, connect: Callable[[], Session], deadline: float) -> None:
+    def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
         self._connect = connect
         self._deadline = deadline
-        self._desk = Desk(connect, deadline)
+        self._session = AdminSession(connect, deadline)
         self._known = False
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(admin_operations.sightings(query, limit, bodies=False))
+        return self._read(admin_operations.listing(query, limit, bodies=False))
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(admin_operations.sightings(query, limit, bodies=True))
+        return self._read(admin_operations.listing(query, limit, bodies=True))
 
     def statistics(self, groups: int = 20) -> Statistics:
         return self._read(admin_operations.statistics(groups))
@@ -60,7 +172,7 @@ class PostgresAdmin:
     def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
         return self._write(admin_operations.release(seen, note, settled=settled))
 
-    def resolve(self, seen: Record, final: Final, note: Note) -> bool:
+    def resolve(self, seen: Record, final: model.Final, note: Note) -> bool:
         return self._write(admin_operations.resolve(seen, final, note))
 
     def purge(self, limit: int, note: Note | None = None) -> Purged:
@@ -86,17 +198,30 @@ class PostgresAdmin:
         return examine(self._connect, self._deadline)
 
     def migrate(self) -> str:
-        made = migration.migrate(self._desk)
+        made = self._make_missing()
         self._known = True
         if made:
-            return f"made {', '.join(made)}"
-        return f"nothing to do: the tables have version {layout.SCHEMA}"
+            return f"created {', '.join(made)}"
+        return f"nothing to do: the tables have version {schema.SCHEMA}"
+
+    def _make_missing(self) -> Sequence[str]:
+        """Any number of processes may try at once, behind a pooler too: the lock belongs to the transaction.
+        A role that finds everything there needs no right to create any of it."""
+        with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
+            if not schema.missing(transaction.query):
+                return ()
+        with self._session.transaction(WRITE, WALK) as transaction:
+            transaction.query("migration_lock")
+            made = schema.missing(transaction.query)  # again: another process may have been faster
+            if made:
+                transaction.command(load("postgresql")["schema"])
+            return made
 
     def schema(self) -> str:
         return source("postgresql", "schema")
 
     def close(self) -> None:
-        self._desk.close()
+        self._session.close()
         self._known = False
 
     def _read(self, operation: Operation[T]) -> T:
@@ -107,7 +232,39 @@ class PostgresAdmin:
 
     def _perform(self, operation: Operation[T], begin: str) -> T:
         if not self._known:
-            migration.check(self._desk)
+            with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
+                schema.refuse(schema.missing(transaction.query))
             self._known = True
-        with self._desk.transaction(begin, WALK) as transaction:
+        with self._session.transaction(begin, WALK) as transaction:
             return transaction.perform(operation)
+
+
+@contextlib.contextmanager
+def explained() -> Generator[None]:
+    try:
+        yield
+    except Trouble as trouble:
+        raise _explanation(trouble) from None
+
+
+def _explanation(trouble: Trouble) -> StoreError:
+    said = trouble.reason
+    match trouble.state:
+        case "57014":
+            return TookTooLong(
+                f"PostgreSQL cancelled the statement, which took too long ({said}); nothing was done"
+            )
+        case "55P03":
+            return StoreUnavailable(
+                f"a row or table is locked by another transaction: timed out ({said}); nothing was done"
+            )
+        case "42501":
+            return StoreUnavailable(
+                f"this role lacks a permission ({said}): `retrysafe doctor` lists the permissions that it "
+                "needs, and `retrysafe sql --dialect postgresql` prints what a role that may create tables "
+                "can run"
+            )
+        case "25006":
+            return StoreUnavailable(f"this server accepts no writes ({said}): use the address of the primary")
+        case _:
+            return trouble.as_error()

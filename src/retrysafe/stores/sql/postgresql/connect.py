@@ -1,4 +1,5 @@
-"""How connections are opened: from an address, from a pool of the application's, or as somebody else does it.
+"""How connections are opened: from an address, from a pool of the application's, or by a function of the
+application's.
 
 What the address says is what is done.  What it leaves open gets a value that suits a store: it must notice a
 dead server within seconds, and never write to one that only follows another.
@@ -13,7 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from retrysafe.errors import ConfigurationError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.session import Manner, Raw, Session
+from retrysafe.stores.sql.postgresql.session import Raw, SendMode, Session
 
 Connection = psycopg.Connection[Any]
 
@@ -33,7 +34,7 @@ _LEAST_TIMEOUT = 2
 
 
 class Address(NamedTuple):
-    """Where the server is, with everything that libpq is to be told."""
+    """Where the server is, with every parameter for libpq."""
 
     parameters: dict[str, Any]
 
@@ -44,7 +45,7 @@ class Address(NamedTuple):
         except psycopg.Error:
             # Its words quote the address, and with it perhaps the password.
             raise ConfigurationError(
-                "this is no address of a PostgreSQL database: it looks like "
+                "this is not a valid PostgreSQL address: expected "
                 "postgresql://user:password@host:5432/database, with special characters percent-encoded"
             ) from None
         return cls.complete(given, deadline)
@@ -73,7 +74,7 @@ class Source:
 
     def __init__(self, connect: "Callable[[], Opened]") -> None:
         self._connect = connect
-        self.manner = Manner()
+        self.mode = SendMode()
 
     def open(self) -> Session:
         """Connect.  It blocks, for as long as the address allows."""
@@ -84,9 +85,9 @@ class Source:
         return self.adopt(connection, connection.close)
 
     def adopt(self, connection: Raw, end: Callable[[], None]) -> Session:
-        return Session(connection, self.manner, end)
+        return Session(connection, self.mode, end)
 
 
 def unreachable(error: Exception) -> StoreUnavailable:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return StoreUnavailable(f"PostgreSQL cannot be reached: {'; '.join(lines[:2]) or type(error).__name__}")
+    return StoreUnavailable(f"cannot connect to PostgreSQL: {'; '.join(lines[:2]) or type(error).__name__}")

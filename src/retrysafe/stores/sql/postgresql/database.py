@@ -1,6 +1,6 @@
 """What one process has of the database: connections for threads, and for each event loop some of its own.
 
-Operations run here.  What may pass is tried again, see `trouble.py`; what was not answered in time is given
+Operations run here.  What may pass is tried again, see `retry.py`; what was not answered in time is given
 up, and its connection with it.
 """
 
@@ -13,15 +13,14 @@ from typing import Protocol, TypeVar
 
 from retrysafe._runtime import fork
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql import looping, opening, pooling
+from retrysafe.stores.sql.postgresql import looping, pooling
 from retrysafe.stores.sql.postgresql.connect import Source
-from retrysafe.stores.sql.postgresql.executor import Executor, opened
+from retrysafe.stores.sql.postgresql.executor import Executor, PsycopgAdminConnection, opened, prepare
 from retrysafe.stores.sql.postgresql.listen import Listener, Wake
 from retrysafe.stores.sql.postgresql.looping import LoopPool
-from retrysafe.stores.sql.postgresql.operator import OperatorSession
 from retrysafe.stores.sql.postgresql.pooling import Pool
+from retrysafe.stores.sql.postgresql.retry import Retries, Trouble
 from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.trouble import Trials, Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait
 
 T = TypeVar("T")
@@ -30,30 +29,30 @@ Make = Callable[[], Operation[T]]
 """Makes an operation, once for every try."""
 
 
-class Lender(Protocol):
-    """Whose connections one half of the store uses: see `borrowing.py`."""
+class ApplicationPool(Protocol):
+    """Whose connections one half of the store uses: see `application_pool.py`."""
 
     @property
     def most(self) -> int: ...
-    def lends_to(self, loop: asyncio.AbstractEventLoop | None) -> bool: ...
+    def serves(self, loop: asyncio.AbstractEventLoop | None) -> bool: ...
     def open(self) -> Session: ...
 
 
 class Database:
     """Runs operations, for threads and for coroutines."""
 
-    def __init__(self, source: Source, deadline: float, lender: Lender | None = None) -> None:
+    def __init__(self, source: Source, deadline: float, own_pool: ApplicationPool | None = None) -> None:
         self._source = source
         self._deadline = deadline
-        self._lender = lender
+        self._own_pool = own_pool
         self._begin()
         fork.watch(self)
 
     def _begin(self) -> None:
         """With nothing: at first, in a child process, and after it was closed."""
-        self._own = Belongings(self._source, self._deadline, self._lender)
+        self._resources = Resources(self._source, self._deadline, self._own_pool)
         # A store that is dropped without being closed must not leave connections and threads behind.
-        self._dropped = weakref.finalize(self, self._own.let_go)
+        self._dropped = weakref.finalize(self, self._resources.close)
 
     def forked(self) -> None:
         # The connections are the parent's; `session.py` has seen to that.
@@ -61,67 +60,67 @@ class Database:
         self._begin()
 
     def close(self) -> None:
-        own = self._own
+        resources = self._resources
         self._dropped.detach()
         self._begin()
-        own.let_go()
+        resources.close()
 
     def run(self, make: Make[T]) -> T:
         until = time.monotonic() + self._deadline
-        pool = self._own.pool
-        trials = Trials(until)
+        pool = self._resources.pool
+        retries = Retries(until)
         while True:
             session = pool.take(until)
-            seasoned = session.seasoned
+            has_worked = session.has_worked
             try:
                 return wait(session.perform(make(), until), session.socket, until)
             except Trouble as trouble:
                 if trouble.ends_session:
                     session.retire()
                     pool.empty()
-                pause = trials.after(trouble, seasoned=seasoned)
+                pause = retries.after(trouble, has_worked=has_worked)
             finally:
                 pool.give(session)
             time.sleep(pause)
 
     async def run_async(self, make: Make[T]) -> T:
         until = time.monotonic() + self._deadline
-        pool = self._own.pool_of(asyncio.get_running_loop())
-        trials = Trials(until)
+        pool = self._resources.pool_of(asyncio.get_running_loop())
+        retries = Retries(until)
         while True:
-            seat = await pool.take(until)
-            session = seat.session
-            seasoned = session.seasoned
+            connection = await pool.take(until)
+            session = connection.session
+            has_worked = session.has_worked
             try:
-                return await seat.wait(session.perform(make(), until), until)
+                return await connection.wait(session.perform(make(), until), until)
             except Trouble as trouble:
                 if trouble.ends_session:
                     session.retire()
                     pool.empty()
-                pause = trials.after(trouble, seasoned=seasoned)
+                pause = retries.after(trouble, has_worked=has_worked)
             finally:
-                pool.give(seat)
+                pool.give(connection)
             await asyncio.sleep(pause)
 
     def executor(self) -> Executor:
         """A blocking connection beside the pools."""
         return Executor(self._source, self._deadline)
 
-    def operator(self) -> OperatorSession:
+    def operator(self) -> PsycopgAdminConnection:
         """An operator's connection, which any server gives that answers."""
-        return OperatorSession(self._source)
+        return PsycopgAdminConnection(self._source)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
-        return self._own.listener.subscribe(id, wake)
+        return self._resources.listener.subscribe(id, wake)
 
 
-class Belongings:
+class Resources:
     """Everything that has to be given back."""
 
-    def __init__(self, source: Source, deadline: float, lender: Lender | None) -> None:
+    def __init__(self, source: Source, deadline: float, own_pool: ApplicationPool | None) -> None:
         self._source = source
         self._deadline = deadline
-        self._lender = lender
+        self._own_pool = own_pool
         self._are_tables_there = False
         self._lock = threading.Lock()
         self._loops: dict[asyncio.AbstractEventLoop, LoopPool] = {}
@@ -139,7 +138,7 @@ class Belongings:
             pool = self._loops[loop] = LoopPool(loop, *self._opening(loop, looping.MOST))
             return pool
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         self.listener.close()
         self.pool.shut()
         with self._lock:
@@ -154,13 +153,13 @@ class Belongings:
         self, loop: asyncio.AbstractEventLoop | None, most: int
     ) -> tuple[Callable[[], Session], int]:
         """How connections are opened for this loop, or for threads; and how many there may be."""
-        if self._lender is not None and self._lender.lends_to(loop):
-            lender = self._lender
-            return lambda: self._opened(lender.open), min(most, lender.most)
+        if self._own_pool is not None and self._own_pool.serves(loop):
+            own_pool = self._own_pool
+            return lambda: self._opened(own_pool.open), min(most, own_pool.most)
         return lambda: self._opened(self._source.open), most
 
     def _opened(self, open: Callable[[], Session]) -> Session:
-        session = opened(open, self._deadline, None if self._are_tables_there else opening.prepare)
+        session = opened(open, self._deadline, None if self._are_tables_there else prepare)
         self._are_tables_there = True
         return session
 

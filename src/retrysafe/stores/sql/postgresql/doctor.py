@@ -1,18 +1,29 @@
-"""Everything about a PostgreSQL store that could be wrong, looked at in turn.
+"""Everything about a PostgreSQL store that could be wrong: the server and its settings, a pooler in front of
+it, the tables and their records.
 
-Nothing is made and nothing is changed.  Each check has a transaction of its own that reads one snapshot and
-is bounded in time; one that fails is a finding, whatever it failed with, and the others go on.
+Nothing is created or changed.  Each check has a transaction of its own that reads one snapshot and is bounded
+in time; one that fails is a finding, whatever it failed with, and the others go on.
+
+Settings are those of the operator's session.  A service that connects as another role, or by another address,
+may have other defaults and other rights; the findings say for which role they hold.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import NamedTuple, cast
 
 from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.admin import Finding
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql import layout, surroundings
-from retrysafe.stores.sql.postgresql.desk import SNAPSHOT, Desk, Session, TookTooLong, Transaction
+from retrysafe.stores.sql.postgresql import schema
+from retrysafe.stores.sql.postgresql.admin import (
+    SNAPSHOT,
+    AdminConnection,
+    AdminSession,
+    TookTooLong,
+    Transaction,
+)
 
 Check = Callable[[Transaction], Iterator[Finding]]
 
@@ -22,7 +33,7 @@ _PATIENCE = 10.0
 _BACKLOG = 100_000
 _OVERDUE = 7 * 86400.0
 """Expired records, and seconds since the first of them expired, that are worth a warning: services keep up
-with what they make, so somebody has stopped."""
+with what they create, so a service has stopped."""
 
 _LITTER = 10_000
 """Dead rows, above as many as there are living ones, that are worth a warning: the server cleans up at a
@@ -32,35 +43,222 @@ _LONG = 10.0
 """Seconds.  Statements on records take milliseconds, and a caller's transaction touches its record at its
 very end."""
 
+_APART = 5.0
+"""Seconds between the clocks that are worth a remark: a disciplined clock stays far below it."""
 
-def examine(connect: Callable[[], Session], deadline: float) -> list[Finding]:
-    """Look at everything."""
-    with contextlib.closing(Desk(connect, deadline)) as desk:
-        return _Examination(desk, connect).findings()
+_SCARCE = 10
+"""Free connections.  A service opens up to half a dozen, and one that restarts has the old ones for a
+moment."""
+
+_ASKED = 5
+"""How often a session is asked who serves it."""
+
+
+def examine(connect: Callable[[], AdminConnection], deadline: float) -> list[Finding]:
+    """Run every check."""
+    with contextlib.closing(AdminSession(connect, deadline)) as session:
+        return _Examination(session, connect).findings()
+
+
+class Server(NamedTuple):
+    """The columns of settings.sql, and by how much its clock is ahead of ours, as far as we can tell."""
+
+    version: str
+    follows: bool
+    reads_only: bool
+    encoding: str
+    fsync: str
+    synchronous_commit: str
+    full_page_writes: str
+    isolation: str
+    role: str
+    ahead: float
+    process: int
+
+
+def ask(transaction: Transaction) -> Server:
+    before = time.time()
+    [(*settings, now, process)] = transaction.query("settings")
+    ahead = cast(float, now) - (before + time.time()) / 2
+    return Server(*settings, ahead, process)  # type: ignore[call-arg, arg-type]  # in the order of the statement
+
+
+def kind(server: Server) -> Iterator[Finding]:
+    found = f"PostgreSQL {server.version}"
+    if server.follows:
+        yield Finding(
+            "server",
+            "problem",
+            f"{found}, a replica: it accepts no writes",
+            "use the address of the primary; with several hosts in one address, add "
+            "target_session_attrs=read-write",
+        )
+    elif server.reads_only:
+        yield Finding(
+            "server",
+            "problem",
+            f"{found}, read-only for {server.role}: default_transaction_read_only is on",
+            "no request can be accepted: turn it off for this role and database",
+        )
+    elif server.encoding != "UTF8":
+        yield Finding(
+            "server",
+            "warning",
+            f"{found}, and the database is encoded in {server.encoding}",
+            "a request whose path or scope has other characters gets 503: use a database in UTF8",
+        )
+    else:
+        yield Finding("server", "ok", f"{found}, accepts writes as {server.role}")
+
+
+def durability(server: Server) -> Iterator[Finding]:
+    found = (
+        f"fsync {server.fsync}, synchronous_commit {server.synchronous_commit}, "
+        f"full_page_writes {server.full_page_writes}"
+    )
+    if server.fsync != "on":
+        yield Finding(
+            "durability",
+            "problem",
+            found,
+            "a crash of the machine can lose or damage everything: turn fsync on",
+        )
+    elif server.synchronous_commit == "off":
+        yield Finding(
+            "durability",
+            "warning",
+            f"{found}: commits are acknowledged before they are on the disk",
+            "the store overrides it for its own commits, but not for those of handlers: a crash can lose "
+            f"what a stored response says was done. ALTER ROLE {server.role} SET synchronous_commit = on",
+        )
+    elif server.full_page_writes != "on":
+        yield Finding(
+            "durability",
+            "warning",
+            found,
+            "without full_page_writes a power failure can damage pages, unless the disk writes them whole",
+        )
+    else:
+        yield Finding("durability", "ok", f"{found}: what was acknowledged is on the disk")
+
+
+def isolation(server: Server) -> Iterator[Finding]:
+    if server.isolation in ("read committed", "read uncommitted"):
+        yield Finding("isolation", "ok", f"transactions are {server.isolation} by default")
+    else:
+        yield Finding(
+            "isolation",
+            "warning",
+            f"transactions are {server.isolation} by default",
+            'with effects="database" a handler that takes longer than a third of the lease then fails with a '
+            "serialization error (40001), because its lease was renewed meanwhile, and is rolled back: use "
+            "read committed for such handlers, or a longer lease",
+        )
+
+
+def clock(server: Server) -> Iterator[Finding]:
+    apart = f"{abs(server.ahead):.1f} s {'ahead of' if server.ahead > 0 else 'behind'} this machine's"
+    if abs(server.ahead) > _APART:
+        yield Finding(
+            "clock",
+            "ok",
+            f"the server's clock is {apart}",
+            "leases and expiry use the server's clock alone, so this does no harm; times that are shown are "
+            "the server's",
+        )
+    else:
+        yield Finding("clock", "ok", f"the server's clock is {apart}")
+
+
+def connections(transaction: Transaction) -> Iterator[Finding]:
+    [(most, reserved, used)] = cast("list[tuple[int, int, int]]", transaction.query("connections"))
+    free = most - reserved - used
+    found = f"{used} of {most} are in use, {max(free, 0)} are free for ordinary roles"
+    if free < _SCARCE:
+        yield Finding(
+            "connections",
+            "warning",
+            found,
+            "a service that cannot connect responds 503: raise max_connections, make the pools of "
+            "applications smaller, or put a pooler between",
+        )
+    else:
+        yield Finding("connections", "ok", found)
+
+
+def pooler(connect: Callable[[], AdminConnection], within: float) -> Iterator[Finding]:
+    """Whether the sessions that we see are the server's own.
+
+    A new session learns which process serves it, and a pooler may give another one.  One that
+    gives every transaction another process shows it in one of two ways, depending on whom it takes first: a
+    session that asks again is answered by another process, or a second one, in a transaction, has the process
+    that the first one has just had.
+    """
+
+    def process(connection: AdminConnection) -> int:
+        [(number,)] = connection.query("backend", {}, within)
+        return cast(int, number)
+
+    first = connect()
+    try:
+        second = connect()
+        try:
+            before = {process(first) for _ in range(_ASKED)}
+            second.command("BEGIN READ ONLY", within)
+            other, after = process(second), process(first)
+            second.command("COMMIT", within)
+            shared = len(before | {after}) > 1 or other in before
+            between = shared or first.process not in {None, after}
+        finally:
+            second.close()
+    finally:
+        first.close()
+    if shared:
+        yield Finding(
+            "pooler",
+            "ok",
+            "a pooler in transaction mode is between this machine and the server",
+            "the store works behind it: it relies on no session, and prepares no statements there.  But "
+            "LISTEN does not work through it, so requests that wait for the first one (waiting mode) poll; "
+            "give the store an address that bypasses the pooler to avoid this",
+        )
+    elif between:
+        yield Finding(
+            "pooler",
+            "ok",
+            "a pooler is between this machine and the server, and each session kept its server process",
+            "if it is in transaction mode, requests that wait for the first one (waiting mode) poll, because "
+            "LISTEN does not work through it; nothing else changes",
+        )
+    else:
+        yield Finding("pooler", "ok", "none")
 
 
 class _Examination:
-    def __init__(self, desk: Desk, connect: Callable[[], Session]) -> None:
-        self._desk = desk
+    def __init__(self, session: AdminSession, connect: Callable[[], AdminConnection]) -> None:
+        self._session = session
         self._connect = connect
 
     def findings(self) -> list[Finding]:
         try:
-            with self._desk.transaction(SNAPSHOT, self._desk.deadline) as transaction:
-                server = surroundings.ask(transaction)
+            with self._session.transaction(SNAPSHOT, self._session.deadline) as transaction:
+                server = ask(transaction)
         except StoreError as error:
             return [
                 Finding(
-                    "server", "problem", str(error), "check the address, and that it can be reached from here"
+                    "server",
+                    "problem",
+                    str(error),
+                    "check the address, and that it can be reached from this machine",
                 )
             ]
         found = [
-            *surroundings.kind(server),
-            *surroundings.durability(server),
-            *surroundings.isolation(server),
-            *surroundings.clock(server),
-            *_caught("pooler", lambda: surroundings.pooler(self._connect, self._desk.deadline)),
-            *self._run("connections", surroundings.connections),
+            *kind(server),
+            *durability(server),
+            *isolation(server),
+            *clock(server),
+            *_caught("pooler", lambda: pooler(self._connect, self._session.deadline)),
+            *self._run("connections", connections),
         ]
         schema = self._run("schema", self._schema)
         found += schema
@@ -78,7 +276,7 @@ class _Examination:
 
     def _run(self, name: str, check: Check) -> list[Finding]:
         def within() -> Iterator[Finding]:
-            with self._desk.transaction(SNAPSHOT, _PATIENCE) as transaction:
+            with self._session.transaction(SNAPSHOT, _PATIENCE) as transaction:
                 yield from check(transaction)
 
         try:
@@ -88,47 +286,46 @@ class _Examination:
                 Finding(
                     name,
                     "ok",
-                    f"not looked at: it would take more than {_PATIENCE:.0f} s",
-                    "`retrysafe stats` takes its time, and counts",
+                    f"skipped: it would take more than {_PATIENCE:.0f} s",
+                    "`retrysafe stats` has no such limit",
                 )
             ]
 
     def _schema(self, transaction: Transaction) -> Iterator[Finding]:
         try:
-            missing = layout.missing(transaction.query)
+            missing = schema.missing(transaction.query)
         except SchemaMismatch as mismatch:
             yield Finding("schema", "problem", str(mismatch))
             return
-        if set(layout.TABLES) <= set(missing):
+        if set(schema.TABLES) <= set(missing):
             yield Finding(
                 "schema",
                 "problem",
-                "the database has no tables of retrysafe, where this role looks for tables",
-                "`retrysafe migrate` makes them; if there should be some, look at the address and the role's "
-                "search_path",
+                "the tables of retrysafe do not exist in the search_path of this role",
+                "run `retrysafe migrate`; if they should exist, check the address and the role's search_path",
             )
             return
-        slow = [name for name in layout.INDEXES if name in missing]
+        slow = [name for name in schema.INDEXES if name in missing]
         broken = [str(name) for (name,) in transaction.query("indexes")]
-        absent = [name for name in missing if name not in slow] + layout.absent_columns(transaction.query)
+        absent = [name for name in missing if name not in slow] + schema.absent_columns(transaction.query)
         if absent:
             yield Finding(
                 "schema",
                 "problem",
                 f"{' and '.join(absent)} is missing",
-                "`retrysafe migrate` makes tables that are missing; `retrysafe sql --dialect postgresql` "
-                "shows how they are to be",
+                "`retrysafe migrate` creates tables that are missing; `retrysafe sql --dialect postgresql` "
+                "prints all of them",
             )
         elif slow or broken:
             yield Finding(
                 "schema",
                 "warning",
                 f"the index {' and '.join(slow or broken)} is {'missing' if slow else 'not valid'}: "
-                "removing expired records walks through the table",
-                "`retrysafe migrate` makes it" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
+                "removing expired records scans the whole table",
+                "run `retrysafe migrate`" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
             )
         else:
-            yield Finding("schema", "ok", f"version {layout.SCHEMA}, all tables are there")
+            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables exist")
         yield from _kept(transaction)
 
     def _rights(self, transaction: Transaction) -> Iterator[Finding]:
@@ -141,10 +338,10 @@ class _Examination:
                 "rights",
                 "problem",
                 f"this role lacks {said}",
-                "GRANT them, as the owner of the tables; a service needs all of them",
+                "GRANT these permissions, as the owner of the tables; a service needs all of them",
             )
         else:
-            yield Finding("rights", "ok", "this role may do all that services and operators do")
+            yield Finding("rights", "ok", "this role has every permission that services and operators need")
 
     def _records(self, transaction: Transaction) -> Iterator[Finding]:
         [(number, id)] = transaction.query("unreadable")
@@ -154,22 +351,22 @@ class _Examination:
                 "records",
                 "problem",
                 f"{number} records cannot be read by this release, among them {name}",
-                "their keys answer 503 for ever: use the release that wrote them, or delete these rows by "
+                "requests with their keys get 503: use the release that wrote them, or delete these rows by "
                 "hand",
             )
         else:
-            yield Finding("records", "ok", "version and state of every record are known")
+            yield Finding("records", "ok", "every record has a known version and state")
 
     def _expired(self, transaction: Transaction) -> Iterator[Finding]:
         [(number, age)] = transaction.query("overdue")
-        found = f"{number} expired records wait to be removed"
+        found = f"{number} expired records are not removed yet"
         if cast(int, number) > _BACKLOG or cast(float, age or 0.0) > _OVERDUE:
             days = cast(float, age) / 86400
             yield Finding(
                 "expired",
                 "warning",
-                f"{found}, the first of them for {days:.1f} days: nobody removes them",
-                "services remove some in passing; run `retrysafe purge` once a day besides",
+                f"{found}, the oldest of them for {days:.1f} days: no service keeps up with them",
+                "run `retrysafe purge` once a day",
             )
         else:
             yield Finding("expired", "ok", found)
@@ -180,7 +377,7 @@ class _Examination:
             yield Finding(
                 "abandoned",
                 "warning",
-                f"the outcome of {number} requests is not known, the oldest of "
+                f"the outcome of {number} requests is unknown, the oldest of "
                 f"{cast(float, age) / 3600:.1f} hours ago",
                 "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
                 "resolve` or `retrysafe release`",
@@ -203,23 +400,23 @@ class _Examination:
                 "warning",
                 f"{len(seen)} transactions that changed or locked records have been open for more than "
                 f"{_LONG:.0f} s: {who}, {state}, for {cast(float, age):.0f} s",
-                "requests with the keys of these records are answered 503 until they end: find out what they "
-                f"wait for, or end one with SELECT pg_terminate_backend({process})",
+                "requests with the keys of these records get 503 until they end: find out what they wait "
+                f"for, or end one with SELECT pg_terminate_backend({process})",
             )
         elif len(rows) > len(seen):
             yield Finding(
                 "locks",
                 "ok",
-                "transactions of other roles have changed records; for how long cannot be seen by this role",
+                "transactions of other roles have changed records; this role cannot see for how long",
                 "GRANT pg_read_all_stats to it",
             )
         else:
-            yield Finding("locks", "ok", f"no transaction has had records for more than {_LONG:.0f} s")
+            yield Finding("locks", "ok", f"no transaction has locked records for more than {_LONG:.0f} s")
 
 
 def _kept(transaction: Transaction) -> Iterator[Finding]:
-    """What makes tables forget, or hide, what they were told."""
-    for name, passing, hiding in transaction.query("tables_kept"):
+    """Properties of a table that lose its rows or hide them."""
+    for name, passing, hiding in transaction.query("table_properties"):
         if passing:
             yield Finding(
                 "schema",
@@ -240,21 +437,21 @@ def _kept(transaction: Transaction) -> Iterator[Finding]:
 def _litter(row: Row) -> Finding:
     living, dead, cleans, cleans_here, age = cast("tuple[int, int, bool, bool, float | None]", tuple(row))
     when = "never" if age is None else f"{age / 3600:.1f} hours ago"
-    found = f"{dead} dead rows beside {living} living ones, last cleaned up {when}"
+    found = f"{dead} dead rows beside {living} living ones, last vacuum {when}"
     if not (cleans and cleans_here):
         return Finding(
             "vacuum",
             "warning",
             f"{found}, and autovacuum is off {'for this table' if cleans else 'on this server'}",
-            "every request leaves a dead row behind: turn autovacuum on, or the table grows without end",
+            "every request leaves a dead row behind: turn autovacuum on, or the table grows without bound",
         )
     if dead > living + _LITTER:
         return Finding(
             "vacuum",
             "warning",
             found,
-            "autovacuum does not keep up: look for transactions, replication slots or replicas that keep "
-            "old rows alive, and lower autovacuum_vacuum_scale_factor for retrysafe_records",
+            "autovacuum does not keep up: look for transactions, replication slots or replicas that hold "
+            "back its horizon, and lower autovacuum_vacuum_scale_factor for retrysafe_records",
         )
     return Finding("vacuum", "ok", found)
 
@@ -267,8 +464,6 @@ def _caught(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
         raise
     except StoreError as error:
         findings.append(Finding(name, "problem", str(error)))
-    except Exception as error:  # noqa: BLE001 - an operator is told of it, whatever it is
-        findings.append(
-            Finding(name, "problem", f"this could not be looked at: {type(error).__name__}: {error}")
-        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        findings.append(Finding(name, "problem", f"the check failed with {type(error).__name__}: {error}"))
     return findings

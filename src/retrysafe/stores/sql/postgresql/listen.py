@@ -1,8 +1,9 @@
-"""Hears that a record has come to an end, so that whoever waits for it need not ask again and again.
+"""LISTEN: wakes requests that wait for a record when it is finished or released, so that they need not poll.
 
-One thread and one connection per process, from the first waiter on until nobody has waited for a while.  What
-it does not hear, because it was connecting, or because a pooler stands between and gives it no session of its
-own, is no harm: waiters ask anyway, only less often.  So trouble is no more than a line for whoever debugs.
+One thread and one connection per process, from the first waiting request on until there has been none for a
+while.  A notification that is missed, because the thread was connecting or a pooler gives it no session of
+its own, does no harm: waiting requests poll anyway, only less often.  So an error is logged for debugging
+only.
 """
 
 import logging
@@ -16,8 +17,8 @@ import psycopg
 
 from retrysafe.errors import StoreError
 from retrysafe.stores.sql.postgresql.connect import Source
+from retrysafe.stores.sql.postgresql.retry import Trouble
 from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.trouble import Trouble
 from retrysafe.stores.sql.postgresql.waiting import wait
 
 Wake = Callable[[], None]
@@ -32,7 +33,7 @@ _log = logging.getLogger("retrysafe.store")
 
 
 class Listener:
-    """Calls whoever subscribed, from its own thread."""
+    """Calls subscribers, from its own thread."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -43,7 +44,7 @@ class Listener:
         """The writing end of a pipe that ends the thread's waiting."""
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
-        """Call `wake` when this record has come to an end.  The function that is given back ends it."""
+        """Call `wake` when this record is finished or released.  Returns a function that unsubscribes."""
         with self._lock:
             self._subscribers.setdefault(id, []).append(wake)
             if self._thread is None:
@@ -70,14 +71,14 @@ class Listener:
     def _start(self) -> None:
         try:
             bell, self._alarm = os.pipe()
-        except OSError:  # no file to be had: waiters ask for themselves
+        except OSError:  # no file descriptor left: waiting requests poll
             return
         self._thread = threading.Thread(
             target=self._run, args=(bell, self._alarm), name="retrysafe-listener", daemon=True
         )
         try:
             self._thread.start()
-        except RuntimeError:  # no thread to be had: waiters ask for themselves
+        except RuntimeError:  # no thread can be started: waiting requests poll
             self._end(bell, self._alarm)
             self._thread = self._alarm = None
 
@@ -93,7 +94,7 @@ class Listener:
                     if self._listen(me, bell):
                         return
                 except (StoreError, Trouble, psycopg.Error, OSError) as error:
-                    _log.debug("not listening for ends of records, waiters ask instead: %s", error)
+                    _log.debug("LISTEN failed, waiting requests poll instead: %s", error)
                 _readable([bell], _PAUSE)
         finally:
             with self._lock:
@@ -104,15 +105,15 @@ class Listener:
                 self._end(bell, alarm)
 
     def _listen(self, me: threading.Thread, bell: int) -> bool:
-        """Until nobody needs it any more: True; or until the connection is lost, which raises."""
+        """Until it is not needed any more: True; or until the connection is lost, which raises."""
         session = self._source.open()
         try:
             wait(session.command("LISTEN retrysafe"), session.socket, monotonic() + _PATIENCE)
             last = monotonic()
             while self._thread is me:
                 _readable([bell, session.socket], _IDLE / 2)
-                for id in _heard(session):
-                    self._tell(id)
+                for id in _notified(session):
+                    self._wake(id)
                 with self._lock:
                     if self._subscribers:
                         last = monotonic()
@@ -122,26 +123,26 @@ class Listener:
         finally:
             session.close()
 
-    def _tell(self, id: bytes) -> None:
+    def _wake(self, id: bytes) -> None:
         with self._lock:
             wakes = list(self._subscribers.get(id, ()))
         for wake in wakes:
             try:
                 wake()
             except Exception as error:  # noqa: BLE001 - the others are to be woken all the same
-                _log.debug("somebody who waits could not be woken: %r", error)
+                _log.debug("a waiting request could not be woken: %r", error)
 
 
-def _heard(session: Session) -> list[bytes]:
-    """The records that were told of since the last time."""
+def _notified(session: Session) -> list[bytes]:
+    """The records of the notifications since the last time."""
     session.pgconn.consume_input()
-    heard: list[bytes] = []
+    found: list[bytes] = []
     while (notice := session.pgconn.notifies()) is not None:
         try:
-            heard.append(bytes.fromhex(notice.extra.decode()))
-        except ValueError:  # somebody else uses this channel, too
+            found.append(bytes.fromhex(notice.extra.decode()))
+        except ValueError:  # another program uses this channel, too
             continue
-    return heard
+    return found
 
 
 def _readable(sockets: list[int], seconds: float) -> None:

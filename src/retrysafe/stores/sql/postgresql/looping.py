@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.burial import bury
+from retrysafe.stores.sql.postgresql.discard import discard
 from retrysafe.stores.sql.postgresql.pooling import no_thread, start
 from retrysafe.stores.sql.postgresql.session import WRITE, Session
 
@@ -30,17 +30,17 @@ MOST = 8
 its statements wait for the same disk: commits that wait together are written together."""
 
 
-class Seat:
+class LoopConnection:
     """A session at an event loop."""
 
-    __slots__ = ("_conversation", "_future", "_is_watched", "_is_writing", "_loop", "_vacated", "session")
+    __slots__ = ("_conversation", "_future", "_is_watched", "_is_writing", "_loop", "_lost", "session")
 
     def __init__(
-        self, session: Session, loop: asyncio.AbstractEventLoop, vacated: "Callable[[Seat], None]"
+        self, session: Session, loop: asyncio.AbstractEventLoop, lost: "Callable[[LoopConnection], None]"
     ) -> None:
         self.session = session
         self._loop = loop
-        self._vacated = vacated
+        self._lost = lost
         self._conversation: Generator[int, None, Any] | None = None
         self._future: asyncio.Future[Any] | None = None
         self._is_writing = False
@@ -65,13 +65,13 @@ class Seat:
         if conversation is None or future is None:
             self._while_idle()
             return
-        if future.done():  # somebody was told already, and is about to leave
+        if future.done():  # timed out or cancelled, and the caller is about to leave
             return
         try:
             wanted = next(conversation)
         except StopIteration as answer:
             future.set_result(answer.value)
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             self._look_away_if_lost()
             future.set_exception(error)
         else:
@@ -87,12 +87,12 @@ class Seat:
             self._loop.remove_writer(self.session.socket)
 
     def _while_idle(self) -> None:
-        """The server has said something unasked; mostly it is a goodbye."""
+        """The server has sent something unasked; mostly it closes the connection."""
         try:
             self.session.pgconn.consume_input()
         except psycopg.Error:
             self._look_away_if_lost()
-            self._vacated(self)
+            self._lost(self)
 
     def _look_away_if_lost(self) -> None:
         """At once: libpq has closed the socket, and its number may be another connection's a moment later."""
@@ -108,10 +108,10 @@ class Seat:
 
     def _expire(self, future: "asyncio.Future[Any]") -> None:
         if not future.done():
-            future.set_exception(StoreUnavailable("PostgreSQL did not answer within the deadline"))
+            future.set_exception(StoreUnavailable("timed out waiting for PostgreSQL"))
 
     def leave(self) -> Session:
-        """Let the loop forget it."""
+        """Stop watching it, and return its session."""
         self._look_away()
         return self.session
 
@@ -126,14 +126,14 @@ class LoopPool:
         self._open = open
         self._most = most
         self._count = 0
-        self._idle: list[Seat] = []
-        self._waiting: deque[asyncio.Future[Seat]] = deque()
+        self._idle: list[LoopConnection] = []
+        self._waiting: deque[asyncio.Future[LoopConnection]] = deque()
         self._is_shut = False
 
-    async def take(self, until: float) -> Seat:
+    async def take(self, until: float) -> LoopConnection:
         if self._idle:
             return self._idle.pop()
-        future: asyncio.Future[Seat] = self.loop.create_future()
+        future: asyncio.Future[LoopConnection] = self.loop.create_future()
         if self._count < self._most:
             self._fetch(future)
         else:
@@ -148,21 +148,21 @@ class LoopPool:
         finally:
             timer.cancel()
 
-    def give(self, seat: Seat) -> None:
+    def give(self, connection: LoopConnection) -> None:
         """Take it back, if it can be used again."""
-        if not seat.session.is_idle:
-            bury(seat.leave(), self._buried)
+        if not connection.session.is_idle:
+            discard(connection.leave(), self._discarded)
         elif self._is_shut:
-            seat.leave().close()
+            connection.leave().close()
             self._one_less()
         else:
-            self._pass_on(seat)
+            self._pass_on(connection)
 
     def empty(self) -> None:
         """One was found dead, so its idle siblings are not trusted."""
         idle, self._idle = self._idle, []
-        for seat in idle:
-            seat.leave().close()
+        for connection in idle:
+            connection.leave().close()
             self._one_less()
 
     def shut(self) -> None:
@@ -170,15 +170,15 @@ class LoopPool:
         self._is_shut = True
         self.empty()
 
-    def _pass_on(self, seat: Seat) -> None:
+    def _pass_on(self, connection: LoopConnection) -> None:
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
-                future.set_result(seat)
+                future.set_result(connection)
                 return
-        self._idle.append(seat)
+        self._idle.append(connection)
 
-    def _fetch(self, future: "asyncio.Future[Seat]") -> None:
+    def _fetch(self, future: "asyncio.Future[LoopConnection]") -> None:
         self._count += 1
 
         def work() -> None:
@@ -186,7 +186,7 @@ class LoopPool:
             error: BaseException | None = None
             try:
                 session = self._open()
-            except BaseException as trouble:  # noqa: BLE001 - whoever waits is told
+            except BaseException as trouble:  # noqa: BLE001 - the caller gets it
                 error = trouble
             try:
                 self.loop.call_soon_threadsafe(self._fetched, future, session, error)
@@ -198,35 +198,35 @@ class LoopPool:
             self.loop.call_soon(self._fetched, future, None, no_thread())
 
     def _fetched(
-        self, future: "asyncio.Future[Seat]", session: Session | None, error: BaseException | None
+        self, future: "asyncio.Future[LoopConnection]", session: Session | None, error: BaseException | None
     ) -> None:
         if session is not None:
             try:
-                seat = Seat(session, self.loop, self._vacated)
+                connection = LoopConnection(session, self.loop, self._lost)
             except NotImplementedError:
                 session.close()
                 error = StoreUnavailable(
-                    "this event loop cannot watch a connection: on Windows, use asyncio.SelectorEventLoop"
+                    "this event loop cannot watch a socket: on Windows, use asyncio.SelectorEventLoop"
                 )
             else:
                 if future.done():
-                    self.give(seat)
+                    self.give(connection)
                 else:
-                    future.set_result(seat)
+                    future.set_result(connection)
                 return
         if not future.done():
             told = error if isinstance(error, StoreError) else None
-            future.set_exception(told or StoreUnavailable(f"PostgreSQL cannot be reached: {error!r}"))
+            future.set_exception(told or StoreUnavailable(f"cannot connect to PostgreSQL: {error!r}"))
         self._one_less()
 
-    def _vacated(self, seat: Seat) -> None:
-        """The server ended a connection that nobody was using."""
-        if seat in self._idle:
-            self._idle.remove(seat)
-            seat.leave().close()
+    def _lost(self, connection: LoopConnection) -> None:
+        """The server closed an idle connection."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+            connection.leave().close()
             self._one_less()
 
-    def _buried(self) -> None:
+    def _discarded(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed, and this is forgotten with it
             self.loop.call_soon_threadsafe(self._one_less)
 
@@ -237,10 +237,10 @@ class LoopPool:
             if not future.done():
                 self._fetch(future)
 
-    def _expire(self, future: "asyncio.Future[Seat]") -> None:
+    def _expire(self, future: "asyncio.Future[LoopConnection]") -> None:
         if not future.done():
             future.set_exception(
                 StoreUnavailable(
-                    "PostgreSQL could not be reached within the deadline: no connection was free"
+                    "timed out connecting to PostgreSQL, or waiting for one of the connections in use"
                 )
             )

@@ -1,7 +1,7 @@
 """A handful of connections for threads: the last one that was given back is the next one taken.
 
-They are opened in threads of their own, so that whoever waits for one can stop waiting.  One that comes too
-late for whoever asked is there for the next.
+They are opened in threads of their own, so that a caller can stop waiting for one.  One that is opened too
+late for its caller is there for the next.
 """
 
 import threading
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.sql.postgresql.burial import bury
+from retrysafe.stores.sql.postgresql.discard import discard
 from retrysafe.stores.sql.postgresql.session import Session
 
 MOST = 4
@@ -39,18 +39,18 @@ class Pool:
                     break
                 if not self._changed.wait(until - time.monotonic()):
                     raise StoreUnavailable(
-                        f"all {self._most} connections to PostgreSQL were in use until the deadline"
+                        f"timed out waiting for a free connection to PostgreSQL: all {self._most} are in use"
                     )
-        order = Order()
-        if not start(lambda: self._fetch(order)):
+        pending = PendingConnection()
+        if not start(lambda: self._fetch(pending)):
             self._one_less()
             raise no_thread()
-        return order.wait(until)
+        return pending.wait(until)
 
     def give(self, session: Session) -> None:
         """Take it back, if it can be used again."""
         if not session.is_idle:
-            bury(session, self._one_less)
+            discard(session, self._one_less)
             return
         with self._changed:
             if not self._is_shut:
@@ -74,14 +74,14 @@ class Pool:
             self._is_shut = True
         self.empty()
 
-    def _fetch(self, order: "Order") -> None:
+    def _fetch(self, pending: "PendingConnection") -> None:
         try:
             session = self._open()
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             self._one_less()
-            order.fail(error)
+            pending.fail(error)
         else:
-            if not order.deliver(session):
+            if not pending.deliver(session):
                 self.give(session)
 
     def _one_less(self) -> None:
@@ -90,31 +90,31 @@ class Pool:
             self._changed.notify()
 
 
-class Order:
-    """A connection that somebody waits for, until it comes or he goes."""
+class PendingConnection:
+    """A connection that is being opened for a caller, which may stop waiting."""
 
     def __init__(self) -> None:
         self._arrived = threading.Event()
         self._lock = threading.Lock()
-        self._gone = False
+        self._abandoned = False
         self._session: Session | None = None
         self._error: BaseException | None = None
 
     def wait(self, until: float) -> Session:
         self._arrived.wait(until - time.monotonic())
         with self._lock:
-            self._gone = True
+            self._abandoned = True
         if self._session is not None:
             return self._session
         if isinstance(self._error, StoreError):
             raise self._error
         if self._error is not None:
-            raise StoreUnavailable(f"PostgreSQL cannot be reached: {self._error!r}") from self._error
-        raise StoreUnavailable("PostgreSQL could not be reached within the deadline")
+            raise StoreUnavailable(f"cannot connect to PostgreSQL: {self._error!r}") from self._error
+        raise StoreUnavailable("timed out connecting to PostgreSQL")
 
     def deliver(self, session: Session) -> bool:
         with self._lock:
-            if self._gone:
+            if self._abandoned:
                 return False
             self._session = session
         self._arrived.set()
@@ -126,7 +126,7 @@ class Order:
 
 
 def start(work: Callable[[], None]) -> bool:
-    """In a thread of its own, if one is to be had."""
+    """Start it in a thread of its own, if one can be started."""
     try:
         threading.Thread(target=work, name="retrysafe-connect", daemon=True).start()
     except RuntimeError:  # the machine's limit, or the end of the interpreter
@@ -135,4 +135,4 @@ def start(work: Callable[[], None]) -> bool:
 
 
 def no_thread() -> StoreUnavailable:
-    return StoreUnavailable("no thread can be started to connect to PostgreSQL")
+    return StoreUnavailable("cannot start a thread to connect to PostgreSQL")

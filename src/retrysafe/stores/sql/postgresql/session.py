@@ -20,7 +20,7 @@ from psycopg import pq
 
 from retrysafe.stores.sql.operations import Arguments, Operation, Row
 from retrysafe.stores.sql.postgresql import wire
-from retrysafe.stores.sql.postgresql.trouble import Trouble
+from retrysafe.stores.sql.postgresql.retry import Trouble
 from retrysafe.stores.sql.postgresql.wire import BINARY, Statement
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Raw(Protocol):
     def pgconn(self) -> "PGconn": ...
 
 
-class Manner:
+class SendMode:
     """How statements are sent, for all connections of a store."""
 
     __slots__ = ("named",)
@@ -65,15 +65,15 @@ class Manner:
 class Session:
     """A connection that is open, and belongs to one conversation at a time."""
 
-    def __init__(self, connection: Raw, manner: Manner, end: Callable[[], None]) -> None:
+    def __init__(self, connection: Raw, mode: SendMode, end: Callable[[], None]) -> None:
         self.pgconn = connection.pgconn
         self.pgconn.nonblocking = 1
         self.socket = self.pgconn.socket
-        self.seasoned = False
+        self.has_worked = False
         """Whether a conversation has succeeded on it since it was opened."""
         self._is_retired = False
         self._connection = connection
-        self._manner = manner
+        self._mode = mode
         self._end = end
         self._prepared: set[bytes] = set()
         self._statements = wire.known()
@@ -90,7 +90,7 @@ class Session:
                 arguments["patience"] = max((until - time.monotonic()) * _SHARE, _LEAST)
                 name, arguments = operation.send((yield from self._execute(statements[name], arguments)))
         except StopIteration as answer:
-            self.seasoned = True
+            self.has_worked = True
             result: T = answer.value
             return result
 
@@ -106,7 +106,7 @@ class Session:
     def _execute(self, statement: Statement, arguments: Arguments) -> Conversation[Sequence[Row]]:
         values, formats = statement.bind(arguments)
         pgconn = self.pgconn
-        if statement.hot and self._manner.named:
+        if statement.hot and self._mode.named:
             try:
                 if statement.name not in self._prepared:
                     self._send(lambda: pgconn.send_prepare(statement.name, statement.text))
@@ -117,7 +117,7 @@ class Session:
             except Trouble as trouble:
                 if trouble.state not in _UNPREPARED:
                     raise
-                self._manner.named = False
+                self._mode.named = False
         self._send(lambda: pgconn.send_query_params(statement.text, values, None, formats, BINARY))
         return statement.read((yield from self._result()))
 
@@ -152,7 +152,7 @@ class Session:
         if refusal is not None:
             raise _refused(refusal)
         if result is None:
-            raise Trouble("the connection gave no answer")
+            raise Trouble("the connection returned no result")
         return result
 
     # --- its life
@@ -175,7 +175,7 @@ class Session:
         self._end()
 
     def disown(self) -> None:
-        """In a child process: let go of the parent's connection without a word to the server.
+        """In a child process: drop the parent's connection without a message to the server.
 
         The socket is shared, and a goodbye would end the parent's session.  So the child's end of it is
         replaced by nothing before it is closed.  One that a thread of the parent's was using is not even

@@ -16,12 +16,12 @@ from retrysafe._core.model import (
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint
-from retrysafe.stores.sql.postgresql import chores
+from retrysafe.stores.sql.postgresql import cleanup
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Opened, Source
-from retrysafe.stores.sql.postgresql.database import Database, Lender
+from retrysafe.stores.sql.postgresql.database import ApplicationPool, Database
+from retrysafe.stores.sql.postgresql.keeper import PostgresRenewer
 from retrysafe.stores.sql.postgresql.listen import Wake
-from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -35,7 +35,7 @@ class PostgresStore:
 
     No operation waits longer than `deadline` seconds.  A process has at most four connections for its threads
     and eight for each event loop, opened as they are needed; one for the lease keeper; and one to listen,
-    while somebody waits for another's answer.
+    while a request waits for the response of another.
     """
 
     joint = Joint("postgresql")
@@ -49,22 +49,20 @@ class PostgresStore:
         deadline: float = 2.0,
     ) -> None:
         if not deadline > 0:
-            raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+            raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
         if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
-            raise ConfigurationError(
-                "a PostgreSQL store takes an address, or pool=, or connect=: one of them"
-            )
-        lender: Lender | None = None
+            raise ConfigurationError("a PostgreSQL store takes exactly one of an address, pool= and connect=")
+        own_pool: ApplicationPool | None = None
         if pool is not None:
             # Here and not above: psycopg_pool is another package, for those who use it.
-            from retrysafe.stores.sql.postgresql import borrowing
+            from retrysafe.stores.sql.postgresql import application_pool
 
-            source = Source(borrowing.connect_as(pool, deadline))
-            lender = borrowing.Lender(pool, source, deadline)
+            source = Source(application_pool.connect_as(pool, deadline))
+            own_pool = application_pool.ApplicationPool(pool, source, deadline)
         else:
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
         self._deadline = deadline
-        self._database = Database(source, deadline, lender)
+        self._database = Database(source, deadline, own_pool)
         self.aio = AsyncPostgresStore(self._database)
 
     def reserve(self, claim: Claim) -> Reservation:
@@ -86,13 +84,13 @@ class PostgresStore:
         self._database.run(partial(operations.release, claim))
 
     def purge(self, limit: int = 500) -> Purged:
-        return chores.purge(self._database.run, limit)
+        return cleanup.purge(self._database.run, limit)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
-        """Have `wake` called, in a thread of the store's, when this record comes to an end.
+        """Have `wake` called, in a thread of the store's, when this record is finished or released.
 
-        Only ends of claims that are `announced` are told, and not all of them are heard: it saves waiting,
-        and is no reason not to look.  The function that is given back ends it.
+        Only for claims that are `announced`, and a notification may be missed: it shortens the wait, and does
+        not replace `look`.  Returns a function that unsubscribes.
         """
         return self._database.subscribe(id, wake)
 

@@ -18,7 +18,7 @@ def wait(conversation: Generator[int, None, T], socket: int, until: float) -> T:
         wanted = next(conversation)
         while True:
             if not _ready(socket, wanted, until - time.monotonic()):
-                raise StoreUnavailable("PostgreSQL did not answer within the deadline")
+                raise StoreUnavailable("timed out waiting for PostgreSQL")
             wanted = next(conversation)
     except StopIteration as answer:
         result: T = answer.value

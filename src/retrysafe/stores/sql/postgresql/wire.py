@@ -2,7 +2,7 @@
 
 Statements are written with `:named` arguments and sent with numbered ones.  Bytes and text travel as they
 are, numbers as text; results come in binary form.  The name of a prepared statement is a digest of its SQL,
-so that behind a pooler, where a session may be anybody's, a name can never stand for other SQL than ours.
+so that behind a pooler, where sessions are shared, a name can never stand for other SQL than ours.
 """
 
 import re
@@ -43,7 +43,7 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise UnreadableRecord(
-            "a text in the database is not UTF-8, so somebody else has written it"
+            "a text in the database is not UTF-8, so another program has written it"
         ) from None
 
 

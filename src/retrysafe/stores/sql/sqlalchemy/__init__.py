@@ -31,20 +31,20 @@ class StoreOfEngine(Store, Protocol):
 def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
     if not isinstance(engine, Engine | AsyncEngine):
         raise ConfigurationError(
-            f"expected an Engine or an AsyncEngine of SQLAlchemy, and found {type(engine).__name__}: "
-            "give what create_engine() or create_async_engine() has made; an address is for stores.open()"
+            f"expected an Engine or an AsyncEngine of SQLAlchemy, got {type(engine).__name__}: pass what "
+            "create_engine() or create_async_engine() returned; for an address, use stores.open()"
         )
     if not deadline > 0:
-        raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+        raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
     dialect = blocking_part(engine).dialect
     if dialect.is_async and isinstance(engine, Engine):
         raise ConfigurationError(
-            "this is the inner part of an AsyncEngine, which works inside of SQLAlchemy's own calls only: "
-            "give the AsyncEngine itself"
+            "this is the sync_engine of an AsyncEngine, which works inside of SQLAlchemy's own calls only: "
+            "pass the AsyncEngine itself"
         )
     match dialect.name, dialect.driver:
         case "sqlite", _:
-            from retrysafe.stores.sql.sqlalchemy.files import EngineSQLiteStore
+            from retrysafe.stores.sql.sqlalchemy.sqlite import EngineSQLiteStore
 
             return EngineSQLiteStore(engine, deadline)
         case "postgresql", "psycopg" | "psycopg_async":
@@ -57,5 +57,5 @@ def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
             return from_driver(engine, deadline)
         case name, _:
             raise ConfigurationError(
-                f"there is no store in a database of the kind {name}: engines may be of sqlite or postgresql"
+                f"{name} is not a supported database: expected an engine of sqlite or postgresql"
             )

@@ -7,15 +7,14 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql import checks
-from retrysafe.stores.sql.sqlalchemy.awaiting import Loops
-from retrysafe.stores.sql.sqlalchemy.crew import Crew
-from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, async_twin, twin
-from retrysafe.stores.sql.sqlalchemy.line import AsyncLine, Execute, Line
+from retrysafe.stores.sql.postgresql import schema
+from retrysafe.stores.sql.sqlalchemy.admin import AsyncAdminConnection, BlockingAdminConnection
+from retrysafe.stores.sql.sqlalchemy.awaiting import LoopExecutor
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection, split
+from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, copy_async_engine, copy_engine
 from retrysafe.stores.sql.sqlalchemy.loops import Open
-from retrysafe.stores.sql.sqlalchemy.sessions import LoopSession, ThreadSession
 from retrysafe.stores.sql.sqlalchemy.store import EngineStore
-from retrysafe.stores.sql.sqlalchemy.terms import each
+from retrysafe.stores.sql.sqlalchemy.workers import WorkerExecutor
 from retrysafe.stores.sql.statements import load
 
 FOR_THREADS = 4
@@ -28,16 +27,16 @@ def from_driver(engine: AnyEngine, deadline: float) -> EngineStore:
     if isinstance(engine, AsyncEngine):
         return EngineStore(
             engine,
-            partial(Loops, AsyncOpener(engine).here, deadline=deadline),
-            lambda: LoopSession(async_twin(engine), deadline),
+            partial(LoopExecutor, AsyncOpener(engine).here, deadline=deadline),
+            lambda: AsyncAdminConnection(copy_async_engine(engine), deadline),
             FOR_A_LOOP,
             deadline,
         )
-    own_blocking = twin(engine)
+    own_blocking = copy_engine(engine)
     return EngineStore(
         engine,
-        partial(Crew, Opener(own_blocking), deadline=deadline),
-        lambda: ThreadSession(own_blocking, deadline),
+        partial(WorkerExecutor, Opener(own_blocking), deadline=deadline),
+        lambda: BlockingAdminConnection(own_blocking, deadline),
         FOR_THREADS,
         deadline,
     )
@@ -50,15 +49,15 @@ class Opener:
         self._engine = engine
         self._is_prepared = False
 
-    def __call__(self) -> Line:
-        line = Line.open(self._engine)
+    def __call__(self) -> StoreConnection:
+        connection = StoreConnection.open(self._engine)
         try:
-            _make_sure(line.execute, prepared=self._is_prepared)
+            _check(connection.execute, prepared=self._is_prepared)
         except BaseException:
-            line.close()
+            connection.close()
             raise
         self._is_prepared = True
-        return line
+        return connection
 
 
 class AsyncOpener:
@@ -70,28 +69,28 @@ class AsyncOpener:
 
     def here(self) -> Open:
         """How to open them in one event loop."""
-        own = async_twin(self._engine)
+        own = copy_async_engine(self._engine)
         return lambda: self._open(own)
 
-    async def _open(self, own: AsyncEngine) -> AsyncLine:
-        line = await AsyncLine.open(own)
+    async def _open(self, own: AsyncEngine) -> AsyncStoreConnection:
+        connection = await AsyncStoreConnection.open(own)
         try:
-            await line.talk(partial(_make_sure, prepared=self._is_prepared))
+            await connection.run(partial(_check, prepared=self._is_prepared))
         except BaseException:
-            line.cut()
+            connection.cut()
             raise
         self._is_prepared = True
-        return line
+        return connection
 
 
-def _make_sure(execute: Execute, *, prepared: bool) -> None:
+def _check(execute: Execute, *, prepared: bool) -> None:
     def ask(name: str) -> Sequence[Row]:
         return execute(load("postgresql")[name], {})
 
     def command(sql: str) -> None:
-        for statement in each(sql):
+        for statement in split(sql):
             execute(statement, {})
 
-    checks.inspect(ask)
+    schema.inspect(ask)
     if not prepared:
-        checks.prepare(ask, command)
+        schema.prepare(ask, command)

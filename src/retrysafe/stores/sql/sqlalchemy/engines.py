@@ -20,7 +20,7 @@ def blocking_part(engine: AnyEngine) -> Engine:
     return engine.sync_engine if isinstance(engine, AsyncEngine) else engine
 
 
-class Drawn(NamedTuple):
+class Opened(NamedTuple):
     """A new connection that no pool looks after any more."""
 
     adapted: DBAPIConnection
@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
     """The driver's own."""
 
 
-def draw(engine: Engine) -> Drawn:
+def open_connection(engine: Engine) -> Opened:
     """Open a connection.
 
     By a copy of the pool, each time: the application's may have been made for one connection only, or may
@@ -38,30 +38,30 @@ def draw(engine: Engine) -> Drawn:
     return detached(engine.pool.recreate().connect())
 
 
-def detached(connection: PoolProxiedConnection) -> Drawn:
+def detached(connection: PoolProxiedConnection) -> Opened:
     adapted = connection.dbapi_connection
     assert adapted is not None, "it was just opened"
-    drawn = Drawn(adapted, connection.driver_connection)
+    opened = Opened(adapted, connection.driver_connection)
     connection.detach()
-    return drawn
+    return opened
 
 
-def twin(engine: Engine) -> Engine:
+def copy_engine(engine: Engine) -> Engine:
     """An engine of our own to run statements with, whose connections are opened as that engine's are.
 
     It keeps none of them.  What the application listens to on its engine, and what it logs of it, stays free
     of our statements.  Arguments are keys and answers of clients: they are not for messages.
     """
     return create_engine(
-        engine.url, creator=lambda: draw(engine).adapted, poolclass=NullPool, hide_parameters=True
+        engine.url, creator=lambda: open_connection(engine).adapted, poolclass=NullPool, hide_parameters=True
     )
 
 
-def async_twin(engine: AsyncEngine) -> AsyncEngine:
+def copy_async_engine(engine: AsyncEngine) -> AsyncEngine:
     """The same, for one event loop: SQLAlchemy has locks in its engines, and they belong to a loop."""
     return create_async_engine(
         engine.url,
-        creator=lambda: draw(engine.sync_engine).adapted,
+        creator=lambda: open_connection(engine.sync_engine).adapted,
         poolclass=NullPool,
         hide_parameters=True,
     )

@@ -17,9 +17,9 @@ from sqlalchemy.util import greenlet_spawn
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.postgresql.store import PostgresStore
-from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, draw
-from retrysafe.stores.sql.sqlalchemy.reports import unreachable
-from retrysafe.stores.sql.sqlalchemy.terms import NOT_LET_IN
+from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, open_connection
+from retrysafe.stores.sql.sqlalchemy.errors import unreachable
+from retrysafe.stores.sql.sqlalchemy.timeouts import CONNECT_TIMED_OUT
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -36,7 +36,7 @@ class EnginePostgresStore(PostgresStore):
         self.engine = engine
 
 
-class Drawn:
+class PsycopgConnection:
     """A connection as the store wants it: libpq's part, which commits by itself, and an end."""
 
     def __init__(self, connection: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
@@ -56,16 +56,16 @@ class Opener:
         self._engine = engine
         self._patience = patience
 
-    def __call__(self) -> Drawn:
-        opened: Future[Drawn] = Future()
+    def __call__(self) -> PsycopgConnection:
+        opened: Future[PsycopgConnection] = Future()
         threading.Thread(target=self._open, args=(opened,), name="retrysafe-connect", daemon=True).start()
         try:
             return opened.result(self._patience)
         except TimeoutError:
             opened.add_done_callback(_unwanted)
-            raise StoreUnavailable(NOT_LET_IN) from None
+            raise StoreUnavailable(CONNECT_TIMED_OUT) from None
 
-    def _open(self, opened: Future[Drawn]) -> None:
+    def _open(self, opened: Future[PsycopgConnection]) -> None:
         try:
             if isinstance(self._engine, Engine):
                 opened.set_result(_open(self._engine))
@@ -73,14 +73,14 @@ class Opener:
                 # psycopg cannot use the loop that Windows would give.
                 with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                     opened.set_result(runner.run(_open_async(self._engine)))
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             refusal = unreachable(error)
             refusal.__cause__ = error
             opened.set_exception(refusal)
 
 
-def _open(engine: Engine) -> Drawn:
-    connection = cast("psycopg.Connection[Any]", draw(engine).driver)
+def _open(engine: Engine) -> PsycopgConnection:
+    connection = cast("psycopg.Connection[Any]", open_connection(engine).driver)
     try:
         # What listeners have set is kept.
         connection.commit()
@@ -88,21 +88,21 @@ def _open(engine: Engine) -> Drawn:
     except BaseException:
         connection.pgconn.finish()
         raise
-    return Drawn(connection)
+    return PsycopgConnection(connection)
 
 
-async def _open_async(engine: AsyncEngine) -> Drawn:
-    drawn = await greenlet_spawn(draw, engine.sync_engine)
-    connection = cast("psycopg.AsyncConnection[Any]", drawn.driver)
+async def _open_async(engine: AsyncEngine) -> PsycopgConnection:
+    opened = await greenlet_spawn(open_connection, engine.sync_engine)
+    connection = cast("psycopg.AsyncConnection[Any]", opened.driver)
     try:
         await connection.commit()
         await connection.set_autocommit(True)
     except BaseException:
         connection.pgconn.finish()
         raise
-    return Drawn(connection)
+    return PsycopgConnection(connection)
 
 
-def _unwanted(opened: Future[Drawn]) -> None:
+def _unwanted(opened: Future[PsycopgConnection]) -> None:
     if opened.exception() is None:
         opened.result().close()

@@ -1,4 +1,5 @@
-"""An event loop in a thread of its own, for whoever has none: from the first use on, until it is stopped."""
+"""An event loop in a thread of its own, for callers that have none: from the first use on, until it is
+stopped."""
 
 import asyncio
 import threading
@@ -30,9 +31,9 @@ class LoopThread:
             future.cancel()
             raise StoreUnavailable(late) from None
         except asyncio.CancelledError:
-            raise StoreUnavailable("the store was closed; it is not known whether it was done") from None
+            raise StoreUnavailable("the store was closed; whether it was done is not known") from None
         except BaseException:
-            future.cancel()  # interrupted: nobody waits for it any more
+            future.cancel()  # interrupted: the caller has left
             raise
 
     def stop(self) -> threading.Thread | None:
@@ -54,7 +55,7 @@ class LoopThread:
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    raise StoreUnavailable(f"no thread can be started: {error}") from error
+                    raise StoreUnavailable(f"cannot start a thread: {error}") from error
                 ready.wait()
                 self._thread = thread
             if self._loop is None:

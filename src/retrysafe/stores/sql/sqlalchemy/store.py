@@ -21,9 +21,9 @@ from retrysafe.stores.admin import Admin
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.postgresql import chores
-from retrysafe.stores.sql.postgresql.desk import Session
-from retrysafe.stores.sql.postgresql.renewer import PostgresRenewer
+from retrysafe.stores.sql.postgresql import cleanup
+from retrysafe.stores.sql.postgresql.admin import AdminConnection, PostgresAdmin
+from retrysafe.stores.sql.postgresql.keeper import PostgresRenewer
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class EngineStore:
         self,
         engine: AnyEngine,
         executor: Callable[[int], Executor],
-        operator: Callable[[], Session],
+        operator: Callable[[], AdminConnection],
         connections: int,
         deadline: float,
     ) -> None:
@@ -75,15 +75,12 @@ class EngineStore:
         self._executor.run(partial(operations.release, claim))
 
     def purge(self, limit: int = 500) -> Purged:
-        return chores.purge(self._executor.run, limit)
+        return cleanup.purge(self._executor.run, limit)
 
     def open_keeper(self) -> PostgresRenewer:
         return PostgresRenewer(self._make_executor(1))
 
     def open_admin(self) -> Admin:
-        # Here and not above: services never ask.
-        from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
-
         return PostgresAdmin(self._make_session, self._deadline)
 
     def close(self) -> None:

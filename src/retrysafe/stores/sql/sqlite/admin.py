@@ -15,7 +15,7 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.sql import admin_operations
 from retrysafe.stores.sql.operations import Operation
-from retrysafe.stores.sql.sqlite import opening
+from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.statements import source
 
@@ -31,8 +31,8 @@ _REST = 12
 thirteenth of the lock's time.  They also lose a little by having to read pages anew, so it is not more."""
 
 _TURN = 0.002
-"""Seconds of rest in any case.  Whoever waits for the lock tries every half a millisecond, and must find it
-free before it is taken again; only then can it be seen that somebody writes."""
+"""Seconds of rest in any case.  A process that waits for the lock tries every half a millisecond, and must
+find it free before it is taken again; only then can it be seen that another process writes."""
 
 
 class SQLiteAdmin:
@@ -45,10 +45,10 @@ class SQLiteAdmin:
         self._connection: Connection | None = None
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(admin_operations.sightings(query, limit, bodies=False))
+        return self._read(admin_operations.listing(query, limit, bodies=False))
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(admin_operations.sightings(query, limit, bodies=True))
+        return self._read(admin_operations.listing(query, limit, bodies=True))
 
     def statistics(self, groups: int = 20) -> Statistics:
         return self._read(admin_operations.statistics(groups))
@@ -72,7 +72,7 @@ class SQLiteAdmin:
             wanted = min(_STEP, limit - removed)
             with self._use() as connection:
                 with connection.transaction():
-                    began = time.monotonic()  # and not before: to wait for one's turn takes nobody's time
+                    began = time.monotonic()  # not before: waiting for the lock costs the others nothing
                     step, entry = connection.perform(admin_operations.purge(wanted, note, removed, entry))
                 took = time.monotonic() - began
             removed += step.records
@@ -95,9 +95,11 @@ class SQLiteAdmin:
 
     def migrate(self) -> str:
         self.close()
-        made = opening.migrate(self._path, self._clock, self._deadline)
+        made = schema.migrate(self._path, self._clock, self._deadline)
         return (
-            f"made {', '.join(made)}" if made else f"nothing to do: the tables have version {opening.SCHEMA}"
+            f"created {', '.join(made)}"
+            if made
+            else f"nothing to do: the tables have version {schema.SCHEMA}"
         )
 
     def schema(self) -> str:
@@ -111,7 +113,7 @@ class SQLiteAdmin:
     @contextlib.contextmanager
     def _use(self) -> Generator[Connection]:
         if self._connection is None:
-            self._connection = opening.open_existing(self._path, self._clock, self._deadline)
+            self._connection = schema.open_existing(self._path, self._clock, self._deadline)
         try:
             yield self._connection
         except StoreUnavailable:
@@ -127,6 +129,6 @@ class SQLiteAdmin:
             return connection.perform(operation)
 
     def _writes_of_others(self) -> object:
-        """A number that is another one once somebody else has written."""
+        """A number that changes when another connection has written."""
         with self._use() as connection, connection.session():
             return connection.execute("PRAGMA data_version")

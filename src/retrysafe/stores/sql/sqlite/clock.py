@@ -2,7 +2,7 @@
 
 Leases are compared by several processes, so they must agree about the time, and it must never jump.  The
 kernel has a clock like that, `CLOCK_BOOTTIME`, which counts from the boot, through suspensions, and which
-nobody can set.  The first process after a boot writes down its distance from the epoch; everybody else reads
+no process can set.  The first process after a boot stores its distance from the epoch; the others read
 it.  A wall clock that is wrong, or is put right, changes nothing until the next boot.
 
 Then the new anchor is the wall clock, but never before the high-water mark, which writers raise while they

@@ -1,7 +1,7 @@
-"""One connection of sqlite3: an executor of operations, and a translator of trouble.
+"""One connection of sqlite3: runs operations, and translates errors.
 
-It opens when it is first used, and again after it was closed.  Whatever SQLite complains about leaves as
-`StoreUnavailable`; `suspect` then says whether the connection had better be opened anew.  It is used by one
+It opens when it is first used, and again after it was closed.  Every error of SQLite becomes a
+`StoreUnavailable`; `suspect` then says whether the connection should be reopened.  It is used by one
 thread at a time, within a `session`, though not always by the same thread.
 """
 
@@ -67,7 +67,7 @@ class Connection:
 
     @contextlib.contextmanager
     def session(self) -> Generator[None]:
-        """Have it open, and to oneself."""
+        """The connection, open and for exclusive use."""
         with self.in_use:
             if self._sqlite is None:
                 self._open()
@@ -77,7 +77,8 @@ class Connection:
     def transaction(self) -> Generator[None]:
         """A session in which everything is committed at the end, or nothing.
 
-        IMMEDIATE, because a transaction that only becomes a write later is refused if anybody wrote since.
+        IMMEDIATE, because a transaction that only becomes a write later is refused if another connection
+        wrote since.
         """
         with self.session():
             assert self._sqlite is not None
@@ -98,7 +99,7 @@ class Connection:
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:
-        """A session in which all statements see the same moment, and nobody waits for it."""
+        """A session in which all statements see the same moment, and no writer waits for it."""
         with self.session():
             self.execute("BEGIN")
             try:
@@ -154,7 +155,7 @@ class Connection:
         except sqlite3.Error as error:
             if "decode to UTF-8" in str(error):
                 # Damage of one row, not of the file.  The message quotes it, so it goes no further.
-                raise UnreadableRecord("a record has text that is not UTF-8; it is left as it is") from None
+                raise UnreadableRecord("a record has text that is not UTF-8; it is left unchanged") from None
             raise self._trouble(error) from error
 
     def close(self) -> None:
@@ -162,9 +163,10 @@ class Connection:
             self.shut()
 
     def shut(self) -> None:
-        """Close it for whoever has it to himself; under the lock, because the last one to go checkpoints.
+        """Close it, for a caller that has exclusive use of it; under the lock, because the last one
+        checkpoints.
 
-        If somebody else has the lock, he is writing, and then this is not the last connection.
+        If another process has the lock, it is writing, and then this is not the last connection.
         """
         if self._lock is not None:
             self._lock.try_acquire()
@@ -185,7 +187,7 @@ class Connection:
             if self.role != "reader":
                 self._lock = FileLock(f"{self.path}-lock")
             if self.role == "admin":
-                # Whoever looks at a file does not change how it works; and shows what can be shown.
+                # An operator does not change how a file works; and sees what can be shown.
                 self._sqlite.text_factory = _text_or_bytes
             else:
                 self._use_wal(self._sqlite)
@@ -210,18 +212,18 @@ class Connection:
                 time.sleep(_RETRY_PAUSE)
         if mode != "wal":
             raise StoreUnavailable(
-                f"{self.path} cannot have a write-ahead log (SQLite answers {mode!r}): "
-                "put it on a local disk, into a directory that can be written to"
+                f"{self.path} cannot have a write-ahead log (journal_mode is {mode!r}): "
+                "put it on a local disk, in a directory that can be written to"
             )
 
     def _trouble(self, error: sqlite3.Error | OSError) -> StoreUnavailable:
         if _busy(error):
             return StoreUnavailable(
-                f"{self.path} is locked by somebody else for longer than {self.patience:g} s; "
+                f"{self.path} is locked by another process: timed out after {self.patience:g} s; "
                 "nothing was done"
             )
         if _code(error) == sqlite3.SQLITE_INTERRUPT:
-            return TookTooLong(f"{self.path}: it took too long, and was broken off")
+            return TookTooLong(f"{self.path}: the statement took too long and was cancelled")
         self.suspect = True
         return StoreUnavailable(f"{self.path}: {error}")
 

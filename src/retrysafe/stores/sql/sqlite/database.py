@@ -1,7 +1,7 @@
 """What one process has of the database: a writer, some readers, a clock.
 
 A fork takes the writer's thread away from the child, which therefore begins with another writer; connections
-are seen to by `forking.py`.
+are closed by `forking.py`.
 """
 
 import weakref
@@ -15,8 +15,8 @@ from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock
+from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.readers import Readers
-from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -31,18 +31,18 @@ class Database:
         self._clock: Clock = clock or HostClock()
         self.joint = Joint("sqlite", self._clock)
         self._readers = Readers(path, self._clock)
-        self._hire()
+        self._start_writer()
         fork.watch(self)
 
-    def _hire(self) -> None:
+    def _start_writer(self) -> None:
         self._writer = Writer(self.path, self._clock, self.deadline)
         # A store that is dropped without being closed must not leave its thread behind.
-        self._dropped = weakref.finalize(self, _let_go, self._readers, self._writer)
+        self._dropped = weakref.finalize(self, _close, self._readers, self._writer)
         self._dropped.atexit = False
 
     def forked(self) -> None:
         self._dropped.detach()
-        self._hire()
+        self._start_writer()
 
     def write(self, operation: Operation[T] | None) -> T:
         job = BlockingJob(operation)
@@ -86,6 +86,6 @@ class Database:
         self._writer.close()
 
 
-def _let_go(readers: Readers, writer: Writer) -> None:
+def _close(readers: Readers, writer: Writer) -> None:
     readers.close()
-    writer.dismiss()
+    writer.stop()

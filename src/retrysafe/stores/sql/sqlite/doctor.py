@@ -1,10 +1,20 @@
-"""Everything about an SQLite store that could be wrong, looked at in turn.
+"""Everything about an SQLite store that could be wrong: the library, the directory, the disk, the file and
+its records.
 
-Nothing is made and nothing is changed, but for the lock file and the log that opening a database brings
-along. A check that fails is a finding, whatever it failed with, and the others go on.
+Nothing is created or changed, except the lock file and the log that come with opening a database.  A check
+that fails is a finding, whatever it failed with, and the others go on.
+
+The database file is opened by SQLite only: closing a file drops all locks that the process has on it,
+SQLite's included.
 """
 
 import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
@@ -12,7 +22,7 @@ from typing import cast
 from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.admin import Finding
 from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.sqlite import opening, surroundings
+from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.clock import HostClock, boot_id
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, TookTooLong
 
@@ -23,20 +33,40 @@ _APART = 5.0
 far below it, and leases of half a minute are not hurt by it."""
 
 _BACKLOG = 100_000
-"""Expired records that are worth a warning: services keep up with what they make, so somebody has stopped."""
+"""Expired records that are worth a warning: services keep up with what they create, so one has stopped."""
 
 _PATIENCE = 10.0
 """Seconds for one walk through the file.  That is some gigabytes; for more, an operator decides when."""
 
+_FIXED = (3, 51, 3)
+"""The first SQLite without the WAL-reset bug: see filelock.py."""
+
+_MOUNTS = "/proc/self/mounts"
+
+_NETWORK = frozenset(
+    "9p afs beegfs ceph cifs coda davfs fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs glusterfs gpfs "
+    "lustre ncpfs nfs nfs4 ocfs2 pvfs2 smb2 smb3 smbfs virtiofs vboxsf".split()
+)
+"""Where shared memory is not shared between all machines, or locks are not reliable: a log in WAL mode
+needs both."""
+
+_LITTLE = 1 << 30
+_TOO_LITTLE = 64 << 20
+"""Bytes.  With a gigabyte left the operator has time to act; with 64 MB the log and its checkpoint may not
+fit."""
+
+_LONG_LOG = 256 << 20
+"""Bytes.  A log is started over at 4 MB, unless a reader stays in it; 64 times as much is not an accident."""
+
 
 def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:
-    """Look at everything."""
+    """Run every check."""
     around: list[tuple[str, Check]] = [
-        ("SQLite", surroundings.library),
-        ("directory", lambda: surroundings.directory(path)),
-        ("filesystem", lambda: surroundings.filesystem(path)),
-        ("space", lambda: surroundings.space(path)),
-        ("file", lambda: surroundings.file(path)),
+        ("SQLite", library),
+        ("directory", lambda: directory(path)),
+        ("filesystem", lambda: filesystem(path)),
+        ("space", lambda: space(path)),
+        ("file", lambda: file(path)),
     ]
     findings = [finding for name, check in around for finding in _run(name, check)]
     if any(finding.check == "file" and finding.level != "ok" for finding in findings):
@@ -45,13 +75,164 @@ def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:
         return findings + _Examination(connection, clock).findings()
 
 
+def library() -> Iterator[Finding]:
+    version = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info >= _FIXED:
+        yield Finding("SQLite", "ok", version)
+    elif sys.platform == "win32":
+        yield Finding(
+            "SQLite",
+            "problem",
+            f"{version} has the WAL-reset bug, which can corrupt the file, and Windows has no lock against "
+            "it",
+            "use a Python that is linked with SQLite 3.51.3 or later",
+        )
+    else:
+        yield Finding(
+            "SQLite",
+            "warning",
+            f"{version} has the WAL-reset bug, which can corrupt the file; the lock file protects it for as "
+            "long as only retrysafe writes to it or checkpoints it",
+            "let no other program write to this file, or use a Python that is linked with SQLite 3.51.3 or "
+            "later",
+        )
+    try:
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute("SELECT json_valid('[]')")
+    except sqlite3.Error as error:
+        yield Finding(
+            "SQLite",
+            "problem",
+            f"it was built without JSON ({error}): requests do not need it, but lists do",
+            "use a Python that is linked with SQLite 3.38 or later, which always has it",
+        )
+
+
+def directory(path: str) -> Iterator[Finding]:
+    """Whether the files beside the database can be made: the log, the shared memory and the lock."""
+    place = os.path.dirname(path)
+    try:
+        with tempfile.TemporaryFile(dir=place):  # without a name, where the system has such files
+            pass
+    except OSError as error:
+        yield Finding(
+            "directory",
+            "problem",
+            f"{place} cannot be written to: {error.strerror}",
+            "the log and the lock are created beside the file: give the user of the service write access to "
+            "this directory",
+        )
+    else:
+        yield Finding("directory", "ok", f"{place} can be written to")
+
+
+def file(path: str) -> Iterator[Finding]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        yield Finding(
+            "file",
+            "warning",
+            f"{path} does not exist yet",
+            "the first guarded request of a service creates it, or `retrysafe migrate`; if it should exist, "
+            "check the path",
+        )
+        return
+    if not stat.S_ISREG(found.st_mode):
+        yield Finding(
+            "file", "problem", f"{path} is not a regular file", "name a file in the store's address"
+        )
+    elif not os.access(path, os.R_OK | os.W_OK):
+        yield Finding(
+            "file",
+            "problem",
+            f"{path} cannot be read and written by this user",
+            "run as the user of the service, or give this user access",
+        )
+    else:
+        yield Finding("file", "ok", f"{path}, {size(found.st_size)}")
+
+
+def space(path: str) -> Iterator[Finding]:
+    free = shutil.disk_usage(_existing(os.path.dirname(path))).free
+    log = os.path.getsize(f"{path}-wal") if os.path.exists(f"{path}-wal") else 0
+    found = f"{size(free)} free, log of {size(log)}"
+    if free < _LITTLE:
+        yield Finding(
+            "space",
+            "problem" if free < _TOO_LITTLE else "warning",
+            found,
+            "without space no request is accepted: free some space, or purge expired records, whose pages "
+            "are reused",
+        )
+    elif log > _LONG_LOG:
+        yield Finding(
+            "space",
+            "warning",
+            found,
+            "the log cannot be copied into the file while a reader holds it open: look for a program that "
+            "has a transaction open on this file, such as a backup or a database browser",
+        )
+    else:
+        yield Finding("space", "ok", found)
+
+
+def filesystem(path: str) -> Iterator[Finding]:
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+            kind = kind_of(os.path.realpath(path), mounts.read().splitlines())
+    except OSError:
+        yield Finding(
+            "filesystem", "ok", "not known on this system", "make sure that it is a disk of this machine"
+        )
+        return
+    if kind in _NETWORK:
+        yield Finding(
+            "filesystem",
+            "problem",
+            f"{kind} is shared with other machines",
+            "SQLite's log works on a disk of one machine only, and would lose records here: move the file",
+        )
+    else:
+        yield Finding("filesystem", "ok", kind)
+
+
+def kind_of(path: str, mounts: Sequence[str]) -> str:
+    """The type of the mount that this path is on, from lines of `/proc/mounts`."""
+    best, kind = "", "unknown"
+    for line in mounts:
+        _, point, found, *_ = line.split(" ")
+        # Blanks and the like are written in octal.
+        point = point.encode("utf-8", "surrogateescape").decode("unicode_escape")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # of two mounts on one point the later one is seen
+            best, kind = point, found
+    return kind
+
+
+def size(number: int) -> str:
+    """Bytes, for people."""
+    amount, unit = float(number), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+
+
+def _existing(place: str) -> str:
+    while not os.path.exists(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    return place
+
+
 class _Examination:
     """Of a database that is there."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
-        self._meta: opening.Meta = {}
+        self._meta: schema.Meta = {}
 
     def findings(self) -> list[Finding]:
         found = _run("schema", self._schema)
@@ -71,8 +252,8 @@ class _Examination:
     def _schema(self) -> Iterator[Finding]:
         try:
             with self._connection.session():
-                meta = opening.read_meta(self._connection)
-                there = opening.present(self._connection)
+                meta = schema.read_meta(self._connection)
+                there = schema.present(self._connection)
         except SchemaMismatch as mismatch:
             yield Finding("schema", "problem", str(mismatch))
             return
@@ -80,27 +261,26 @@ class _Examination:
             yield Finding(
                 "schema",
                 "problem",
-                f"{self._connection.path} has no tables of retrysafe, or none that say their version",
-                "`retrysafe migrate` makes what is missing; if there should be some, look at the path",
+                f"{self._connection.path} has no tables of retrysafe, or tables without a version",
+                "run `retrysafe migrate`; if they should exist, check the path",
             )
             return
         self._meta = meta
-        slow = [index for index in opening.INDEXES if index not in there]
+        slow = [index for index in schema.INDEXES if index not in there]
         if slow:
             yield Finding(
                 "schema",
                 "warning",
-                f"the index {' and '.join(slow)} is missing: removing expired records walks through the "
-                "table",
-                "`retrysafe migrate` makes it",
+                f"the index {' and '.join(slow)} is missing: removing expired records scans the whole table",
+                "run `retrysafe migrate`",
             )
         else:
-            yield Finding("schema", "ok", f"version {opening.SCHEMA}, all tables are there")
+            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables exist")
 
     def _writing(self) -> Iterator[Finding]:
         with self._connection.transaction():
-            pass  # the write lock was to be had, and so was the lock file
-        yield Finding("writing", "ok", "the file and its lock can be had")
+            pass  # both locks were acquired: SQLite's and the lock file's
+        yield Finding("writing", "ok", "the file and its lock file can be locked")
 
     def _durability(self) -> Iterator[Finding]:
         with self._connection.session():
@@ -108,7 +288,7 @@ class _Examination:
             [(synchronous,)] = self._connection.execute("PRAGMA synchronous")
         found = f"journal_mode {journal}, synchronous {synchronous}"
         if journal == "wal" and synchronous == 2:
-            yield Finding("durability", "ok", f"{found}: what was answered is on the disk")
+            yield Finding("durability", "ok", f"{found}: what was acknowledged is on the disk")
         else:
             yield Finding(
                 "durability",
@@ -145,8 +325,8 @@ class _Examination:
                 "warning",
                 f"the store's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the wall "
                 "clock",
-                "leases and expiry are not hurt, but times that are shown are off: one of them was wrong "
-                "when the machine started; the store is set anew by the next boot, and never back",
+                "leases and expiry are not affected, but times that are shown are off: one of the clocks was "
+                "wrong when the machine started; the store's clock is set by the next boot, and never back",
             )
         else:
             yield Finding("clock", "ok", f"{abs(apart):.1f} s from the wall clock; {kind}")
@@ -157,8 +337,8 @@ class _Examination:
             yield Finding(
                 "integrity",
                 "ok",
-                f"no damage found in {_PATIENCE:.0f} s, and then broken off: the file is large",
-                f"at a quiet hour: sqlite3 '{self._connection.path}' 'PRAGMA quick_check'",
+                f"no damage found in {_PATIENCE:.0f} s; stopped there, because the file is large",
+                f"when there is little traffic: sqlite3 '{self._connection.path}' 'PRAGMA quick_check'",
             )
         elif [row[0] for row in rows] == ["ok"]:
             yield Finding("integrity", "ok", "PRAGMA quick_check found no damage")
@@ -182,11 +362,11 @@ class _Examination:
                 "records",
                 "problem",
                 f"{number} records cannot be read by this release, among them {name}",
-                "their keys answer 503 for ever: use the release that wrote them, or remove these rows by "
+                "requests with their keys get 503: use the release that wrote them, or delete these rows by "
                 "hand",
             )
         else:
-            yield Finding("records", "ok", "version and state of every record are known")
+            yield Finding("records", "ok", "every record has a known version and state")
 
     def _expired(self) -> Iterator[Finding]:
         rows = self._walk("backlog")
@@ -196,11 +376,11 @@ class _Examination:
             yield Finding(
                 "expired",
                 "warning",
-                f"{number} expired records wait to be removed",
+                f"{number} expired records are not removed yet",
                 "run `retrysafe purge` regularly",
             )
         else:
-            yield Finding("expired", "ok", f"{number} expired records wait to be removed")
+            yield Finding("expired", "ok", f"{number} expired records are not removed yet")
 
     def _abandoned(self) -> Iterator[Finding]:
         rows = self._walk("waiting")
@@ -213,7 +393,7 @@ class _Examination:
             yield Finding(
                 "abandoned",
                 "warning",
-                f"the outcome of {number} requests is not known, the oldest of {age / 3600:.1f} hours ago",
+                f"the outcome of {number} requests is unknown, the oldest of {age / 3600:.1f} hours ago",
                 "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
                 "resolve` or `retrysafe release`",
             )
@@ -233,7 +413,10 @@ class _Examination:
 
 def _too_many(check: str) -> Finding:
     return Finding(
-        check, "ok", f"not counted: it would take more than {_PATIENCE:.0f} s", "`retrysafe stats` counts"
+        check,
+        "ok",
+        f"skipped: it would take more than {_PATIENCE:.0f} s",
+        "`retrysafe stats` has no such limit",
     )
 
 
@@ -243,8 +426,6 @@ def _run(name: str, check: Check) -> list[Finding]:
         findings.extend(check())
     except StoreError as error:
         findings.append(Finding(name, "problem", str(error)))
-    except Exception as error:  # noqa: BLE001 - an operator is told of it, whatever it is
-        findings.append(
-            Finding(name, "problem", f"this could not be looked at: {type(error).__name__}: {error}")
-        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        findings.append(Finding(name, "problem", f"the check failed with {type(error).__name__}: {error}"))
     return findings

@@ -1,12 +1,12 @@
-"""A lock beside the database, held by whoever writes or checkpoints.
+"""A lock beside the database, held by the process that writes or checkpoints.
 
 SQLite before 3.51.3 can lose commits when one connection starts the write-ahead log over while another copies
 it into the database ("the WAL-reset bug").  SQLite's own write lock does not cover both, so each writer takes
 this one first and keeps it until its commit, and the checkpoint that a commit may set off, are over.  Writers
 exclude each other anyway; all this adds is that they also wait for checkpoints.
 
-And it is the better queue: SQLite tries for its lock at growing intervals, up to 100 ms, so that whoever has
-waited long waits longer; here everybody tries equally often.
+It is also fairer: SQLite tries for its lock at growing intervals, up to 100 ms, so that a process that has
+waited long waits longer; here all try equally often.
 
 It is an `flock` and dies with its process.  Where there is none (Windows), nothing is locked; use SQLite
 3.51.3 or later there.
@@ -59,7 +59,7 @@ class FileLock:
         while not self.try_acquire():
             if time.monotonic() >= until:
                 raise StoreUnavailable(
-                    f"another process has been writing for longer than {patience:g} s; nothing was done"
+                    f"timed out after {patience:g} s: another process is writing; nothing was done"
                 )
             sleep(_PAUSE)
 

@@ -1,9 +1,9 @@
 """No connection is open while the process forks.
 
 SQLite keeps its locks per process, in memory that a child inherits: the child would believe that it holds the
-parent's locks, or wait forever for a thread that did not come along.  So a fork waits until nobody is using a
-connection, which takes a few deadlines at most, and closes them all.  Parent and child open their own when
-they next need one.
+parent's locks, or wait forever for a thread that did not come along.  So a fork waits until no thread is
+using a connection, which takes a few deadlines at most, and closes them all.  Parent and child open their own
+when they next need one.
 
 Should a connection have stayed open, because it was stuck or because the fork came from C code that does not
 announce it, the child refuses to use that file rather than to damage it.
@@ -30,7 +30,7 @@ _gate = threading.Lock()
 
 
 def watch(connection: "Connection") -> None:
-    """See to it that no fork finds this connection open."""
+    """Close this connection before every fork."""
     with _gate:
         _connections.add(connection)
 

@@ -1,6 +1,6 @@
 """Connections that read in the caller's own thread, past any lock.
 
-In WAL mode a reader waits for nobody and nobody waits for it, so a replay needs no other thread and goes on
+In WAL mode readers and writers do not wait for each other, so a replay needs no other thread and goes on
 while some process sits on the write lock.  For the same reason a coroutine reads right on its event loop:
 it is one lookup by primary key in pages that are mostly cached, and quicker than to hand it to a thread.
 

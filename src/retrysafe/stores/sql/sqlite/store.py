@@ -12,24 +12,21 @@ from retrysafe._core.model import (
     Final,
     Found,
     Purged,
-    Record,
     Reservation,
     Response,
     Unsettled,
 )
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.sqlite import cleanup
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
 from retrysafe.stores.sql.sqlite.filelock import FileLock
-from retrysafe.stores.sql.sqlite.renewer import SQLiteRenewer
+from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
 
 _OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING, which makes an operation one statement."""
-
-_SLICE = 200
-"""Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
 
 
 class SQLiteStore:
@@ -40,11 +37,11 @@ class SQLiteStore:
     ) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise ConfigurationError(
-                f"this Python has SQLite {sqlite3.sqlite_version}, and the store needs 3.35 or later: "
-                "use a Python that is linked with a newer one"
+                f"this Python has SQLite {sqlite3.sqlite_version}: expected 3.35 or later. "
+                "Use a Python that is linked with a newer SQLite"
             )
         if not deadline > 0:
-            raise ConfigurationError(f"a deadline of {deadline} s has passed before it begins")
+            raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
         # Absolute, because the file is opened later, and perhaps after a change of directory.
         self._database = Database(os.path.abspath(path), deadline, clock)
         self.path = self._database.path
@@ -79,15 +76,7 @@ class SQLiteStore:
         self._database.write(operations.release(claim))
 
     def purge(self, limit: int = 500) -> Purged:
-        removed, unresolved = 0, list[Record]()
-        while removed < limit:
-            wanted = min(_SLICE, limit - removed)
-            purged = self._database.write(operations.purge(wanted))
-            removed += purged.records
-            unresolved += purged.unresolved
-            if purged.records < wanted:
-                break
-        return Purged(removed, tuple(unresolved))
+        return cleanup.purge(self._database.write, limit)
 
     def open_keeper(self) -> SQLiteRenewer:
         return self._database.renewer()

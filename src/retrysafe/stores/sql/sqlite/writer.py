@@ -1,11 +1,11 @@
-"""The one thread of a process that writes, and commits for everybody who waits.
+"""The one thread of a process that writes, and commits for all callers.
 
 Whatever was queued while a commit was flushed goes into the next one: under load a flush is shared by many,
-and a lone job waits for nobody.  The jobs of one commit see each other's changes, so two equal keys among
-them are not both fresh.  Answers are given after the commit, never before.
+and a lone job does not wait.  The jobs of one commit see each other's changes, so two equal keys among
+them are not both fresh.  Results are returned after the commit, never before.
 
-Nobody hangs on this thread.  The first job starts it; callers wait no longer than their deadline; if it dies,
-whoever waits is told, and the next job starts another.
+No caller hangs because of this thread.  The first job starts it; callers wait no longer than their deadline;
+if it ends, they get an error, and the next job starts another.
 """
 
 import threading
@@ -14,9 +14,9 @@ from queue import SimpleQueue
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql.jobs import Job, deliver
-from retrysafe.stores.sql.sqlite.chores import Chores
+from retrysafe.stores.sql.sqlite.cleanup import Cleanup
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
-from retrysafe.stores.sql.sqlite.opening import open_database
+from retrysafe.stores.sql.sqlite.schema import open_database
 
 BATCH = 256
 """Jobs in one commit at most.  The flush is then shared so widely that more jobs would hardly make it
@@ -26,7 +26,7 @@ Queue = SimpleQueue[Job[object] | None]
 
 
 class Writer:
-    """Takes jobs, and sees to it that a thread is there to do them."""
+    """Takes jobs, and starts the thread that does them."""
 
     def __init__(self, path: str, clock: Clock, deadline: float) -> None:
         self.ready = False
@@ -44,8 +44,8 @@ class Writer:
                 self._start()
             self._queue.put(job)
 
-    def dismiss(self) -> threading.Thread | None:
-        """Let the thread finish what is queued and then end."""
+    def stop(self) -> threading.Thread | None:
+        """End the thread after what is queued."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -53,9 +53,9 @@ class Writer:
             return thread
 
     def close(self) -> None:
-        thread = self.dismiss()
+        thread = self.stop()
         if thread is not None:
-            # What is queued ends with its callers' patience, what is being done with the connection's.
+            # What is queued ends with its callers' deadline, what is being done with the connection's.
             thread.join(2 * self._deadline)
 
     def _start(self) -> None:
@@ -66,18 +66,18 @@ class Writer:
         try:
             thread.start()
         except RuntimeError as error:
-            raise StoreUnavailable(f"no thread can be started: {error}") from error
+            raise StoreUnavailable(f"cannot start a thread: {error}") from error
         self._queue, self._thread = queue, thread
 
     def _work(self, queue: Queue) -> None:
-        shift = Shift(queue, self._open, Chores(self._clock))
+        loop = WriterLoop(queue, self._open, Cleanup(self._clock))
         try:
-            shift.work()
+            loop.work()
         finally:
             with self._lock:
                 if self._queue is queue:
                     self._thread = None
-            shift.end()  # nobody can put anything into this queue any more
+            loop.end()  # no job can be put into this queue any more
 
     def _open(self) -> Connection:
         connection = open_database(self._path, "writer", self._clock, self._deadline)
@@ -85,15 +85,15 @@ class Writer:
         return connection
 
 
-class Shift:
+class WriterLoop:
     """One life of the thread: a queue, a connection, and what is done with them."""
 
-    def __init__(self, queue: Queue, open: Callable[[], Connection], chores: Chores) -> None:
+    def __init__(self, queue: Queue, open: Callable[[], Connection], cleanup: Cleanup) -> None:
         self._queue = queue
         self._open = open
-        self._chores = chores
+        self._chores = cleanup
         self._connection: Connection | None = None
-        self._in_hand: list[Job[object]] = []
+        self._failed: list[Job[object]] = []
 
     def work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -103,7 +103,7 @@ class Shift:
     def end(self) -> None:
         self._discard()
         left = [job for job in self._queued(self._queue.qsize()) if job.claim()]
-        _fail([*self._in_hand, *left], StoreUnavailable("the writer has died; nothing was done"))
+        _fail([*self._failed, *left], StoreUnavailable("the writer thread ended; nothing was done"))
 
     def _serve(self, first: Job[object]) -> None:
         """Do this job, and with it whatever else has come until the write lock is ours."""
@@ -120,8 +120,9 @@ class Shift:
         except BaseException as error:
             failed = jobs or [job for job in [first] if job.claim()]
             if not isinstance(error, Exception):
-                # This thread is done for.  They are told at its end, when the next job finds another one.
-                self._in_hand = failed
+                # This thread ends.  The callers get their error at its end, when the next job starts another
+                # one.
+                self._failed = failed
                 raise
             _fail(failed, error)
             self._chores.undone()

@@ -1,4 +1,4 @@
--- Fragment, tells whoever listens that the record has come to an end, if somebody may be waiting for it.
+-- Fragment, notifies listeners that the record is finished or released, if a request may be waiting for it.
 -- Arguments: announced
 -- The table is called `record` wherever this stands.
 --

@@ -5,7 +5,7 @@
 --
 -- Atomic and fenced as one conditional statement on one row, by token and state: an owner that renewed or
 -- finished meanwhile, and a successor, are left alone, and so is every lease that has not ended.  If another
--- transaction has locked the row it waits, and then judges what that one has left.  A checkpointed record is no
+-- transaction has locked the row it waits, and then judges what that one has left.  A checkpointed record is not an
 -- exception: the operator knows what the client saw.
 DELETE FROM retrysafe_records AS record
 WHERE record.id = CAST(:id AS bytea)

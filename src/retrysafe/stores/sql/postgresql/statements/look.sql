@@ -2,7 +2,7 @@
 -- Arguments: id
 -- Columns: those of a record, then now
 --
--- One lookup by primary key, which waits for nobody.  A damaged row is shown, never skipped: see expired.sql.
+-- One lookup by primary key, which does not wait.  A damaged row is shown, never skipped: see expired.sql.
 SELECT {record}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
 FROM retrysafe_records AS record
 WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE

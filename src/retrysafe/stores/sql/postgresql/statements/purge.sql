@@ -4,8 +4,8 @@
 --          only counted and its body may be large
 --
 -- Atomic as one statement: what it finds expired it locks and removes, and nothing comes between, so a record
--- that was claimed anew is never among them.  Rows that somebody else is removing or claiming are passed over,
--- so processes which tidy up at the same moment share the work and wait for nobody.
+-- that was claimed anew is never among them.  Rows that another transaction is removing or reserving are skipped,
+-- so processes which clean up at the same moment share the work and do not wait.
 --
 -- No time lies before -infinity.  But with two bounds the planner expects few rows, and takes the index on the
 -- expiry, even in a table that was never analysed.

@@ -1,10 +1,10 @@
--- Prolong the leases of running records, ended or not: whoever was not overtaken may go on.
+-- Extend the leases of running records, ended or not: an attempt that was not taken over may go on.
 -- Arguments: claims, patience
 -- Columns: id and token of each claim that was renewed; not of those that are fenced, or finished, or locked
 --
 -- Atomic and fenced: each row is changed on its own condition, all in one statement and one commit.
 --
--- A row that somebody has locked is passed over and not waited for, or one would cost all others their
+-- A row that another transaction has locked is skipped and not waited for, or one would cost all others their
 -- leases: it is being finished or taken over, or an operator looks at it, and it has its turn next time.
 UPDATE retrysafe_records AS record
 SET lease_until = {now} + due.lease * interval '1 second'

@@ -1,7 +1,7 @@
--- Claim a key that nobody has, or whose record has expired; else say what is there.
+-- Reserve a key that has no record, or whose record has expired; else return the record.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
 --            request_id, correlation_id, patience
--- Columns: attempt; or NULL, and then those of a record, then now; no row when the key became somebody's
+-- Columns: attempt; or NULL, and then those of a record, then now; no row when the key was reserved
 --          while this statement ran, and then looking again tells whose
 --
 -- Atomic as one statement on one row: the primary key lets one of many inserts through, and the expired

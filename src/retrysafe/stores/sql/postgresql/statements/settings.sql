@@ -1,4 +1,4 @@
--- How the server keeps what it is told, and what this session has by default.
+-- How durable the server's commits are, and the defaults of this session.
 -- Columns: version, as people write it; whether it only follows another; whether transactions may not write;
 --          encoding; fsync, synchronous_commit, full_page_writes; isolation; role; now; process of the session
 --

@@ -1,5 +1,5 @@
 -- Which of these attempts were not lost: they have finished and need no lease any more, or their rows were
--- locked by somebody when the others' leases were renewed.
+-- locked by another transaction when the others' leases were renewed.
 -- Arguments: claims
 -- Columns: id and token of each such claim
 --

@@ -1,4 +1,4 @@
--- Raise the high-water mark of the clock.  It never falls, whoever writes it: max() and one statement.
+-- Raise the high-water mark of the clock.  It never falls, whichever process writes it: max() and one statement.
 -- Arguments: now
 -- Columns: value, the mark as it is now
 INSERT INTO retrysafe_meta (name, value) VALUES ('high_water', :now)

@@ -5,7 +5,7 @@
 --
 -- Atomic and fenced as one conditional statement on one row, by token and state: an owner that renewed or
 -- finished meanwhile, and a successor, are left alone, and so is every lease that has not ended.  A
--- checkpointed record is no exception: the operator knows what the client saw.
+-- checkpointed record is not an exception: the operator knows what the client saw.
 DELETE FROM retrysafe_records
 WHERE id = :id
     AND token = :token

@@ -5,7 +5,7 @@
 --
 -- Atomic and fenced as one conditional statement on one row.  The new token `fence` shuts out the owner,
 -- should it come back with an outcome of its own.  The record lasts for its whole retention from now on: its
--- client was told not to try again, and comes back when somebody tells it to; and a held record may be past
+-- client was told not to try again, and may come back much later; and a held record may be past
 -- its expiry already.
 UPDATE retrysafe_records SET
     token = :fence,

@@ -2,7 +2,7 @@
 -- Arguments: standings, door, scope, part, target, prefix, older, younger, key, now
 --
 -- An argument that is NULL excludes nothing.  Standings and scope are JSON arrays, the scope's of parts as
--- the scope column has them.  A scope that is no JSON has no parts, and does not make the statement fail for
+-- the scope column has them.  A scope that is not JSON has no parts, and does not make the statement fail for
 -- all.  `part` is the text of one of them, so that most rows need not be taken apart.
 ({expired}) IS NOT TRUE
 AND (:standings IS NULL OR {standing} IN (SELECT value FROM json_each(:standings)))

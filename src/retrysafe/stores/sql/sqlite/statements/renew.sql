@@ -1,4 +1,4 @@
--- Prolong the lease of a running record, ended or not: whoever was not overtaken may go on.
+-- Extend the lease of a running record, ended or not: an attempt that was not taken over may go on.
 -- Arguments: id, token, lease, now
 -- Columns: 1; no row when fenced, or finished
 --

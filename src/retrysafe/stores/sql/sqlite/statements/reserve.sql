@@ -1,7 +1,7 @@
--- Claim a key that nobody has, or whose record has expired.
+-- Reserve a key that has no record, or whose record has expired.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
 --            request_id, correlation_id, now
--- Columns: attempt; no row when the key is somebody's
+-- Columns: attempt; no row when the key is reserved
 --
 -- Atomic as one statement on one row: the primary key lets one of many inserts through, and the expired
 -- record is replaced by the same statement that found it expired.  Every column is set again, so nothing

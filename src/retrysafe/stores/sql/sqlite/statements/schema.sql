@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS retrysafe_records (
 
 CREATE INDEX IF NOT EXISTS retrysafe_records_expires_at ON retrysafe_records (expires_at);
 
--- schema: version of these tables.  boot, offset, high_water: the host's clock, see hostclock.py.
+-- schema: version of these tables.  boot, offset, high_water: the host's clock, see clock.py.
 CREATE TABLE IF NOT EXISTS retrysafe_meta (
     name  TEXT PRIMARY KEY NOT NULL,
     value NOT NULL

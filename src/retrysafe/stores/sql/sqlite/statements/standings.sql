@@ -1,5 +1,5 @@
 -- Fragment, every record as statistics need it; how it stands is a number, because it is compared often:
--- 1 abandoned, 2 in_progress, 3 completed, 4 failed, 5 expired, 0 in a state that nobody knows.
+-- 1 abandoned, 2 in_progress, 3 completed, 4 failed, 5 expired, 0 in an unknown state.
 -- Arguments: now
 --
 -- LIMIT -1 excludes nothing, but keeps SQLite from merging this with the query around it, which would carry

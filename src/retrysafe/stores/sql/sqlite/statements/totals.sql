@@ -1,7 +1,7 @@
 -- What there is.
 -- Arguments: now
 -- Columns: records abandoned, in_progress, completed, failed, and bytes of their bodies; records expired, and
---          in a state that nobody knows; when the oldest in progress and the oldest abandoned were made; now
+--          in an unknown state; when the oldest in progress and the oldest abandoned were made; now
 --
 -- It walks through the table once and loads no body.
 SELECT

@@ -1,5 +1,5 @@
 -- How many records say nothing that this release understands about their version, state or expiry: they block
--- their keys for ever, because nobody can say that they are over.
+-- their keys for ever, because it is not known whether they have expired.
 -- Columns: records, one of their ids
 --
 -- It walks through the table once and loads no body.

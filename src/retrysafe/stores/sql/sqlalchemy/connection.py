@@ -1,0 +1,218 @@
+"""A connection of SQLAlchemy's that runs statements: once blocking, once for coroutines.
+
+Every statement commits by itself, unless a BEGIN came before it.  What goes wrong is a `Trouble`.  A
+connection that was cut, whose server is gone, or whose statement was interrupted is not usable any more, and
+is never used again.
+
+A child process inherits connections, and must leave them alone: socket and event loop are shared with its
+parent, and whatever is done to them there is done to the parent's.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Protocol, TypeVar, cast
+
+from sqlalchemy import Connection, Engine, TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from retrysafe.errors import UnreadableRecord
+from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.sql.sqlalchemy.engines import detached
+from retrysafe.stores.sql.sqlalchemy.errors import trouble, unreachable
+
+T = TypeVar("T")
+
+Execute = Callable[[str, Mapping[str, object]], Sequence[Row]]
+"""Runs SQL with `:named` arguments and gives all rows; none, where the statement has none."""
+
+_QUIET = 1.0
+"""Seconds after which a connection whose socket cannot be looked at is asked whether it is still there."""
+
+
+class _Terminable(Protocol):
+    """What is used of asyncpg's connections."""
+
+    def is_closed(self) -> bool: ...
+    def terminate(self) -> None: ...
+    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 - asyncpg's signature
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class AsyncStoreConnection:
+    """For coroutines of the event loop that opened it."""
+
+    def __init__(self, connection: AsyncConnection, driver: _Terminable) -> None:
+        self.has_worked = False
+        """Whether a statement has succeeded on it since it was opened."""
+        self._connection = connection
+        self._driver = driver
+        self._sound = True
+        self._process = os.getpid()
+
+    @classmethod
+    async def open(cls, engine: AsyncEngine) -> "AsyncStoreConnection":
+        try:
+            connection = await engine.connect()
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            opened = detached(await connection.get_raw_connection())
+        except Exception as error:  # drivers differ in what they raise
+            raise unreachable(error) from error
+        # No pool looks after it, so it can be left behind in a forked process without a word.
+        return cls(connection, cast(_Terminable, opened.driver))
+
+    @property
+    def usable(self) -> bool:
+        # The event loop has noticed by now if the server went away while it was idle.
+        return self._sound and not self._driver.is_closed()
+
+    @property
+    def process(self) -> int | None:
+        return _number(self._driver, "get_server_pid")
+
+    async def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+        return await self.run(lambda execute: execute(sql, arguments))
+
+    async def run(self, about: Callable[[Execute], T]) -> T:
+        """Run several statements, each with what came of the one before it."""
+        sound, self._sound = self._sound, False
+        try:
+            answer = await self._connection.run_sync(
+                lambda connection: about(lambda sql, arguments: _execute(connection, sql, arguments))
+            )
+        except Trouble as trouble:
+            self._sound = sound and not trouble.ends_session
+            raise
+        self._sound = sound
+        return answer
+
+    def cut(self) -> None:
+        """End it at once: an answer that is being waited for does not come any more."""
+        self._sound = False
+        if os.getpid() != self._process:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it whatever was in it
+            self._driver.terminate()
+
+    async def close(self, patience: float) -> None:
+        self._sound = False
+        with contextlib.suppress(Exception):  # whatever is wrong with it now, it is gone
+            await self._driver.close(timeout=patience)
+
+
+class StoreConnection:
+    """For one thread at a time; others may cut it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.has_worked = False
+        # No pool looks after it, so it can be left behind in a forked process without a word.
+        self._connection = connection
+        self._adapted, driver = detached(connection.connection)
+        self._driver = cast(_Closable, driver)
+        self._socket = _socket_of(self._driver)
+        self._sound = True
+        self._process = os.getpid()
+        self._used = time.monotonic()
+
+    @classmethod
+    def open(cls, engine: Engine) -> "StoreConnection":
+        try:
+            return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+        except Exception as error:  # drivers differ in what they raise
+            raise unreachable(error) from error
+
+    @property
+    def usable(self) -> bool:
+        """To be called while it is idle."""
+        if not self._sound:
+            return False
+        if self._socket is None:
+            return time.monotonic() - self._used < _QUIET or self._answers()
+        with selectors.DefaultSelector() as selector:
+            # On an idle connection there is nothing to be read but its end.
+            selector.register(self._socket, selectors.EVENT_READ)
+            return not selector.select(0)
+
+    def _answers(self) -> bool:
+        try:
+            return self._connection.dialect.do_ping(self._adapted)
+        except Exception:  # noqa: BLE001 - drivers differ in how they say no
+            return False
+
+    @property
+    def process(self) -> int | None:
+        return _number(self._driver, "get_backend_pid")
+
+    def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+        try:
+            rows = _execute(self._connection, sql, arguments)
+        except BaseException as error:
+            if not isinstance(error, Trouble) or error.ends_session:
+                self._sound = False
+            raise
+        self._used = time.monotonic()
+        return rows
+
+    def cut(self) -> None:
+        """End it at once, also from another thread: a thread that waits for its result gets an error."""
+        self._sound = False
+        if self._socket is not None and os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sound = False
+        with contextlib.suppress(Exception):  # whatever is wrong with it now, it is gone
+            self._driver.close()
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _execute(connection: Connection, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+    try:
+        result = connection.execute(_clause(sql), arguments)
+        return [_plain(row) for row in result] if result.returns_rows else ()
+    except UnicodeDecodeError:
+        # Its message quotes the text, so it goes no further.
+        raise UnreadableRecord(
+            "a text in the database is not UTF-8, so another program has written it"
+        ) from None
+    except Exception as error:  # drivers differ in what they raise
+        raise trouble(error) from error
+
+
+@cache
+def _clause(sql: str) -> TextClause:
+    return text(sql)
+
+
+def _plain(row: Sequence[object]) -> Row:
+    # psycopg2 gives bytes as views of its own memory.
+    return [value.tobytes() if isinstance(value, memoryview) else value for value in row]
+
+
+def _number(driver: object, method: str) -> int | None:
+    answer = ask() if callable(ask := getattr(driver, method, None)) else None
+    return answer if isinstance(answer, int) else None
+
+
+def _socket_of(driver: object) -> socket.socket | None:
+    """Another handle of the driver's socket, so that it can be looked at, and shut down by another thread."""
+    for holder in (driver, getattr(driver, "_usock", None)):  # psycopg2's, and inside of pg8000's
+        if (descriptor := _number(holder, "fileno")) is not None:
+            with contextlib.suppress(OSError):  # then there is none that could be used
+                return socket.socket(fileno=socket.dup(descriptor))
+    return None
+
+
+def split(sql: str) -> Iterator[str]:
+    """The statements of a text that has several: drivers which prepare them take one at a time."""
+    return (statement for statement in sql.split(";") if statement.strip())
