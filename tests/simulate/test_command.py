@@ -71,12 +71,7 @@ def test_one_schedule_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["--schedules", "0"], "at least one"),
         (["--schedules", "many"], "'many' is no number"),
         (["--store", "redis"], "invalid choice"),
-        (
-            ["--planted", "--search"],
-            "--search goes with --json and --setting alone, and there is also --planted",
-        ),
         (["--search", "--store", "sqlite"], "there is also --store: leave it out"),
-        (["--planted", "--setting", "tx", "--schedules", "5"], "there is also --schedules, --setting"),
         (["--show", "0", "--json", "file"], "--show goes with --setting and --store alone"),
     ],
 )
@@ -140,7 +135,7 @@ def test_histories_are_checked_when_a_seed_is_shown(
     assert str(broken.value).count("Action(") == 1  # the rest was left out
 
 
-@pytest.mark.parametrize("option", ["--schedules", "--search", "--planted"])
+@pytest.mark.parametrize("option", ["--schedules", "--search"])
 def test_who_interrupts_it_gets_what_there_is(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,33 +32,27 @@ SIMULATE = ("retrysafe.testing.simulate",)
 TESTING = "src/retrysafe/testing"
 
 
-def _product_and(*tools: str, but: tuple[str, ...] = ()) -> Sources:
-    return Sources(("src/retrysafe", *(f"{TESTING}/{tool}" for tool in tools)), (TESTING, *but))
+def _product_and(*testing: str, tools: tuple[str, ...] = ()) -> Sources:
+    return Sources(
+        (
+            "src/retrysafe",
+            *(f"{TESTING}/{name}" for name in testing),
+            *(f"tools/{name}" for name in tools),
+        ),
+        (TESTING,),
+    )
 
 
-HUNTED = _product_and("simulate", "linearize", "report.py")
-SIMULATED = _product_and(
-    "simulate",
-    "linearize",
-    "report.py",
-    # A bug more or less to be hunted changes nothing in what a schedule does.
-    but=(f"{TESTING}/simulate/planted",),
-)
+SIMULATED = _product_and("simulate", "linearize", "report.py")
+HUNTED = _product_and("simulate", "linearize", "report.py", tools=("planted",))
 CRASHED = _product_and(
-    "crash", "linearize", "report.py", "postgres.py", "proxy.py", "conversation.py",
+    "linearize", "report.py", "postgres.py", "proxy.py", "conversation.py",
     "adapters/client.py", "adapters/server.py",
     "reference/serve.py", "reference/layers.py", "reference/cors.py", "reference/principals.py",
+    tools=("crash",),
 )  # fmt: skip
 LINEARIZED = Sources((f"{TESTING}/linearize", f"{TESTING}/report.py"))
-_FUZZ = _product_and("report.py")
-FUZZING = Sources(
-    (
-        *_FUZZ.of,
-        *(f"tools/fuzz/{name}.py" for name in ("__main__", "child", "corpus", "mutator", "planted")),
-        *(f"tools/fuzz/{name}" for name in ("running.py", "seeds", "targets")),
-    ),
-    _FUZZ.but,
-)
+FUZZING = _product_and("report.py", tools=("fuzz",))
 
 
 # --- the jobs
@@ -97,7 +91,7 @@ def _search_job(bound: str, setting: str, seconds: float) -> Job:
 
 
 def _planted(size: float) -> Sequence[Job]:
-    return [Job("planted", (*SIMULATE, "--planted"), 35, HUNTED)]
+    return [Job("planted", ("tools.planted",), 35, HUNTED)]
 
 
 def _crash(store: str, size: float) -> Sequence[Job]:

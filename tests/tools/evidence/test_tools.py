@@ -14,7 +14,7 @@ from tools.evidence.__main__ import main
 from tools.evidence.jobs import Job, Part, choose
 from tools.evidence.parts import PARTS
 from tools.planted.bug import Planted
-from tools.planted.command import hunt_all
+from tools.planted.__main__ import hunt_all
 
 FEW: dict[str, list[tuple[str, ...]]] = {
     "simulate": [
@@ -61,7 +61,7 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_planted() -> None:
     """What a hunt reports is what the page shows."""
 
-    def three(bugs: Iterable[Planted], _: str) -> Iterable[Planted]:
+    def three(bugs: Iterable[Planted]) -> Iterable[Planted]:
         return list(bugs)[:3]
 
     parts = everything()

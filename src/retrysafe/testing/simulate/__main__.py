@@ -2,7 +2,6 @@
 
 python -m retrysafe.testing.simulate --schedules 100000     random schedules, by seed
 python -m retrysafe.testing.simulate --search               every schedule within a bound
-python -m retrysafe.testing.simulate --planted              see that planted bugs are found
 python -m retrysafe.testing.simulate --show 4711            what happens in one schedule
 """
 
@@ -54,7 +53,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store", choices=["memory", "sqlite"], help="(default: memory)")
     parser.add_argument("--setting", action="append", metavar="NAME", help="only this one; may be repeated")
     parser.add_argument("--search", choices=BOUNDS, nargs="?", const="small", help="(default: small)")
-    parser.add_argument("--planted", action="store_true", help="hunt the planted bugs")
     parser.add_argument("--show", type=int, metavar="SEED", help="tell what happens in this schedule")
     parser.add_argument("--json", type=Path, metavar="FILE", help="leave a report there")
     said = parser.parse_args(arguments)
@@ -68,10 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
                 return _show(_simulation(store, settings), said.show)
             if said.search:
                 report = _search(said.search, settings if said.setting else None)
-            elif said.planted:
-                from tools.planted.command import hunt_all  # many bugs, seldom asked for
-
-                report = hunt_all(_progress)
             else:
                 report = _walk(store, settings, said.seed or 0, said.schedules or SCHEDULES)
     except KeyboardInterrupt:
@@ -95,7 +89,6 @@ def _positive(text: str) -> int:
 GOES_WITH = {
     "--show": {"store", "setting"},
     "--search": {"setting", "json"},
-    "--planted": {"json"},
 }
 """What else may be said with these; without them, everything."""
 
