@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from retrysafe.testing.postgres import PostgresServer
-from tools.crash.assault import Wish, carry_out
 from tools.crash.modes import Mode
 from tools.crash.postgresql import PostgreSQL
+from tools.crash.run import Wish, carry_out
 from tools.crash.sqlite import SQLite
 from tools.crash.targets import Target
 

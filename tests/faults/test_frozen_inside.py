@@ -15,8 +15,8 @@ import pytest
 from retrysafe.testing.adapters.client import PATIENCE, Client, Reply, until
 from retrysafe.testing.adapters.suite import fresh
 from retrysafe.testing.postgres import PostgresServer
-from tools.crash.fleet import Fleet
 from tools.crash.postgresql import PostgreSQL
+from tools.crash.workers import Fleet
 
 LEASE = 1.5
 

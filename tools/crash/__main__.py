@@ -15,10 +15,10 @@ from types import FrameType
 from typing import Any
 
 from retrysafe.testing.report import Report, Stopwatch
-from tools.crash import assault, targets
-from tools.crash.assault import NAMES, Wish
-from tools.crash.campaign import Plan
+from tools.crash import run, targets
 from tools.crash.modes import MODES
+from tools.crash.rounds import Plan
+from tools.crash.run import NAMES, Wish
 
 LEAST_LEASE = 0.2
 """A keeper that renews at a third of it has to be quicker than the machine's scheduler."""
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     said = parser.parse_args(arguments)
     try:
         wish = _wish(said)
-        target = assault.check(wish)
+        target = run.check(wish)
     except targets.Unfit as reason:
         parser.error(str(reason))
     signal.signal(signal.SIGTERM, _as_if_interrupted)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         victim = target(folder)
         try:
             with _progress(wish) as (began, tell):
-                tally = assault.carry_out(wish, victim, folder, began, tell)
+                tally = run.carry_out(wish, victim, folder, began, tell)
         except KeyboardInterrupt:
             sys.stderr.write("interrupted: everything that was started is ended\n")
             return 130

@@ -21,7 +21,7 @@ from retrysafe.stores.contract import Store
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
 from tools.crash import audit, commits, sockets
-from tools.crash.desks import (
+from tools.crash.application import (
     AwaitedSessions,
     Blocking,
     Desk,

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from retrysafe import Guard
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App
-from tools.crash.desks import AwaitedOutside, Desk, Outside
+from tools.crash.application import AwaitedOutside, Desk, Outside
 from tools.crash.journal import Journal
 from tools.crash.modes import EFFECTS, Mode
 from tools.crash.targets import Target

@@ -14,7 +14,7 @@ from retrysafe import Guard, stores
 from retrysafe import sqlite3 as joined
 from retrysafe.stores.contract import Store
 from tools.crash import audit, commits
-from tools.crash.desks import Blocking, Desk, Sessions
+from tools.crash.application import Blocking, Desk, Sessions
 from tools.crash.targets import Target
 
 PATIENCE = 30.0

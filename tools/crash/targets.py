@@ -20,7 +20,7 @@ from tools.crash.audit import Sight
 from tools.crash.modes import MODES, Mode
 
 if TYPE_CHECKING:  # whoever lacks a package is told so by `require`, and not by an import
-    from tools.crash.desks import Desk
+    from tools.crash.application import Desk
 
 GROUP = "retrysafe.crash"
 """The entry points under which others bring a class of theirs."""

@@ -11,13 +11,13 @@ from types import FrameType
 
 from rich.console import Console
 
-from tools.evidence import page, running
-from tools.evidence.circumstances import ROOT
+from tools.evidence import page, runner
+from tools.evidence.environment import ROOT
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job, Part, choose
 from tools.evidence.parts import PARTS
 from tools.evidence.progress import Bars, Estimate, Lines, duration
-from tools.evidence.shelf import Kept, Shelf
+from tools.evidence.reports import Kept, Shelf
 
 BUILD = ROOT / "build" / "evidence"
 PAGE = ROOT / "docs" / "evidence.md"
@@ -107,7 +107,7 @@ def _run(asked: Planned, shelf: Shelf, options: argparse.Namespace, console: Con
             _say(console, f"Made from other code, and so run again: {', '.join(sorted(stale))}")
         before = signal.signal(signal.SIGTERM, _terminate)
         try:
-            failed = running.run(missing, options.jobs, shelf, watcher)
+            failed = runner.run(missing, options.jobs, shelf, watcher)
         finally:
             signal.signal(signal.SIGTERM, before)
     if failed:

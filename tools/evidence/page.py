@@ -14,9 +14,9 @@ from typing import NamedTuple
 from tools.evidence import sections
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job
+from tools.evidence.markdown import number, plural, prose, table
 from tools.evidence.progress import duration
-from tools.evidence.shelf import Kept
-from tools.evidence.writing import number, plural, prose, table
+from tools.evidence.reports import Kept
 
 TEMPLATE = Path(__file__).with_name("page.md")
 MOST_TOLD = 20

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tools.evidence.jobs import Job
-from tools.evidence.shelf import Kept
+from tools.evidence.reports import Kept
 
 
 class Estimate:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from retrysafe.testing.simulate.actions import MEANING
-from tools.evidence.shelf import Kept
+from tools.evidence.markdown import counted, number, one_in, paragraphs, plural, table
+from tools.evidence.reports import Kept
 from tools.evidence.totals import total
-from tools.evidence.writing import counted, number, one_in, paragraphs, plural, table
 from tools.planted.bug import REASONED
 
 Section = Callable[[Sequence[Kept]], str]

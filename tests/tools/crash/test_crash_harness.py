@@ -13,10 +13,10 @@ from retrysafe.testing import report
 from retrysafe.testing.adapters.client import until
 from tools.crash import targets
 from tools.crash.__main__ import main
-from tools.crash.assault import Tally, Wish, carry_out
 from tools.crash.journal import JOURNAL
 from tools.crash.modes import Mode
-from tools.crash.sabotage import SABOTAGE
+from tools.crash.planted import SABOTAGE
+from tools.crash.run import Tally, Wish, carry_out
 from tools.crash.sqlite import SQLite
 
 COMMAND = [sys.executable, "-m", "tools.crash"]

@@ -10,17 +10,17 @@ from random import Random
 import pytest
 
 from retrysafe.testing.linearize import Operation
-from tools.crash import mischief, sockets, targets
-from tools.crash.assault import Wish, plans, too_few
+from tools.crash import faults, sockets, targets
 from tools.crash.audit import Kept, Sight
-from tools.crash.campaign import Plan, Result, _dismiss
-from tools.crash.chronicle import Chronicle
+from tools.crash.checks import reckon
 from tools.crash.clients import Customers, Told
 from tools.crash.hearing import marks
 from tools.crash.journal import Entry, Journal, Reader
 from tools.crash.modes import ENOUGH, MODES, PLACES, TRIES, Aims, Mode, Place, Stroke
 from tools.crash.postgresql import PostgreSQL
-from tools.crash.reckoning import reckon
+from tools.crash.rounds import Plan, Result, _dismiss
+from tools.crash.run import Wish, plans, too_few
+from tools.crash.timeline import Chronicle
 
 
 def _result(mode: Mode, strokes: int, answered: int, accountable: int) -> Result:
@@ -347,8 +347,8 @@ class Unsprung:
 
 def test_a_cut_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a campaign goes on for ever once nobody is killed any more."""
-    monkeypatch.setattr(mischief, "CUT_BY", 0.02)
+    monkeypatch.setattr(faults, "CUT_BY", 0.02)
     cut = Unsprung()
-    assert not asyncio.run(mischief._springs(cut))
+    assert not asyncio.run(faults._springs(cut))
     cut.felt = targets.Felt(1.0, 17)
-    assert asyncio.run(mischief._springs(cut))
+    assert asyncio.run(faults._springs(cut))

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retrysafe.testing.report import Report
-from tools.evidence.circumstances import Circumstances
+from tools.evidence.environment import Circumstances
 from tools.evidence.jobs import Job
 from tools.evidence.page import Part
 from tools.evidence.parts import PARTS
-from tools.evidence.shelf import Kept
+from tools.evidence.reports import Kept
 from tools.planted.bug import REASONED
 
 AT = Circumstances(

@@ -12,7 +12,7 @@ from retrysafe.testing.simulate import SETTINGS
 from retrysafe.testing.simulate.promises import PROMISES
 from tests.tools.evidence.conftest import ROOT
 from tests.tools.evidence.reports import AT, everything, instead, without
-from tools.evidence import page, writing
+from tools.evidence import markdown, page
 from tools.evidence.errors import EvidenceError
 from tools.evidence.totals import total
 
@@ -282,7 +282,7 @@ def test_what_was_found_is_kept() -> None:
 def test_lines_are_broken() -> None:
     """Prose is no wider here than elsewhere; tables and code are as wide as they are."""
     prose = re.sub(r"^```.*?^```", "", WHOLE, flags=re.M | re.S)
-    assert [line for line in prose.splitlines() if len(line) > writing.WIDTH and line[0] != "|"] == []
+    assert [line for line in prose.splitlines() if len(line) > markdown.WIDTH and line[0] != "|"] == []
 
 
 def test_every_promise_is_explained() -> None:
@@ -315,10 +315,10 @@ def test_totals() -> None:
 
 def test_writing() -> None:
     """Numbers with commas and to the right, nothing that breaks a table, and a cautious rule of three."""
-    assert writing.table(["a", "b"], [["x|y\nz", 1_234], ["w", 2.25]]) == (
+    assert markdown.table(["a", "b"], [["x|y\nz", 1_234], ["w", 2.25]]) == (
         "| a | b |\n| --- | ---: |\n| x\\|y z | 1,234 |\n| w | 2.2 |"
     )
-    assert writing.counted({"few": 1, "many": 2_000, "a few": 1}) == "many: 2,000; a few: 1; few: 1"
-    assert writing.one_in(5_000_000) == "one in 1,666,666"
-    assert writing.plural(1, "job") == "1 job"
-    assert writing.plural(2, "history", "histories") == "2 histories"
+    assert markdown.counted({"few": 1, "many": 2_000, "a few": 1}) == "many: 2,000; a few: 1; few: 1"
+    assert markdown.one_in(5_000_000) == "one in 1,666,666"
+    assert markdown.plural(1, "job") == "1 job"
+    assert markdown.plural(2, "history", "histories") == "2 histories"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.evidence.circumstances import ROOT
+from tools.evidence.environment import ROOT
 from tools.evidence.parts import CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
 from tools.evidence.sources import Sources
 
@@ -46,7 +46,7 @@ def test_every_job_is_about_something() -> None:
         ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "CRASHED", "FUZZING"}),
         (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED"}),
         ("tools/planted/bug.py", {"HUNTED"}),
-        ("tools/crash/campaign.py", {"CRASHED"}),
+        ("tools/crash/rounds.py", {"CRASHED"}),
         (f"{TESTING}/linearize/search.py", {"SIMULATED", "HUNTED", "CRASHED", "LINEARIZED"}),
         (f"{TESTING}/report.py", {"SIMULATED", "HUNTED", "CRASHED", "LINEARIZED", "FUZZING"}),
         (f"{TESTING}/adapters/scope.py", set()),

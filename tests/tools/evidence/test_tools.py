@@ -8,13 +8,13 @@ import pytest
 from tests.tools.evidence.reports import crashed, everything
 from tests.tools.evidence.test_page import section
 from tools.crash import __main__ as crash
-from tools.crash import assault
+from tools.crash import run
 from tools.evidence import page
 from tools.evidence.__main__ import main
 from tools.evidence.jobs import Job, Part, choose
 from tools.evidence.parts import PARTS
-from tools.planted.bug import Planted
 from tools.planted.__main__ import hunt_all
+from tools.planted.bug import Planted
 
 FEW: dict[str, list[tuple[str, ...]]] = {
     "simulate": [
@@ -79,5 +79,5 @@ def test_crash(part: str, size: float) -> None:
     for job in planned:
         wish = crash._wish(crash._parser().parse_args(job.command[1:]))
         assert wish.strokes > 0
-        assault.check(wish)
-    assert crashed(planned[0]).keys() == {*assault._counts([]), "named places"}
+        run.check(wish)
+    assert crashed(planned[0]).keys() == {*run._counts([]), "named places"}

@@ -1,6 +1,6 @@
 """The shop's workers: several processes on one socket, forked again as soon as one is gone.
 
-python -m tools.crash.fleet STORE URL WAY MODE LEASE WORKERS
+python -m tools.crash.workers STORE URL WAY MODE LEASE WORKERS
 """
 
 import contextlib
@@ -104,12 +104,12 @@ def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -
     """In the process that forks the workers: all that they need is there before they are born."""
     _end_with_the_harness()
     from retrysafe.testing.reference.serve import serve
-    from tools.crash import sabotage, shop, targets, traps
+    from tools.crash import planted, shop, targets, traps
     from tools.crash.journal import Journal
 
     logging.basicConfig(format="%(process)d %(name)s %(levelname)s %(message)s")
     target = targets.find(store)
-    sabotage.commit()
+    planted.commit()
     journal = Journal(os.environ[JOURNAL])
     traps.install(journal)
     target.install_traps()

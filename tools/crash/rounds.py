@@ -11,14 +11,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tools.crash import reckoning
+from tools.crash import checks
 from tools.crash.audit import Kept, Sight
-from tools.crash.chronicle import Chronicle
 from tools.crash.clients import Customers
-from tools.crash.fleet import Fleet
-from tools.crash.mischief import Mischief, Stalled
+from tools.crash.faults import Mischief, Stalled
 from tools.crash.modes import Aims, Mode
 from tools.crash.targets import Cable, Target
+from tools.crash.timeline import Chronicle
+from tools.crash.workers import Fleet
 
 EPSILON = 15.0
 """Seconds beyond the lease until every key must be answered again.  A machine may be busy; one that is stuck
@@ -156,9 +156,9 @@ class _Campaign:
             self._wrongs.append(f"nobody was served within {self._plan.patience} s, before anything happened")
         else:
             slowest, sight, keys = await self._wreck_and_recover()
-        reckoned = reckoning.Reckoning([], 0, 0)
+        reckoned = checks.Reckoning([], 0, 0)
         if sight is not None:
-            reckoned = reckoning.reckon(self._plan.mode, keys, sight, customers, self._chronicle)
+            reckoned = checks.reckon(self._plan.mode, keys, sight, customers, self._chronicle)
             self._wrongs += reckoned.wrongs
         return Result(
             self._plan,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retrysafe.testing.report import Report, read
-from tools.evidence.circumstances import Circumstances
+from tools.evidence.environment import Circumstances
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tools.evidence.circumstances import ROOT, Circumstances, observe
+from tools.evidence.environment import ROOT, Circumstances, observe
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job
-from tools.evidence.shelf import Kept, Shelf
+from tools.evidence.reports import Kept, Shelf
 
 GRACE = 15.0
 """Seconds that a tool has, after Ctrl-C, to end its servers and workers.  It takes one or two."""
@@ -73,7 +73,7 @@ def run(jobs: Sequence[Job], at_once: int, shelf: Shelf, watcher: Watcher) -> in
 
 def _start(job: Job, shelf: Shelf) -> _Running:
     module, *arguments = job.command
-    launcher = Path(__file__).with_name("launch.py")
+    launcher = Path(__file__).with_name("launcher.py")
     circumstances = observe(job.sources, shelf.root)
     with shelf.log(job).open("wb") as log:
         process = subprocess.Popen(

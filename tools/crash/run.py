@@ -7,8 +7,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tools.crash import targets
-from tools.crash.campaign import Plan, Result, run
 from tools.crash.modes import MODES, Aims, Mode, Stroke
+from tools.crash.rounds import Plan, Result, run
 from tools.crash.targets import Target, Unfit
 
 LEAST = {"kills": 1, "freezes": 1, "cuts": 10, "server_kills": 1}

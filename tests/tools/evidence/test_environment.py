@@ -4,7 +4,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from tools.evidence.circumstances import ROOT, observe
+from tools.evidence.environment import ROOT, observe
 from tools.evidence.parts import FUZZING
 from tools.evidence.sources import Sources
 

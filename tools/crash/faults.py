@@ -7,11 +7,11 @@ from collections import Counter, deque
 from random import Random
 from time import monotonic
 
-from tools.crash.chronicle import Chronicle
 from tools.crash.clients import Customers, Order
-from tools.crash.fleet import Fleet
 from tools.crash.modes import Aims, Mode, Stroke
 from tools.crash.targets import Cable, Cut, Target
+from tools.crash.timeline import Chronicle
+from tools.crash.workers import Fleet
 
 AFTERMATH = 0.5
 """Seconds after the database was away in which somebody may still feel it."""
