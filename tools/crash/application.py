@@ -5,20 +5,26 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any, Protocol
 
 from sqlalchemy import text
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from retrysafe import Guard, NotDone
+from retrysafe.asgi import Middleware
+from retrysafe.asgi.types import App
 from retrysafe.sqlalchemy import async_sessionmaker, sessionmaker
 from tools.crash.audit import TABLES
-from tools.crash.hearing import marks
+from tools.crash.clients import marks
 from tools.crash.journal import Journal
-from tools.crash.traps import reach, serial
+from tools.crash.modes import EFFECTS, Mode
+from tools.crash.targets import Target
+from tools.crash.traps import Trapped, reach, serial
 
 _ROW = "INSERT INTO {} (key, id) VALUES (:key, :id)"
 
@@ -165,3 +171,24 @@ class AwaitedOutside(Homeless):
             return answer(request, id)
 
         return place
+
+
+def build(
+    target: type[Target], url: str, way: str, mode: Mode, lease: float, journal: Journal
+) -> tuple[App, Guard]:
+    guard = Guard(target.open(url, way), scope=lambda _: "crash", effects=EFFECTS[mode], lease=lease)
+    desk: Desk
+    if mode == "tx":
+        desk = target.desk(guard, url, way)
+    elif way.endswith("async"):
+        desk = AwaitedOutside(journal)
+    else:
+        desk = Outside(journal)
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncGenerator[None]:
+        async with desk.living():
+            yield
+
+    shop = Starlette(routes=[Route("/orders", desk.endpoint(), methods=["POST"])], lifespan=lifespan)
+    return Trapped(Middleware(shop, guard), journal), guard

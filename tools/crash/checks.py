@@ -6,8 +6,8 @@ from typing import NamedTuple
 from retrysafe.testing.linearize import check
 from tools.crash.audit import Sight, id_in
 from tools.crash.clients import Customers
+from tools.crash.journal import Chronicle, Execution
 from tools.crash.modes import FAILED, RELEASED, Mode
-from tools.crash.timeline import Chronicle, Execution
 
 
 class Reckoning(NamedTuple):

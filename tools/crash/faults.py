@@ -8,9 +8,9 @@ from random import Random
 from time import monotonic
 
 from tools.crash.clients import Customers, Order
+from tools.crash.journal import Chronicle
 from tools.crash.modes import Aims, Mode, Stroke
 from tools.crash.targets import Cable, Cut, Target
-from tools.crash.timeline import Chronicle
 from tools.crash.workers import Fleet
 
 AFTERMATH = 0.5

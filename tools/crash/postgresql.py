@@ -1,7 +1,8 @@
 """PostgreSQL under attack: a server of its own, which can be killed, and whose connections can be cut."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -20,7 +21,7 @@ from retrysafe import psycopg as joined
 from retrysafe.stores.contract import Store
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
-from tools.crash import audit, commits, sockets
+from tools.crash import audit, traps
 from tools.crash.application import (
     AwaitedSessions,
     Blocking,
@@ -98,8 +99,8 @@ class PostgreSQL(Target):
 
     @classmethod
     def install_traps(cls) -> None:
-        commits.of_psycopg()
-        commits.of_sqlalchemy()
+        traps.commits_of_psycopg()
+        traps.commits_of_sqlalchemy()
 
     @classmethod
     def open(cls, url: str, way: str) -> str | Store:
@@ -132,7 +133,7 @@ class _Cut:
 
     def happens(self, port: int) -> None:
         at = monotonic()
-        self.felt = Felt(at, sockets.owner(port, self._workers()))
+        self.felt = Felt(at, owner(port, self._workers()))
 
 
 class _Cable:
@@ -205,3 +206,31 @@ class _Awaiting:
             return answer(request, id)
 
         return place
+
+
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+
+def owner(port: int, candidates: Iterable[int]) -> int | None:
+    """Which of these processes has the end of a connection that is at this port; none, if it is gone."""
+    wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
+    for pid in candidates:
+        with suppress(OSError):  # it may end, or close what we look at, at any moment
+            folder = f"/proc/{pid}/fd"
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    if os.readlink(f"{folder}/{name}") in wanted:
+                        return pid
+    return None
+
+
+def _inodes(port: int) -> set[str]:
+    """Of the sockets that are bound to it."""
+    found: set[str] = set()
+    for table in _TABLES:
+        with suppress(FileNotFoundError):  # a machine without IPv6
+            for line in table.read_text().splitlines()[1:]:
+                fields = line.split()
+                if int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(fields[9])
+    return found - {"0"}

@@ -15,9 +15,9 @@ from tools.crash import checks
 from tools.crash.audit import Kept, Sight
 from tools.crash.clients import Customers
 from tools.crash.faults import Mischief, Stalled
+from tools.crash.journal import Chronicle
 from tools.crash.modes import Aims, Mode
 from tools.crash.targets import Cable, Target
-from tools.crash.timeline import Chronicle
 from tools.crash.workers import Fleet
 
 EPSILON = 15.0

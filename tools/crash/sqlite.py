@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from retrysafe import Guard, stores
 from retrysafe import sqlite3 as joined
 from retrysafe.stores.contract import Store
-from tools.crash import audit, commits
+from tools.crash import audit, traps
 from tools.crash.application import Blocking, Desk, Sessions
 from tools.crash.targets import Target
 
@@ -47,8 +47,8 @@ class SQLite(Target):
 
     @classmethod
     def install_traps(cls) -> None:
-        commits.of_sqlite3()
-        commits.of_sqlalchemy()
+        traps.commits_of_sqlite3()
+        traps.commits_of_sqlalchemy()
 
     @classmethod
     def open(cls, url: str, way: str) -> str | Store:

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from sqlalchemy.engine.default import DefaultDialect
+
 from retrysafe._core.steps import Finish, Forget, Release
 from retrysafe._runtime import drive_async
 from retrysafe.asgi.types import App, Connection, Receive, Send
@@ -143,3 +145,46 @@ class Trapped:
             await self._app(scope, receive, send)
         finally:
             self._journal.write("left", serial)
+
+
+def commits_of_sqlalchemy() -> None:
+    do_commit: Callable[..., None] = DefaultDialect.do_commit
+
+    def done(self: DefaultDialect, dbapi_connection: object) -> None:
+        with place("COMMIT"):
+            do_commit(self, dbapi_connection)
+
+    replace(DefaultDialect, "do_commit", done)
+
+
+def commits_of_sqlite3() -> None:
+    from retrysafe.sqlite3 import JoinedConnection
+
+    really_commit = JoinedConnection.really_commit
+
+    def committed(self: JoinedConnection) -> None:
+        with place("COMMIT"):
+            really_commit(self)
+
+    replace(JoinedConnection, "really_commit", committed)
+
+
+def commits_of_psycopg() -> None:
+    from psycopg import AsyncTransaction, Transaction
+
+    leave, leave_async = Transaction.__exit__, AsyncTransaction.__aexit__
+
+    def left(self: Transaction, kind: Any, *rest: Any) -> bool:
+        if kind is not None or self.savepoint_name:
+            return leave(self, kind, *rest)
+        with place("COMMIT"):
+            return leave(self, kind, *rest)
+
+    async def left_async(self: AsyncTransaction, kind: Any, *rest: Any) -> bool:
+        if kind is not None or self.savepoint_name:
+            return await leave_async(self, kind, *rest)
+        with place("COMMIT"):
+            return await leave_async(self, kind, *rest)
+
+    replace(Transaction, "__exit__", left)
+    replace(AsyncTransaction, "__aexit__", left_async)

@@ -104,7 +104,7 @@ def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -
     """In the process that forks the workers: all that they need is there before they are born."""
     _end_with_the_harness()
     from retrysafe.testing.reference.serve import serve
-    from tools.crash import planted, shop, targets, traps
+    from tools.crash import application, planted, targets, traps
     from tools.crash.journal import Journal
 
     logging.basicConfig(format="%(process)d %(name)s %(levelname)s %(message)s")
@@ -113,7 +113,7 @@ def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -
     journal = Journal(os.environ[JOURNAL])
     traps.install(journal)
     target.install_traps()
-    app, guard = shop.build(target, url, way, mode, float(lease), journal)
+    app, guard = application.build(target, url, way, mode, float(lease), journal)
     _warm_up()
     serve(app, guard, port=0, workers=int(workers), grace=5.0)
 

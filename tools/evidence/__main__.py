@@ -14,8 +14,7 @@ from rich.console import Console
 from tools.evidence import page, runner
 from tools.evidence.environment import ROOT
 from tools.evidence.errors import EvidenceError
-from tools.evidence.jobs import Job, Part, choose
-from tools.evidence.parts import PARTS
+from tools.evidence.jobs import PARTS, Job, Part, choose
 from tools.evidence.progress import Bars, Estimate, Lines, duration
 from tools.evidence.reports import Kept, Shelf
 

@@ -1,13 +1,12 @@
 """What the page says of each part: from reports to Markdown, and no number is written by hand."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from retrysafe.testing.simulate.actions import MEANING
 from tools.evidence.markdown import counted, number, one_in, paragraphs, plural, table
 from tools.evidence.reports import Kept
-from tools.evidence.totals import total
 from tools.planted.bug import REASONED
 
 Section = Callable[[Sequence[Kept]], str]
@@ -290,3 +289,26 @@ def _all_or_nothing(kept: Sequence[Kept], claim: str) -> str:
     if any(one.report.violations for one in kept):
         return "**This did not come out as it must**: see the top of this page."
     return claim
+
+
+MOST = ("slowest", "most", "largest", "longest", "deepest")
+"""Numbers whose names begin so are no sums: the greatest counts."""
+
+
+def total(counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tables are added row by row, at any depth; what is not a number stays as the last one had it."""
+    found: dict[str, Any] = {}
+    for one in counts:
+        for name, value in one.items():
+            before = found.get(name)
+            if isinstance(value, Mapping):
+                found[name] = total([before, value] if isinstance(before, Mapping) else [value])
+            elif before is None or not _is_number(value):
+                found[name] = value
+            else:
+                found[name] = max(before, value) if name.startswith(MOST) else before + value
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

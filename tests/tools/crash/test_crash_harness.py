@@ -135,7 +135,8 @@ def _bring(folder: Path, module: str, points: str) -> dict[str, str]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[retrysafe.crash]\n{points}\n")
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,15 @@ from random import Random
 import pytest
 
 from retrysafe.testing.linearize import Operation
-from tools.crash import faults, sockets, targets
+from tools.crash import faults, postgresql, targets
 from tools.crash.audit import Kept, Sight
 from tools.crash.checks import reckon
-from tools.crash.clients import Customers, Told
-from tools.crash.hearing import marks
-from tools.crash.journal import Entry, Journal, Reader
+from tools.crash.clients import Customers, Told, marks
+from tools.crash.journal import Chronicle, Entry, Journal, Reader
 from tools.crash.modes import ENOUGH, MODES, PLACES, TRIES, Aims, Mode, Place, Stroke
 from tools.crash.postgresql import PostgreSQL
 from tools.crash.rounds import Plan, Result, _dismiss
 from tools.crash.run import Wish, plans, too_few
-from tools.crash.timeline import Chronicle
 
 
 def _result(mode: Mode, strokes: int, answered: int, accountable: int) -> Result:
@@ -251,9 +249,9 @@ def test_whose_a_connection_is() -> None:
         with socket.create_connection(server.getsockname()):
             accepted, (_, port) = server.accept()
             accepted.close()
-            assert sockets.owner(port, [1, os.getpid()]) == os.getpid()
-            assert sockets.owner(port, []) is None
-        assert sockets.owner(port, [os.getpid()]) is None
+            assert postgresql.owner(port, [1, os.getpid()]) == os.getpid()
+            assert postgresql.owner(port, []) is None
+        assert postgresql.owner(port, [os.getpid()]) is None
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from typing import Any
 
 from retrysafe.testing.report import Report
 from tools.evidence.environment import Circumstances
-from tools.evidence.jobs import Job
+from tools.evidence.jobs import PARTS, Job
 from tools.evidence.page import Part
-from tools.evidence.parts import PARTS
 from tools.evidence.reports import Kept
 from tools.planted.bug import REASONED
 

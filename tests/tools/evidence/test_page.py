@@ -14,7 +14,7 @@ from tests.tools.evidence.conftest import ROOT
 from tests.tools.evidence.reports import AT, everything, instead, without
 from tools.evidence import markdown, page
 from tools.evidence.errors import EvidenceError
-from tools.evidence.totals import total
+from tools.evidence.sections import total
 
 WHOLE = page.write(everything(), 1.0)
 

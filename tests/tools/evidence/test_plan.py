@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tools.evidence.errors import EvidenceError
-from tools.evidence.jobs import Job, choose, chunks, scaled, shares
-from tools.evidence.parts import PARTS
+from tools.evidence.jobs import PARTS, Job, choose, chunks, scaled, shares
 
 SIZES = (0.000_001, 0.01, 0.3, 1.0, 10.0)
 

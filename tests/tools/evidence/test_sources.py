@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.evidence.environment import ROOT
-from tools.evidence.parts import CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
-from tools.evidence.sources import Sources
+from tools.evidence.environment import ROOT, Sources
+from tools.evidence.jobs import CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
 
 TESTING = "src/retrysafe/testing"
 

@@ -11,8 +11,7 @@ from tools.crash import __main__ as crash
 from tools.crash import run
 from tools.evidence import page
 from tools.evidence.__main__ import main
-from tools.evidence.jobs import Job, Part, choose
-from tools.evidence.parts import PARTS
+from tools.evidence.jobs import PARTS, Job, Part, choose
 from tools.planted.__main__ import hunt_all
 from tools.planted.bug import Planted
 
