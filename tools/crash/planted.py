@@ -1,7 +1,6 @@
-"""A shop that is broken on purpose, so that the harness can show that it would notice.
+"""Bugs that the tests of the harness plant in the application, to see that the harness finds them.
 
-The tests of the harness name one of these in the environment of a fleet; nobody else does.  Each is a mistake
-that was really made in this field.
+A test names one in the environment of the workers.  Each is a mistake that was really made in this field.
 """
 
 import asyncio
@@ -11,53 +10,58 @@ from typing import Any, Literal, get_args
 
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Finish, Reserve
-from retrysafe.errors import StoreUnavailable
+from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql import operations
 from tools.crash.modes import EFFECTS
 from tools.crash.traps import STEPS
 
-SABOTAGE = "RETRYSAFE_CRASH_SABOTAGE"
+PLANTED = "RETRYSAFE_CRASH_PLANTED"
 
-Way = Literal["fence ignored", "runs again", "answers early", "answers nothing", "finishes nothing"]
+Bug = Literal[
+    "fence ignored", "runs again", "responds early", "refuses all", "finishes nothing", "outage ignored"
+]
 """fence ignored     an owner that was overtaken believes that it has finished all the same
 runs again        where the outcome is unknown, it is tried once more
-answers early     the answer leaves, and is stored a little later
-answers nothing   every request is refused
-finishes nothing  no outcome is ever kept"""
+responds early    the response leaves, and is stored a little later
+refuses all       every request is refused
+finishes nothing  no outcome is ever stored
+outage ignored    an outcome that the store did not take is believed to be stored"""
 
 
-def commit() -> None:
+def plant() -> None:
     """In the process that forks the workers."""
-    match os.environ.get(SABOTAGE, ""):
+    match os.environ.get(PLANTED, ""):
         case "":
             pass
         case "fence ignored":
             _ignore_the_fence()
         case "runs again":
             EFFECTS["hold"] = EFFECTS["retry"]
-        case "answers early":
-            _answer_early()
-        case "answers nothing":
+        case "responds early":
+            _respond_early()
+        case "refuses all":
             STEPS[Reserve] = _refused
         case "finishes nothing":
             STEPS[Finish] = _refused
+        case "outage ignored":
+            _ignore_outages()
         case other:
-            raise ValueError(f"{SABOTAGE} is {other!r}: expected one of {get_args(Way)}")
+            raise ValueError(f"{PLANTED} is {other!r}: expected one of {get_args(Bug)}")
 
 
 def _ignore_the_fence() -> None:
-    def always(keep: Callable[[Claim, Final], operations.Operation[bool]]) -> object:
-        def kept(claim: Claim, final: Final) -> operations.Operation[bool]:
-            yield from keep(claim, final)
+    def always(write: Callable[[Claim, Final], operations.Operation[bool]]) -> object:
+        def written(claim: Claim, final: Final) -> operations.Operation[bool]:
+            yield from write(claim, final)
             return True
 
-        return kept
+        return written
 
     for name in ("finish", "conclude"):
         setattr(operations, name, always(getattr(operations, name)))
 
 
-def _answer_early() -> None:
+def _respond_early() -> None:
     finish = STEPS[Finish]
     late: set[asyncio.Task[None]] = set()
 
@@ -74,5 +78,17 @@ def _answer_early() -> None:
     STEPS[Finish] = finished
 
 
+def _ignore_outages() -> None:
+    finish = STEPS[Finish]
+
+    async def finished(*rest: Any) -> object:
+        try:
+            return await finish(*rest)
+        except StoreError:
+            return True
+
+    STEPS[Finish] = finished
+
+
 async def _refused(*_: object) -> object:
-    raise StoreUnavailable("it is the sabotage that refuses")
+    raise StoreUnavailable("refused by a planted bug")

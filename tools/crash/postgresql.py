@@ -1,4 +1,4 @@
-"""PostgreSQL under attack: a server of its own, which can be killed, and whose connections can be cut."""
+"""PostgreSQL as the target: a server of its own, which can be killed, and whose connections can be cut."""
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -23,16 +23,16 @@ from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
 from tools.crash import audit, traps
 from tools.crash.application import (
-    AwaitedSessions,
     Blocking,
-    Desk,
+    Handlers,
     Sessions,
-    answer,
+    SessionsAsync,
     insert,
     key_of,
+    respond,
 )
 from tools.crash.modes import Mode
-from tools.crash.targets import Cable, Cut, Felt, Target
+from tools.crash.targets import Cut, Hit, Link, Target
 from tools.crash.traps import reach
 
 PATIENCE = 2.0
@@ -58,29 +58,29 @@ class PostgreSQL(Target):
         "sqlalchemy async": ("asyncpg", "greenlet"),
     }
     has_server: ClassVar[bool] = True
-    has_cable: ClassVar[bool] = True
+    has_link: ClassVar[bool] = True
 
     def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
-        """With a server of its own, unless it is given one, which then is not for it to end."""
+        """With a server of its own, unless it is given one, which then is left running."""
         super().__init__(folder)
         self._lent = server is not None
         self._server = server or PostgresServer()
 
     def prepare(self) -> str:
         url = self._server.new_database()
-        with psycopg.connect(url) as shop:
+        with psycopg.connect(url) as connection:
             for statement in audit.CREATE:
-                shop.execute(statement.encode())
+                connection.execute(statement.encode())
         return url
 
-    def look(self, url: str) -> audit.Sight:
-        with psycopg.connect(url) as shop:
-            shop.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    def read(self, url: str) -> audit.Snapshot:
+        with psycopg.connect(url) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-            def ask(questions: Sequence[str]) -> list[list[Any]]:
-                return [shop.execute(question.encode()).fetchall() for question in questions]
+            def query(statements: Sequence[str]) -> list[list[Any]]:
+                return [connection.execute(statement.encode()).fetchall() for statement in statements]
 
-            return audit.look(ask)
+            return audit.read(query)
 
     def kill(self) -> None:
         self._server.kill()
@@ -89,9 +89,9 @@ class PostgreSQL(Target):
         self._server.start()
 
     @contextmanager
-    def cable(self, url: str) -> Generator[Cable]:
+    def link(self, url: str) -> Generator[Link]:
         with Proxy(self._server.port) as proxy:
-            yield _Cable(proxy, url)
+            yield _Link(proxy, url)
 
     def close(self) -> None:
         if not self._lent:
@@ -114,29 +114,29 @@ class PostgreSQL(Target):
                 return url
 
     @classmethod
-    def desk(cls, guard: Guard, url: str, way: str) -> Desk:
+    def handlers(cls, guard: Guard, url: str, way: str) -> Handlers:
         match way:
             case "sqlalchemy":
                 return Sessions(guard)
             case "sqlalchemy async":
-                return AwaitedSessions(guard)
+                return SessionsAsync(guard)
             case "psycopg":
                 return _Pooled(guard, url)
             case _:
-                return _Awaiting(guard, url)
+                return _PooledAsync(guard, url)
 
 
 class _Cut:
     def __init__(self, workers: Callable[[], Sequence[int]]) -> None:
         self._workers = workers
-        self.felt: Felt | None = None
+        self.hit: Hit | None = None
 
     def happens(self, port: int) -> None:
         at = monotonic()
-        self.felt = Felt(at, owner(port, self._workers()))
+        self.hit = Hit(at, owner(port, self._workers()))
 
 
-class _Cable:
+class _Link:
     def __init__(self, proxy: Proxy, url: str) -> None:
         self._proxy = proxy
         self.url = proxy.through(url)
@@ -154,6 +154,10 @@ class _Cable:
     def cut_all(self) -> None:
         self._proxy.cut()
 
+    def refuse(self) -> None:
+        self._proxy.refuse()
+        self._proxy.cut()
+
     def restore(self) -> None:
         self._proxy.restore()
 
@@ -167,7 +171,7 @@ class _Pooled(Blocking):
         )
         super().__init__(lambda: joined.connection(guard, self._pool), "%s")
 
-    def living(self) -> AbstractAsyncContextManager[object]:
+    def lifespan(self) -> AbstractAsyncContextManager[object]:
         return self._opened()
 
     @asynccontextmanager
@@ -176,7 +180,7 @@ class _Pooled(Blocking):
         yield
 
 
-class _Awaiting:
+class _PooledAsync:
     """The same in the event loop."""
 
     def __init__(self, guard: Guard, url: str) -> None:
@@ -184,7 +188,7 @@ class _Awaiting:
         self._url = url
 
     @asynccontextmanager
-    async def living(self) -> AsyncGenerator[None]:
+    async def lifespan(self) -> AsyncGenerator[None]:
         self._pool = AsyncConnectionPool(
             self._url,
             min_size=1,
@@ -203,16 +207,18 @@ class _Awaiting:
                 async with joined.connection_async(self._guard, self._pool) as connection:
                     await connection.execute(insert(table, "%s").encode(), (key, id))
                 reach("after", f"Write {table}")
-            return answer(request, id)
+            return respond(request, id)
 
         return place
 
+
+# --- whose a connection is, seen from its other end: the kernel knows, the worker is not asked
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 def owner(port: int, candidates: Iterable[int]) -> int | None:
-    """Which of these processes has the end of a connection that is at this port; none, if it is gone."""
+    """Which of these processes has a connection that ends at this port; `None` if it is gone."""
     wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
     for pid in candidates:
         with suppress(OSError):  # it may end, or close what we look at, at any moment

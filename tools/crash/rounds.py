@@ -1,5 +1,5 @@
-"""A shop, its customers, those who wreck it, and the audit: while it goes on, when it is over, and when the
-keys have been asked for once more."""
+"""One round: workers, clients, faults, and the audit of the database: meanwhile, when faults are over, and
+when the keys have been retried once more."""
 
 import asyncio
 import time
@@ -12,28 +12,28 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tools.crash import checks
-from tools.crash.audit import Kept, Sight
-from tools.crash.clients import Customers
-from tools.crash.faults import Mischief, Stalled
-from tools.crash.journal import Chronicle
-from tools.crash.modes import Aims, Mode
-from tools.crash.targets import Cable, Target
-from tools.crash.workers import Fleet
+from tools.crash.audit import Snapshot, Stored
+from tools.crash.clients import Clients
+from tools.crash.faults import Faults, Stalled
+from tools.crash.journal import Timeline
+from tools.crash.modes import Mode, Rotation
+from tools.crash.targets import Link, Target
+from tools.crash.workers import WorkerGroup
 
 EPSILON = 15.0
-"""Seconds beyond the lease until every key must be answered again.  A machine may be busy; one that is stuck
-for the retention is stuck for a day."""
+"""Seconds beyond the lease until every key must get a response again.  A machine may be busy; a key that is
+stuck for its retention is stuck for a day."""
 
 MISTAKES = ("AssertionError", "AttributeError", "KeyError", "RuntimeError", "TypeError", "ValueError")
 
-IMPATIENCE = 0.5
-"""Of a lease, until a client that was not answered asks once more, and goes on listening."""
+RETRY_AFTER = 0.5
+"""Of a lease, until a client without a response retries, and goes on waiting for the first."""
 
-ENOUGH_WRONGS = 20
-"""Nobody reads more of them."""
+ENOUGH_VIOLATIONS = 20
+"""More of them tell nothing new."""
 
 _AUDIT_EVERY = 0.5
-_ASKED_AGAIN = 200
+_RETRIED = 200
 
 
 class Plan(NamedTuple):
@@ -43,209 +43,215 @@ class Plan(NamedTuple):
     freezes: int = 0
     cuts: int = 0
     server_kills: int = 0
+    outages: int = 0
     lease: float = 0.5
     workers: int = 4
-    customers: int = 12
+    clients: int = 12
     pace: float = 0.15
-    """Seconds between two strokes of a kind."""
+    """Seconds between two faults of a kind."""
     patience: float = 60.0
-    """Seconds in which somebody must be served, whatever goes on."""
+    """Seconds in which some client must be served, whatever goes on."""
 
     @property
-    def strokes(self) -> int:
-        return self.kills + self.freezes + self.cuts + self.server_kills
+    def faults(self) -> int:
+        return self.kills + self.freezes + self.cuts + self.server_kills + self.outages
 
 
 class Result(NamedTuple):
     plan: Plan
     seconds: float
     done: Counter[str]
-    """Kills, freezes, cuts and server kills."""
+    """Kills, freezes, cuts, server kills and outages."""
     places: Counter[str]
     verdicts: Counter[str]
-    """What requests were answered."""
+    """The responses that clients got."""
     answered: int
-    """Keys that have an answer."""
+    """Keys that got a response that lasts."""
     unknown: int
     """Keys whose outcome is unknown in the end."""
     executions: int
-    accountable: int
+    unexcused: int
     """Executions that nothing excuses."""
     undisturbed: int
-    """Keys that nothing has happened to whoever was at them."""
+    """Keys whose requests met no fault."""
     audits: int
     histories: int
     slowest: float
-    """Seconds until everybody was answered after faults had stopped, or somebody after a restart."""
-    wrongs: list[str]
+    """Seconds until all keys had a response after faults had stopped, or one key after a restart."""
+    violations: list[str]
 
 
 def run(
     target: Target,
     store: str,
     plan: Plan,
-    aims: Aims,
+    rotation: Rotation,
     random: Random,
     folder: Path,
     tell: Callable[[Counter[str]], None] = lambda _: None,
 ) -> Result:
-    """One campaign: one mode, one way, one fleet."""
+    """One round: one mode, one way, one group of workers."""
     url = target.prepare()
     with ExitStack() as stack:
-        cable = stack.enter_context(target.cable(url)) if plan.cuts else None
-        there = cable.url if cable is not None else url
-        fleet = Fleet(folder, store, there, plan.way, plan.mode, lease=plan.lease, workers=plan.workers)
-        stack.enter_context(fleet)
-        return asyncio.run(_Campaign(target, url, plan, fleet, cable, aims, random, tell).run())
+        link = stack.enter_context(target.link(url)) if plan.cuts or plan.outages else None
+        there = link.url if link is not None else url
+        group = WorkerGroup(folder, store, there, plan.way, plan.mode, lease=plan.lease, workers=plan.workers)
+        stack.enter_context(group)
+        return asyncio.run(_Round(target, url, plan, group, link, rotation, random, tell).run())
 
 
-async def _dismiss(watching: "list[asyncio.Task[None]]") -> None:
-    """They watch until the end.  One that ended before has overlooked something, and says why."""
+async def _stop_watching(watching: "list[asyncio.Task[None]]") -> None:
+    """They watch until the end.  One that ended before has missed something; its error says why."""
     for task in watching:
         task.cancel()
     for how in await asyncio.gather(*watching, return_exceptions=True):
         if not isinstance(how, asyncio.CancelledError):
-            raise how if how is not None else AssertionError("nobody watched to the end")
+            raise how if how is not None else AssertionError("a watcher ended before the round")
 
 
-class _Campaign:
+class _Round:
     def __init__(
         self,
         target: Target,
         url: str,
         plan: Plan,
-        fleet: Fleet,
-        cable: Cable | None,
-        aims: Aims,
+        group: WorkerGroup,
+        link: Link | None,
+        rotation: Rotation,
         random: Random,
         tell: Callable[[Counter[str]], None],
     ) -> None:
         self._target = target
         self._url = url
         self._plan = plan
-        self._fleet = fleet
-        self._cable = cable
+        self._group = group
+        self._link = link
         self._random = random
         self._tell = tell
-        self._customers = Customers(fleet.port, plan.mode, random, plan.lease * IMPATIENCE)
-        self._chronicle = Chronicle(plan.lease)
-        self._mischief = Mischief(
-            fleet,
-            self._customers,
-            self._chronicle,
-            aims,
+        self._clients = Clients(group.port, plan.mode, random, plan.lease * RETRY_AFTER)
+        self._timeline = Timeline(plan.lease)
+        self._faults = Faults(
+            group,
+            self._clients,
+            self._timeline,
+            rotation,
             random,
             lease=plan.lease,
             pace=plan.pace,
             patience=plan.patience,
         )
-        self._kept: dict[str, Kept] = {}
-        self._wrongs: list[str] = []
+        self._stored: dict[str, Stored] = {}
+        self._violations: list[str] = []
         self._audits = 0
 
     async def run(self) -> Result:
         began = time.monotonic()
-        customers = self._customers
+        clients = self._clients
         slowest = 0.0
         keys: set[str] = set()
-        sight = None
+        snapshot = None
         try:
             async with asyncio.timeout(self._plan.patience):
-                await customers.settle(uuid.uuid4().hex)  # all tables are there
+                await clients.settle(uuid.uuid4().hex)  # all tables are there
         except TimeoutError:
-            self._wrongs.append(f"nobody was served within {self._plan.patience} s, before anything happened")
+            self._violations.append(
+                f"no client was served within {self._plan.patience} s, before the first fault"
+            )
         else:
-            slowest, sight, keys = await self._wreck_and_recover()
-        reckoned = checks.Reckoning([], 0, 0)
-        if sight is not None:
-            reckoned = checks.reckon(self._plan.mode, keys, sight, customers, self._chronicle)
-            self._wrongs += reckoned.wrongs
+            slowest, snapshot, keys = await self._disturb_and_recover()
+        checked = checks.Checked([], 0, 0)
+        if snapshot is not None:
+            checked = checks.check_keys(self._plan.mode, keys, snapshot, clients, self._timeline)
+            self._violations += checked.violations
         return Result(
             self._plan,
             time.monotonic() - began,
-            self._mischief.done,
-            self._mischief.places,
-            customers.verdicts,
-            sum(bool(told) for told in customers.told.values()),
-            sum(not customers.told.get(key) for key in customers.unknown),
-            self._chronicle.executed,
-            reckoned.accountable,
-            reckoned.undisturbed,
+            self._faults.done,
+            self._faults.places,
+            clients.verdicts,
+            sum(bool(received) for received in clients.received.values()),
+            sum(not clients.received.get(key) for key in clients.unknown),
+            self._timeline.executed,
+            checked.unexcused,
+            checked.undisturbed,
             self._audits,
-            len(customers.histories),
-            max(slowest, self._mischief.slowest),
-            self._all_wrongs(),
+            len(clients.histories),
+            max(slowest, self._faults.slowest),
+            self._all_violations(),
         )
 
-    def _all_wrongs(self) -> list[str]:
-        # What an application raises while its database is wrecked is one thing, a mistake of ours another.
+    def _all_violations(self) -> list[str]:
+        # An application may raise database errors while its database is away; these are mistakes of ours.
         mistakes = {
-            f"a worker said: {line}" for line in self._fleet.log.splitlines() if line.startswith(MISTAKES)
+            f"a worker logged: {line}" for line in self._group.log.splitlines() if line.startswith(MISTAKES)
         }
-        found = list(dict.fromkeys([*self._wrongs, *self._customers.wrongs, *sorted(mistakes)]))
-        more = len(found) - ENOUGH_WRONGS
-        return [*found[:ENOUGH_WRONGS], *([f"and {more} more"] if more > 0 else [])]
+        found = list(dict.fromkeys([*self._violations, *self._clients.violations, *sorted(mistakes)]))
+        more = len(found) - ENOUGH_VIOLATIONS
+        return [*found[:ENOUGH_VIOLATIONS], *([f"and {more} more"] if more > 0 else [])]
 
-    async def _wreck_and_recover(self) -> tuple[float, Sight, set[str]]:
-        customers = self._customers
-        coming = [asyncio.ensure_future(customers.come()) for _ in range(self._plan.customers)]
+    async def _disturb_and_recover(self) -> tuple[float, Snapshot, set[str]]:
+        clients = self._clients
+        coming = [asyncio.ensure_future(clients.keep_asking()) for _ in range(self._plan.clients)]
         watching = [
-            asyncio.ensure_future(self._audit_for_ever()),
-            asyncio.ensure_future(self._mischief.watch()),
+            asyncio.ensure_future(self._audit_repeatedly()),
+            asyncio.ensure_future(self._faults.watch()),
         ]
         try:
-            await self._until_done([asyncio.ensure_future(work) for work in self._wrecking()], watching)
+            await self._until_done([asyncio.ensure_future(work) for work in self._disturbing()], watching)
         except Stalled as trouble:
-            self._wrongs.append(f"{trouble}, waiting for {len(customers.waiting)} keys")
-        customers.open = False
-        await self._mischief.stop()
-        if self._cable is not None:
-            await asyncio.to_thread(self._cable.restore)
-        slowest = await self._recover([*coming, *customers.sent])
-        await _dismiss(watching)
-        # Whoever walked away is still where he was; the books must balance as they are.
-        sight = await self._look()
-        self._mischief.notice()
-        keys = {*sight.kept, *sight.unfinished, *customers.told, *self._chronicle.keys()}
-        slowest = max(slowest, await self._ask_again(keys, sight))
-        self._mischief.notice()
-        return slowest, await self._look(), keys
+            self._violations.append(f"{trouble}, waiting for {len(clients.waiting)} keys")
+        clients.open = False
+        await self._faults.stop()
+        if self._link is not None:
+            await asyncio.to_thread(self._link.restore)
+        slowest = await self._recover([*coming, *clients.sent])
+        await _stop_watching(watching)
+        # Clients that gave up have left their keys as they were; the database must be consistent as it is.
+        snapshot = await self._audit()
+        self._faults.notice()
+        keys = {*snapshot.stored, *snapshot.unfinished, *clients.received, *self._timeline.keys()}
+        slowest = max(slowest, await self._retry_once_more(keys, snapshot))
+        self._faults.notice()
+        return slowest, await self._audit(), keys
 
-    def _wrecking(self) -> list[Coroutine[Any, Any, None]]:
-        plan, mischief = self._plan, self._mischief
+    def _disturbing(self) -> list[Coroutine[Any, Any, None]]:
+        plan, faults = self._plan, self._faults
         work: list[Coroutine[Any, Any, None]] = []
         if plan.kills:
-            work.append(mischief.kill(plan.kills))
+            work.append(faults.kill(plan.kills))
         if plan.freezes:
-            work.append(mischief.freeze(plan.freezes))
+            work.append(faults.freeze(plan.freezes))
         if plan.cuts:
-            assert self._cable is not None
-            work.append(mischief.cut(plan.cuts, self._cable, plan.mode))
+            assert self._link is not None
+            work.append(faults.cut(plan.cuts, self._link, plan.mode))
         if plan.server_kills:
-            work.append(mischief.kill_server(plan.server_kills, self._target))
+            work.append(faults.kill_server(plan.server_kills, self._target))
+        if plan.outages:
+            assert self._link is not None
+            work.append(faults.take_away(plan.outages, self._link, plan.mode))
         return work
 
     async def _until_done(
-        self, wrecking: "list[asyncio.Task[None]]", others: "list[asyncio.Task[None]]"
+        self, disturbing: "list[asyncio.Task[None]]", others: "list[asyncio.Task[None]]"
     ) -> None:
         try:
-            while not all(task.done() for task in wrecking):
-                unfinished = [task for task in (*wrecking, *others) if not task.done()]
+            while not all(task.done() for task in disturbing):
+                unfinished = [task for task in (*disturbing, *others) if not task.done()]
                 await asyncio.wait(unfinished, timeout=0.25, return_when=asyncio.FIRST_COMPLETED)
-                for task in (*wrecking, *others):
+                for task in (*disturbing, *others):
                     if task.done():
                         task.result()
-                self._tell(self._mischief.done)
+                self._tell(self._faults.done)
         finally:
-            for task in wrecking:
+            for task in disturbing:
                 task.cancel()
 
     async def _recover(self, coming: "list[asyncio.Task[None]]") -> float:
-        """Everybody who is still asking is answered."""
+        """Every client that is still retrying gets its response."""
         began = time.monotonic()
         _, stuck = await asyncio.wait(coming, timeout=self._plan.lease + min(EPSILON, self._plan.patience))
         if stuck:
-            self._wrongs.append(f"stuck after all was well again: {sorted(self._customers.waiting)}")
+            self._violations.append(f"stuck after all faults were over: {sorted(self._clients.waiting)}")
         for task in coming:
             if task in stuck:
                 task.cancel()
@@ -253,15 +259,17 @@ class _Campaign:
                 task.result()
         return time.monotonic() - began
 
-    async def _ask_again(self, keys: set[str], sight: Sight) -> float:
-        """Whatever anybody has given up, or was disturbed at, gets its answer; and some others, too."""
+    async def _retry_once_more(self, keys: set[str], snapshot: Snapshot) -> float:
+        """Keys that a client gave up, or that met a fault, get their response; and some others, too."""
         doubtful = {
             key
             for key in keys
-            if key in sight.unfinished or not self._customers.told.get(key) or self._chronicle.losses(key)
+            if key in snapshot.unfinished
+            or not self._clients.received.get(key)
+            or self._timeline.lost_leases(key)
         }
         others = sorted(keys - doubtful)
-        asked = [*doubtful, *self._random.sample(others, min(len(others), _ASKED_AGAIN))]
+        asked = [*doubtful, *self._random.sample(others, min(len(others), _RETRIED))]
         gate = asyncio.Semaphore(16)
         slowest = 0.0
 
@@ -269,7 +277,7 @@ class _Campaign:
             nonlocal slowest
             async with gate:
                 began = time.monotonic()
-                await self._customers.settle(key)
+                await self._clients.settle(key)
                 slowest = max(slowest, time.monotonic() - began)
 
         patience = self._plan.lease + min(EPSILON, self._plan.patience) + len(asked) * 0.05
@@ -278,41 +286,47 @@ class _Campaign:
         for task in done:
             task.result()
         if stuck:
-            self._wrongs.append(f"asked for once more, {len(stuck)} of {len(asked)} keys were not answered")
+            self._violations.append(
+                f"{len(stuck)} of {len(asked)} keys got no response when they were retried"
+            )
         for task in stuck:
             task.cancel()
         return slowest
 
-    async def _audit_for_ever(self) -> None:
+    async def _audit_repeatedly(self) -> None:
         while True:
             began = time.monotonic()
-            kills = self._mischief.done["server kill"]
+            kills = self._faults.done["server kill"]
             try:
-                await self._look()
+                await self._audit()
             except Exception:  # each store has its own
-                if not (self._mischief.is_down or self._mischief.done["server kill"] > kills):
+                if not (self._faults.is_down or self._faults.done["server kill"] > kills):
                     raise
-            # On a machine that is busy the audit must not be what keeps it busy.
+            # On a busy machine the audit must not be the reason for it.
             await asyncio.sleep(max(_AUDIT_EVERY, 5 * (time.monotonic() - began)))
 
-    async def _look(self) -> Sight:
-        """I1, I5: what a client was told is stored, and what is stored stays as it is."""
+    async def _audit(self) -> Snapshot:
+        """I1, I5: the response that a client got is stored, and what is stored stays as it is."""
         mode = self._plan.mode
-        told = {key: answers[0] for key, answers in self._customers.told.items() if answers}
-        sight = await asyncio.to_thread(self._target.look, self._url)
+        received = {key: responses[0] for key, responses in self._clients.received.items() if responses}
+        snapshot = await asyncio.to_thread(self._target.read, self._url)
         self._audits += 1
         if mode == "tx":
-            self._wrongs += sight.wrongs()
-        final = {key: kept for key, kept in sight.kept.items() if mode == "hold" or kept.state == "completed"}
-        self._wrongs += [
-            f"{key}: told {answer.status} {answer.body!r}, and stored is {final.get(key)}"
-            for key, answer in told.items()
-            if key not in final or final[key][1:] != (answer.status, answer.body)
+            self._violations += snapshot.violations()
+        final = {
+            key: stored
+            for key, stored in snapshot.stored.items()
+            if mode == "hold" or stored.state == "completed"
+        }
+        self._violations += [
+            f"{key}: a client got {response.stored}, and stored is {final.get(key)}"
+            for key, response in received.items()
+            if key not in final or final[key][1:] != response.stored
         ]
-        self._wrongs += [
-            f"{key}: stored was {kept}, and now is {final.get(key)}"
-            for key, kept in self._kept.items()
-            if final.get(key) != kept
+        self._violations += [
+            f"{key}: stored was {stored}, and now is {final.get(key)}"
+            for key, stored in self._stored.items()
+            if final.get(key) != stored
         ]
-        self._kept = final
-        return sight
+        self._stored = final
+        return snapshot

@@ -76,7 +76,7 @@ def test_crash(part: str, size: float) -> None:
     [chosen] = choose(PARTS, [part])
     planned = chosen.plan(size)
     for job in planned:
-        wish = crash._wish(crash._parser().parse_args(job.command[1:]))
-        assert wish.strokes > 0
-        run.check(wish)
+        options = crash._options(crash._parser().parse_args(job.command[1:]))
+        assert options.faults > 0
+        run.check(options)
     assert crashed(planned[0]).keys() == {*run._counts([]), "named places"}
