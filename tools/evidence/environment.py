@@ -1,4 +1,4 @@
-"""What a report was made from, and on: nothing that tells whose machine it was, or where."""
+"""What a report was made from, and on: sources, revision and machine, without its name or paths."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tools.evidence.errors import EvidenceError
 
 _MADE = "__pycache__"
-"""By running it, so it is no code."""
+"""Made by running the code."""
 
 
 class Sources(NamedTuple):
@@ -42,7 +42,7 @@ class Sources(NamedTuple):
             top = root / name
             if not top.exists():
                 raise EvidenceError(
-                    f"a part is said to be about {name}, and there is none: mend evidence/parts.py"
+                    f"{name}, the source of a part, does not exist: fix the sources in tools/evidence/jobs.py"
                 )
             for path in top.rglob("*") if top.is_dir() else [top]:
                 if path.is_file() and self.cover(path.relative_to(root).as_posix()):
@@ -60,9 +60,9 @@ def _depth(path: str, names: tuple[str, ...]) -> int:
 ROOT = Path(__file__).parents[2]
 
 
-class Circumstances(NamedTuple):
+class Environment(NamedTuple):
     revision: str | None
-    """`None`: this is no checkout."""
+    """`None`: this is not a checkout."""
     clean: bool
     """Whether the code that the report is about is what the revision holds."""
     cpus: int
@@ -75,10 +75,10 @@ class Circumstances(NamedTuple):
     """The digest of the code that the report is about.  `None`: the report is older than this."""
 
 
-def observe(sources: Sources, root: Path) -> Circumstances:
+def observe(sources: Sources, root: Path) -> Environment:
     """Now: the tree may have changed since the last job."""
     revision = _git(root, "rev-parse", "HEAD")
-    return Circumstances(
+    return Environment(
         revision or None,
         bool(revision) and not _is_changed(sources, root),
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -98,8 +98,8 @@ def _is_changed(sources: Sources, root: Path) -> bool:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git says, or `None` where there is no git, or nothing that it knows."""
-    # Without this, a folder inside of somebody else's checkout would pass for a part of it.
+    """The output of git, or `None` where there is no git, or no repository."""
+    # Without this, a folder inside of another checkout would pass for a part of it.
     if not (root / ".git").exists():
         return None
     try:

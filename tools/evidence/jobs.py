@@ -1,4 +1,8 @@
-"""What there is to do, cut into pieces of some minutes: each is a command that leaves one report."""
+"""The parts of the evidence, and their jobs: commands of some minutes that write one report each.
+
+`--size` multiplies what is the standard, and each part has a least.  How large a job is, and how long it
+takes, was measured on a small virtual machine with two cores.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +19,7 @@ class Job(NamedTuple):
     """Of its file, too."""
     command: tuple[str, ...]
     """A module and its arguments, as after `python -m`, without `--json`.  A report that was made by another
-    command is no report of this job."""
+    command is not a report of this job."""
     expected: float
     """Seconds, roughly: for the time that is left, until there are reports to go by."""
     sources: Sources
@@ -49,7 +53,7 @@ def choose(parts: Sequence[Part], names: Sequence[str]) -> list[Part]:
     known = [part.name for part in parts]
     for name in names:
         if name not in known:
-            raise EvidenceError(f"there is no part {name!r}: the parts are {', '.join(known)}")
+            raise EvidenceError(f"{name!r} is not a part: expected one of {', '.join(known)}")
     return [part for part in parts if not names or part.name in names]
 
 
@@ -59,6 +63,7 @@ KILLS = 2_000
 FREEZES = 500
 SERVER_KILLS = 50
 CUTS = 500
+OUTAGES = 20
 HISTORIES = 1_000_000
 EXECUTIONS = 30_000_000
 EXECUTIONS_FOR_A_BUG = 200_000
@@ -93,6 +98,7 @@ CRASHED = _product_and(
     "reference/serve.py", "reference/layers.py", "reference/cors.py", "reference/principals.py",
     tools=("crash",),
 )  # fmt: skip
+COVERED = _product_and("simulate", "linearize", "report.py", tools=("evidence/coverage.py",))
 LINEARIZED = Sources((f"{TESTING}/linearize", f"{TESTING}/report.py"))
 FUZZING = _product_and("report.py", tools=("fuzz",))
 
@@ -108,7 +114,7 @@ def _simulate(size: float) -> Sequence[Job]:
     schedules = scaled(SCHEDULES, size, 2_000)
     in_memory = chunks(schedules, 250_000)
     on_sqlite = chunks(scaled(SCHEDULES_ON_SQLITE, size, 200), 10_000)
-    # The slow ones first: nobody waits for a last one.  They have seeds of their own: the same seed on
+    # The slow ones first, so that none is left for the end.  They have seeds of their own: the same seed on
     # another store is hardly another schedule.
     return [
         *(job("sqlite", schedules + first, number, 250) for first, number in on_sqlite),
@@ -136,19 +142,25 @@ def _planted(size: float) -> Sequence[Job]:
     return [Job("planted", ("tools.planted",), 35, HUNTED)]
 
 
+def _coverage(size: float) -> Sequence[Job]:
+    """Of any size: more schedules execute hardly a line more."""
+    return [Job("coverage", ("tools.evidence.coverage", "--schedules", "2000", "--seed", "0"), 15, COVERED)]
+
+
 def _crash(store: str, size: float) -> Sequence[Job]:
-    """Of each kind of blow a share in every job, so that they meet."""
+    """Of each kind of fault a share in every job, so that they meet."""
     kills = scaled(KILLS, size, 10)
     number = max(1, round(kills / 500))  # enough for every place to be reached
-    blows = {"--kills": shares(kills, number), "--freezes": shares(scaled(FREEZES, size, 5), number)}
+    faults = {"--kills": shares(kills, number), "--freezes": shares(scaled(FREEZES, size, 5), number)}
     if store == "postgresql":
-        blows["--server-kills"] = shares(scaled(SERVER_KILLS, size, 1), number)
-        blows["--cuts"] = shares(scaled(CUTS, size, 5), number)
+        faults["--server-kills"] = shares(scaled(SERVER_KILLS, size, 1), number)
+        faults["--outages"] = shares(scaled(OUTAGES, size, 2), number)
+        faults["--cuts"] = shares(scaled(CUTS, size, 5), number)
 
     def job(turn: int) -> Job:
-        asked = (word for kind, share in blows.items() for word in (kind, str(share[turn])))
+        asked = (word for kind, share in faults.items() for word in (kind, str(share[turn])))
         name = f"crash-{store}-{turn + 1}"
-        seconds = 15 + blows["--kills"][turn] * (0.7 if store == "postgresql" else 0.3)
+        seconds = 15 + faults["--kills"][turn] * (0.7 if store == "postgresql" else 0.3)
         return Job(name, ("tools.crash", store, *asked, "--seed", str(turn)), seconds, CRASHED)
 
     return [job(turn) for turn in range(number)]
@@ -190,6 +202,7 @@ def _fuzz_planted(size: float) -> Sequence[Job]:
 PARTS = (
     Part("search", _search),
     Part("planted", _planted),
+    Part("coverage", _coverage),
     Part("crash-postgresql", partial(_crash, "postgresql")),
     Part("crash-sqlite", partial(_crash, "sqlite")),
     Part("simulate", _simulate),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.evidence.environment import ROOT, Sources
-from tools.evidence.jobs import CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
+from tools.evidence.jobs import COVERED, CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
 
 TESTING = "src/retrysafe/testing"
 
@@ -42,30 +42,31 @@ def test_every_job_is_about_something() -> None:
     ("path", "expected"),
     [
         ("docs/evidence.md", set()),
-        ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "CRASHED", "FUZZING"}),
-        (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED"}),
+        ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "FUZZING"}),
+        (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED", "COVERED"}),
         ("tools/planted/bug.py", {"HUNTED"}),
         ("tools/crash/rounds.py", {"CRASHED"}),
-        (f"{TESTING}/linearize/search.py", {"SIMULATED", "HUNTED", "CRASHED", "LINEARIZED"}),
-        (f"{TESTING}/report.py", {"SIMULATED", "HUNTED", "CRASHED", "LINEARIZED", "FUZZING"}),
+        (f"{TESTING}/linearize/search.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "LINEARIZED"}),
+        (f"{TESTING}/report.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "LINEARIZED", "FUZZING"}),
         (f"{TESTING}/adapters/scope.py", set()),
         ("tools/fuzz/targets/key.py", {"FUZZING"}),
         ("tools/fuzz/seeds/key.txt", {"FUZZING"}),
         ("tests/tools/fuzz/test_targets.py", set()),
         ("tools/evidence/page.py", set()),
+        ("tools/evidence/coverage.py", {"COVERED"}),
         ("src/retrysafe/__pycache__/keys.pyc", set()),
     ],
 )
 def test_what_counts(path: str, expected: set[str]) -> None:
     """A change of the crash harness undoes no schedule of the simulation; one of the product undoes all."""
     named = {
-        "SIMULATED": SIMULATED, "HUNTED": HUNTED, "CRASHED": CRASHED, "LINEARIZED": LINEARIZED,
-        "FUZZING": FUZZING,
+        "SIMULATED": SIMULATED, "HUNTED": HUNTED, "COVERED": COVERED, "CRASHED": CRASHED,
+        "LINEARIZED": LINEARIZED, "FUZZING": FUZZING,
     }  # fmt: skip
     assert {name for name, sources in named.items() if sources.cover(path)} == expected
 
 
-@pytest.mark.parametrize("sources", [SIMULATED, HUNTED, CRASHED, LINEARIZED, FUZZING])
+@pytest.mark.parametrize("sources", [SIMULATED, HUNTED, COVERED, CRASHED, LINEARIZED, FUZZING])
 def test_what_is_imported_counts(sources: Sources) -> None:
     """Whatever the tools' own files name in an import, wherever in the file, is a part of the code, too."""
     tools = [path for path in _files(sources) if _is_tool(path)]
