@@ -1,6 +1,6 @@
 """One bug for each target, to see that the target finds it: a check that cannot fail proves nothing.
 
-Each is of a kind that was really made somewhere: a length left out, a check forgotten, an error nobody
+Each is of a kind that was really made somewhere: a length left out, a check forgotten, an error that is not
 thought of.
 """
 

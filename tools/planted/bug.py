@@ -24,7 +24,7 @@ class Planted(NamedTuple):
     name: str
     """A sentence about the code, and no other bug's."""
     seen: str
-    """Where somebody made this mistake."""
+    """Where this mistake was made."""
     setting: Setting
     """A world in which it shows."""
     plant: Plant = nullcontext

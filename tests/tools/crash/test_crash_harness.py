@@ -38,7 +38,7 @@ def _finds(
     monkeypatch: pytest.MonkeyPatch,
     tries: int = 3,
 ) -> None:
-    """Within a few short runs: nobody decides where in its work a process is when it is struck."""
+    """Within a few short runs: where a process is when it is interrupted is a matter of chance."""
     for number in range(tries):
         room = folder / str(number)
         room.mkdir()
@@ -52,8 +52,8 @@ def _finds(
 def test_freezes_find_a_fence_that_is_ignored(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was overtaken and believes that it has finished is found: by its second effect in the tables,
-    or by the answer that nobody else was given."""
+    """An owner that was overtaken and believes that it has finished is found: by its second effect in the
+    tables, or by a response that no other client got."""
     options = Options("sqlite", (mode,), ("sqlite3",), freezes=6)
     expected = "crash_orders has" if mode == "tx" else "got 2 responses that are not replays"
     _finds(expected, "fence ignored", options, tmp_path, monkeypatch)
@@ -65,8 +65,8 @@ def test_kills_find_what_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     _finds("executed 2 times: ", "runs again", options, tmp_path, monkeypatch)
 
 
-def test_an_answer_that_is_not_stored_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a client was told and the store does not have is found by the next audit."""
+def test_a_response_that_is_not_stored_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response that a client got and the store does not have is found by the next audit."""
     options = Options("sqlite", ("hold",), ("sqlite3",), kills=3)
     _finds("and stored is None", "responds early", options, tmp_path, monkeypatch)
 
@@ -83,7 +83,7 @@ def test_outages_find_a_response_that_ends_unstored(
 
 
 def test_it_cannot_pass_by_failing_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shop that refuses everybody does nothing wrong, and the run has failed."""
+    """An application that refuses every request does nothing wrong, and the run has failed."""
     options = Options("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
     outcome = _with_planted("refuses all", options, tmp_path, monkeypatch)
     assert outcome.counts["answered"] == 0
@@ -91,8 +91,10 @@ def test_it_cannot_pass_by_failing_everything(tmp_path: Path, monkeypatch: pytes
     assert few == "hold, sqlite3: only 0 keys got a response, and 2 were expected: it proves little"
 
 
-def test_an_unknown_outcome_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shop that keeps no outcome tells everybody that it does not know, and nobody is served by that."""
+def test_an_unknown_outcome_is_not_a_response_that_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application that stores no outcome reports all as unknown, and no client is served by that."""
     options = Options("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
     outcome = _with_planted("finishes nothing", options, tmp_path, monkeypatch)
     assert outcome.counts["answered"] == 0
@@ -103,7 +105,7 @@ def test_an_unknown_outcome_is_no_answer(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_planted_bug_that_does_not_exist_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A misspelt one would pass for a shop that is not broken."""
+    """A misspelt one would pass for an application without a bug."""
     with pytest.raises(RuntimeError, match="expected one of"):
         _with_planted(
             "fence ignord", Options("sqlite", ("hold",), ("sqlite3",), kills=1), tmp_path, monkeypatch
@@ -153,7 +155,7 @@ class Mine(Target):
 
 
 def _bring(folder: Path, module: str, points: str) -> dict[str, str]:
-    """Install a package of somebody else's; the environment in which it is there."""
+    """Install another package; the environment in which it is there."""
     (folder / "mine.py").write_text(module)
     info = folder / "mine-1.0.dist-info"
     info.mkdir()
@@ -184,10 +186,10 @@ def _bring(folder: Path, module: str, points: str) -> dict[str, str]:
         (PLUGIN, "mine = mine:Mine\nsqlite = mine:Mine", "is the name of a built-in store"),
     ],
 )
-def test_a_store_that_others_bring_and_that_is_not_fit(
+def test_a_store_of_another_package_that_is_not_valid(
     module: str, points: str, expected: str, tmp_path: Path
 ) -> None:
-    """It says which entry point is meant, and what is wrong with it."""
+    """The error has which entry point is meant, and what is wrong with it."""
     store = "sqlite" if "sqlite =" in points else "mine"
     done = subprocess.run(
         [*COMMAND, store, "--kills", "1"],
@@ -202,9 +204,9 @@ def test_a_store_that_others_bring_and_that_is_not_fit(
     assert f"of {targets.GROUP}" in done.stderr
 
 
-def test_a_store_that_others_bring(tmp_path: Path) -> None:
-    """An entry point of another package is attacked by the same command, in the modes that it has; the report
-    says what was done."""
+def test_a_store_of_another_package(tmp_path: Path) -> None:
+    """An entry point of another package is tested by the same command, in the modes that it has; the report
+    has what was done."""
     environment = _bring(tmp_path, PLUGIN, "mine = mine:Mine")
     done = subprocess.run(
         [*COMMAND, "mine", "--kills", "4", "--seed", "7", "--json", str(tmp_path / "report.json")],
@@ -236,7 +238,9 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: len(_belonging_to(tmp_path)) >= 6)  # the parent, its workers, and who waits for our end
+    until(
+        lambda: len(_belonging_to(tmp_path)) >= 6
+    )  # the parent, workers, and one that waits for our end
     until(lambda: any("trapped" in journal.read_text() for journal in tmp_path.glob("*/*/journal")))
     harness.send_signal(number)
     _, said = harness.communicate(timeout=60)
@@ -247,14 +251,14 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    """SIGKILL to the harness itself: its fleet ends by itself, frozen workers included."""
+    """SIGKILL to the harness itself: its workers end by themselves, frozen workers included."""
     harness = subprocess.Popen(
         [*COMMAND, "sqlite", "--freezes", "1000", "--mode", "retry", "--lease", "60"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         until(lambda: len(_belonging_to(tmp_path)) >= 6)
-        # So long a lease, and they sleep for longer than anybody here waits.
+        # With so long a lease they stay frozen for longer than this test waits.
         until(lambda: any(map(_is_frozen, _belonging_to(tmp_path))))
     finally:
         harness.kill()
@@ -270,7 +274,7 @@ def _is_frozen(pid: int) -> bool:
 
 
 def _belonging_to(folder: Path) -> list[int]:
-    """The processes of a fleet, by the journal that they write."""
+    """The processes of a run, by the journal that they write."""
     mark = f"{JOURNAL}={folder}".encode()
     found: list[int] = []
     for process in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""The parts of the crash harness: who is excused, what is counted, where it aims, and what it reads."""
+"""The parts of the crash harness: what is excused, what is counted, where it aims, and what it reads."""
 
 import asyncio
 import os
@@ -28,8 +28,8 @@ def _result(mode: Mode, faults: int, answered: int, unexcused: int) -> Result:
     return Result(plan, 1.0, nothing, nothing, nothing, answered, 0, 90, unexcused, 9, 5, 90, 0.1, [])
 
 
-def test_each_campaign_has_to_answer_enough() -> None:
-    """One that answers nothing has failed, however much the others answer."""
+def test_each_round_has_to_serve_enough() -> None:
+    """One that serves no client has failed, however many the others serve."""
     options = Options("sqlite", ("hold", "tx"), kills=40)
     assert too_few(options, _result("tx", 20, 1000, 0)) == []
     assert too_few(options, _result("hold", 20, 9, 9)) == [
@@ -42,7 +42,7 @@ def test_each_campaign_has_to_answer_enough() -> None:
 
 
 @pytest.mark.parametrize("mode", ["hold", "retry"])
-def test_each_campaign_has_to_hold_somebody_to_account(mode: Mode) -> None:
+def test_each_round_has_executions_without_excuse(mode: Mode) -> None:
     """Where everything is excused, nothing can be found."""
     options = Options("sqlite", (mode,), kills=20)
     assert too_few(options, _result(mode, 20, 1000, 2)) == []
@@ -74,8 +74,8 @@ def _strike(rotation: Rotation, how: Interruption, times: int) -> list[Place]:
 
 
 def test_every_place_gets_its_turn() -> None:
-    """However often it strikes, no place has had more than one stroke more than another; and one that is met
-    in two moods is two places."""
+    """However many interruptions, no place has had more than one more than another; and one that is reached
+    with two endings is two places."""
     rotation = Rotation("retry")
     assert Counter(_strike(rotation, "kill", 3 * len(PLACES["retry"]))) == dict.fromkeys(PLACES["retry"], 3)
     assert set(rotation.reached("kill").values()) == {3}
@@ -91,7 +91,7 @@ def test_short_runs_with_seeds_in_turn_leave_nothing_out(mode: Mode) -> None:
     assert struck == set(PLACES[mode])
 
 
-def test_a_place_that_nobody_comes_to_keeps_nobody_busy() -> None:
+def test_a_place_that_is_never_reached_does_not_stop_the_others() -> None:
     """The others have their turn all the same; and if it was tried often enough, the run has failed."""
     rotation = Rotation("hold")
     place = PLACES["hold"][3]
@@ -109,9 +109,9 @@ def test_a_place_that_nobody_comes_to_keeps_nobody_busy() -> None:
     ]
 
 
-def test_who_may_have_lost_a_lease() -> None:
-    """Whoever was killed, slept, was slow, was cut off or served while the database was away; and nobody
-    else."""
+def test_which_requests_may_have_lost_a_lease() -> None:
+    """Those whose worker was killed, frozen, slow, cut off or served while the database was away; and no
+    others."""
     timeline = Timeline(lease=1.0)
 
     def visit(key: str, pid: int, began: float, ended: float | None) -> None:
@@ -137,7 +137,7 @@ def test_who_may_have_lost_a_lease() -> None:
     assert lost == {"killed", "slept", "slow", "cut", "away"}
 
 
-def test_a_history_that_is_impossible_is_told() -> None:
+def test_a_history_that_is_impossible_is_found() -> None:
     """I6: in flight after it was answered, which no audit of the books would find."""
     clients = Clients(0, "hold", Random(1), 1.0)
     clients.histories["good"] = [
@@ -178,7 +178,7 @@ def test_a_response_that_arrived_whole_is_stored(retry: Operation, violations: i
 
 
 def test_an_unknown_outcome_needs_a_reason() -> None:
-    """Nobody died, slept or was slow: then the outcome is known."""
+    """No worker was killed, frozen or slow: then the outcome is known."""
     clients, timeline = Clients(0, "hold", Random(1), 1.0), Timeline(1.0)
     timeline.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.1, 1, ["0"])])
     clients.unknown.add("key")
@@ -201,7 +201,7 @@ def test_an_unknown_outcome_needs_a_reason() -> None:
 )
 def test_executions_are_counted(mode: Mode, executed_by: list[int], wrong: str) -> None:
     """I13, I15: one; and where it may be tried again, one more for each attempt that had its effect and lost
-    its lease.  Another one's death excuses nobody."""
+    its lease.  The death of another excuses none."""
     timeline = Timeline(1.0)
     for pid in range(3):
         timeline.add([Entry("arrived", 1.0, pid, ["0", "key"])])
@@ -221,18 +221,16 @@ def test_executions_are_counted(mode: Mode, executed_by: list[int], wrong: str) 
     [
         ("hold", ("not done", ""), True, False),
         ("hold", ("return 429", ""), True, False),
-        ("hold", ("not done", ""), False, True),  # it died before it could say so
+        ("hold", ("not done", ""), False, True),  # it died before it could store that
         ("hold", ("raise", ""), True, True),
-        ("hold", ("", "not done"), True, True),  # the second one is one too many, whatever it says
+        ("hold", ("", "not done"), True, True),  # the second one is one too many, however it ends
         ("retry", ("raise", ""), True, False),
         ("retry", ("raise", ""), False, True),
         ("retry", ("", "raise"), True, True),
     ],
 )
-def test_whoever_says_that_nothing_happened_may_be_followed(
-    mode: Mode, endings: tuple[str, str], stores: bool, wrong: bool
-) -> None:
-    """Once it has come to tell the store so; what it was going to say is nothing that anybody can rely on."""
+def test_a_release_may_be_followed(mode: Mode, endings: tuple[str, str], stores: bool, wrong: bool) -> None:
+    """Once it has got as far as the store; what it was going to store proves nothing."""
     timeline = Timeline(1.0)
     for number, ending in enumerate(endings):
         timeline.add([Entry("arrived", 1.0 + number, number, ["0", "key"])])
@@ -241,14 +239,14 @@ def test_whoever_says_that_nothing_happened_may_be_followed(
             timeline.add([Entry("storing", 1.15 + number, number, ["0"])])
         timeline.add([Entry("left", 1.2 + number, number, ["0"])])
     if mode == "hold":
-        timeline.interrupted(0, 1.12)  # which is no excuse, there
+        timeline.interrupted(0, 1.12)  # which excuses nothing in this mode
     checked = check_keys(mode, ["key"], Snapshot({}, frozenset()), Clients(0, mode, Random(1), 1.0), timeline)
     assert bool(checked.violations) == wrong
 
 
 @pytest.mark.parametrize(("came", "wrong"), [(1.05, False), (1.2, True)])
-def test_whoever_comes_when_all_is_over_has_no_excuse(came: float, wrong: bool) -> None:
-    """Whoever slept may have its effect later than its successor; but it must have come before."""
+def test_a_request_that_arrives_when_all_is_over_has_no_excuse(came: float, wrong: bool) -> None:
+    """A frozen worker may have its effect later than its successor; but it must have arrived before."""
     timeline = Timeline(1.0)
     timeline.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("executed", 1.02, 1, ["0", "key", "a", ""])])
     timeline.add([Entry("left", 1.1, 1, ["0"]), Entry("arrived", came, 2, ["0", "key"])])
@@ -272,7 +270,7 @@ def test_a_handler_may_outlive_its_request() -> None:
 
 
 def test_headers_are_compared() -> None:
-    """I4: an order that is told without its header fields, or in another order, was not replayed."""
+    """I4: a response without its header fields, or with them in another order, is not a replay."""
     clients = Clients(0, "tx", Random(1), 1.0)
     good = Received(201, b'{"id": "a"}', False, tuple(marks("a")))
     clients.received["good"] = [good, good._replace(replayed=True)]
@@ -281,8 +279,8 @@ def test_headers_are_compared() -> None:
     assert [wrong.split(":")[0] for wrong in clients.contradictions()] == ["late", "turned"]
 
 
-def test_a_stored_answer_that_is_none_is_told() -> None:
-    """The audit finds it, and does not stumble over it."""
+def test_a_stored_response_that_is_not_valid_is_found() -> None:
+    """The audit finds it, and does not fail because of it."""
     for body in (b"{}", b"[]", b"nonsense"):
         snapshot = Snapshot({"key": Stored("completed", 201, body)}, frozenset(), ({}, {}))
         assert len(snapshot.violations()) == 2
@@ -308,8 +306,8 @@ def test_whose_a_connection_is() -> None:
         b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_what_is_no_answer_is_not_taken_for_a_lost_one(said: bytes) -> None:
-    """A worker that is killed leaves half an answer; a whole one that nobody can read is a mistake."""
+def test_a_response_that_is_not_http_is_not_taken_for_a_lost_one(said: bytes) -> None:
+    """A worker that is killed leaves half a response; a whole one that cannot be read is a mistake."""
 
     clients = _asked(said)
     assert [operation.heard for operation in clients.histories["key"]] == ["nothing"]
@@ -371,19 +369,19 @@ def test_a_replay_without_its_body_is_the_response_to_a_large_one() -> None:
     assert wrong == ["other", "small", "both", "both"]
 
 
-def test_who_watches_to_the_end_is_asked_how_it_was() -> None:
-    """What an auditor stumbles over while everybody recovers is no less wrong than before."""
+def test_the_error_of_a_watcher_is_raised() -> None:
+    """What an audit finds while clients recover is no less wrong than before."""
 
-    async def stumble() -> None:
-        raise LookupError("a line that nobody writes")
+    async def fail() -> None:
+        raise LookupError("a line that no worker writes")
 
     async def watch() -> None:
         await asyncio.Event().wait()
 
     async def end() -> None:
-        watching = [asyncio.ensure_future(watch()), asyncio.ensure_future(stumble())]
+        watching = [asyncio.ensure_future(watch()), asyncio.ensure_future(fail())]
         await asyncio.sleep(0)
-        with pytest.raises(LookupError, match="nobody writes"):
+        with pytest.raises(LookupError, match="no worker writes"):
             await _stop_watching(watching)
         await _stop_watching([asyncio.ensure_future(watch())])
 
@@ -400,41 +398,41 @@ def test_a_journal_is_read_as_it_is_written(tmp_path: Path) -> None:
 
     journal.write("trapped", "kill", "before Run")
     with path.open("ab") as file:
-        file.write(b"\nleft\t1.5\t17")  # somebody is still at it
+        file.write(b"\nleft\t1.5\t17")  # a worker is still writing it
     assert news() == [("trapped", ["kill", "before Run"])]
     with path.open("ab") as file:
-        file.write(b"\t3\t.\n\narrived\t1.6\t18\t4\t18e7a4")  # and here somebody was killed
+        file.write(b"\t3\t.\n\narrived\t1.6\t18\t4\t18e7a4")  # and here one was killed
     journal.write("left", "1")
     assert news() == [("left", ["3"]), ("left", ["1"])]
     reader.close()
 
 
-@pytest.mark.parametrize(("kills", "freezes", "campaigns"), [(1, 0, 1), (30, 10, 3), (2000, 500, 12)])
-def test_the_strokes_are_shared(kills: int, freezes: int, campaigns: int) -> None:
-    """All that was asked for is done, by as many campaigns as it is worth, in every mode."""
+@pytest.mark.parametrize(("kills", "freezes", "rounds"), [(1, 0, 1), (30, 10, 3), (2000, 500, 12)])
+def test_the_faults_are_shared(kills: int, freezes: int, rounds: int) -> None:
+    """All that was asked for is done, by as many rounds as it is worth, in every mode."""
     made = plans(Options("postgresql", kills=kills, freezes=freezes), PostgreSQL, Random(1))
-    assert len(made) == campaigns
-    assert len({(plan.mode, plan.way) for plan in made}) == campaigns
-    assert len({plan.mode for plan in made}) == min(campaigns, 3)
+    assert len(made) == rounds
+    assert len({(plan.mode, plan.way) for plan in made}) == rounds
+    assert len({plan.mode for plan in made}) == min(rounds, 3)
     assert sum(plan.kills for plan in made) == kills
     assert sum(plan.freezes for plan in made) == freezes
 
 
 def test_few_cuts_are_not_scattered() -> None:
-    """A campaign in which connections can be cut is slow: there are no more than the cuts are worth."""
+    """A round in which connections can be cut is slow: there are no more than the cuts are worth."""
     made = plans(Options("postgresql", kills=500, cuts=25, server_kills=13), PostgreSQL, Random(1))
     assert [plan.cuts for plan in made] == [12, 13] + [0] * 4
     assert sorted(plan.server_kills for plan in made) == [2] * 5 + [3]
 
 
 class Unsprung:
-    """Whoever it was for was killed on the way."""
+    """Its worker was killed on the way."""
 
     hit: targets.Hit | None = None
 
 
 def test_a_cut_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a campaign goes on for ever once nobody is killed any more."""
+    """Else a round goes on for ever once no worker is killed any more."""
     monkeypatch.setattr(faults, "CUT_BY", 0.02)
     cut = Unsprung()
     assert not asyncio.run(faults._is_cut(cut))
