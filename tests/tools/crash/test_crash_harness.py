@@ -238,9 +238,7 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(
-        lambda: len(_belonging_to(tmp_path)) >= 6
-    )  # the parent, workers, and one that waits for our end
+    until(lambda: len(_belonging_to(tmp_path)) >= 6)  # the parent, workers, and one that waits for our end
     until(lambda: any("trapped" in journal.read_text() for journal in tmp_path.glob("*/*/journal")))
     harness.send_signal(number)
     _, said = harness.communicate(timeout=60)
