@@ -133,8 +133,10 @@ class Clients:
             asking = asyncio.ensure_future(self._ask(key, [("Ending", LARGE)], flows=flows))
             self.sent.add(asyncio.ensure_future(self._after_large(key, asking)))
             flowing = asyncio.ensure_future(flows.wait())
-            await asyncio.wait({asking, flowing}, return_when=asyncio.FIRST_COMPLETED)
-            flowing.cancel()
+            try:
+                await asyncio.wait({asking, flowing}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                flowing.cancel()
             if not asking.done():
                 return
 

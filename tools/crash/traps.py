@@ -89,12 +89,13 @@ def place(name: str) -> Generator[None]:
     reach("after", name)
 
 
-def _around_step(kind: type, perform: Callable[[Any, Any, Any], Awaitable[object]], journal: Journal) -> Any:
-    async def performed(step: Any, engine: Any, performer: Any) -> object:
+def _around_step(kind: type, perform: Callable[[Any, Any, Any], Any], journal: Journal) -> Any:
+    async def performed(step: Any, runtime: Any, performer: Any) -> object:
         with place(kind.__name__):
             if kind in STORING:
                 journal.write("storing", serial())
-            return await perform(step, engine, performer)
+            found = perform(step, runtime, performer)
+            return await found if isinstance(found, Awaitable) else found
 
     return performed
 
