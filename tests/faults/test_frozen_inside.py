@@ -15,8 +15,8 @@ import pytest
 from retrysafe.testing.adapters.client import PATIENCE, Client, Reply, until
 from retrysafe.testing.adapters.suite import fresh
 from retrysafe.testing.postgres import PostgresServer
-from tools.crash.fleet import Fleet
 from tools.crash.postgresql import PostgreSQL
+from tools.crash.workers import WorkerGroup
 
 LEASE = 1.5
 
@@ -35,27 +35,27 @@ def url(shop: PostgreSQL) -> str:
 
 
 @pytest.fixture(scope="module", params=["psycopg", "psycopg async"])
-def fleet(
+def group(
     request: pytest.FixtureRequest, url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Fleet]:
+) -> Iterator[WorkerGroup]:
     folder: Path = tmp_path_factory.mktemp("fleet")
-    with Fleet(folder, "postgresql", url, request.param, "tx", lease=LEASE, workers=3) as fleet:
-        yield fleet
+    with WorkerGroup(folder, "postgresql", url, request.param, "tx", lease=LEASE, workers=3) as group:
+        yield group
 
 
 @pytest.mark.parametrize("place", ["after conclude", "before COMMIT"])
-def test_frozen_inside_the_completion(fleet: Fleet, shop: PostgreSQL, url: str, place: str) -> None:
+def test_frozen_inside_the_completion(group: WorkerGroup, shop: PostgreSQL, url: str, place: str) -> None:
     """Waiters are refused in time, the sleeper's session is cut after a lease, a successor's answer stands,
     and the zombie, when it goes on, tells that answer or none."""
-    client, key = Client(fleet.port), fresh()
+    client, key = Client(group.port), fresh()
 
     def send(*fields: tuple[str, str]) -> Reply:
         return client.post("/orders", key=key, user=None, body=b"{}", fields=fields)
 
-    before = len(fleet.falls())
+    before = len(group.trapped())
     zombie = client.started(lambda: send(("Trap", f"stop {place}")))
-    until(lambda: len(fleet.falls()) > before)
-    pid, _ = fleet.falls()[-1]
+    until(lambda: len(group.trapped()) > before)
+    pid, _ = group.trapped()[-1]
     try:
         since = time.monotonic()
         while True:
@@ -69,32 +69,32 @@ def test_frozen_inside_the_completion(fleet: Fleet, shop: PostgreSQL, url: str, 
             assert time.monotonic() - since < PATIENCE
             time.sleep(0.05)
     finally:
-        fleet.signal(pid, signal.SIGCONT)
+        group.signal(pid, signal.SIGCONT)
     assert not answer.replayed
-    told = zombie.result(PATIENCE)
-    if told.status == 201:
-        assert (told.replayed, told.body) == (True, answer.body)
+    definitive = zombie.result(PATIENCE)
+    if definitive.status == 201:
+        assert (definitive.replayed, definitive.body) == (True, answer.body)
     else:
-        assert told.status in (409, 500, 503)
-        assert told.code is not None
+        assert definitive.status in (409, 500, 503)
+        assert definitive.code is not None
     replay = send()
     assert (replay.status, replay.replayed, replay.body) == (201, True, answer.body)
-    sight = shop.look(url)
-    assert sight.orders(key) == [json.loads(answer.body)["id"]]
-    assert not sight.wrongs()
+    snapshot = shop.read(url)
+    assert snapshot.orders(key) == [json.loads(answer.body)["id"]]
+    assert not snapshot.violations()
 
 
-def test_other_keys_are_served_meanwhile(fleet: Fleet) -> None:
+def test_other_keys_are_served_meanwhile(group: WorkerGroup) -> None:
     """I17: whoever is frozen stops nobody but its own key."""
-    client, key = Client(fleet.port), fresh()
-    before = len(fleet.falls())
+    client, key = Client(group.port), fresh()
+    before = len(group.trapped())
     trap = ("Trap", "stop before COMMIT")
     zombie = client.started(lambda: client.post("/orders", key=key, user=None, body=b"{}", fields=[trap]))
-    until(lambda: len(fleet.falls()) > before)
-    pid, _ = fleet.falls()[-1]
+    until(lambda: len(group.trapped()) > before)
+    pid, _ = group.trapped()[-1]
     try:
         for _ in range(5):
             assert client.post("/orders", key=fresh(), user=None, body=b"{}").status == 201
     finally:
-        fleet.signal(pid, signal.SIGCONT)
+        group.signal(pid, signal.SIGCONT)
     zombie.result(PATIENCE)

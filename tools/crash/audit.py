@@ -1,6 +1,6 @@
 """What is in the database, read through a connection of the auditor's own, and what must hold of it.
 
-A sight is one snapshot: it holds while everything runs, and not only when all is quiet.
+A snapshot is consistent: what must hold of it holds while workers run, and not only at the end.
 """
 
 import json
@@ -13,15 +13,15 @@ TABLES = ("crash_orders", "crash_lines")
 
 CREATE = tuple(f"CREATE TABLE {table} (key text NOT NULL, id text NOT NULL)" for table in TABLES)
 
-QUESTIONS = (
+QUERIES = (
     *(f"SELECT key, id FROM {table}" for table in TABLES),
     "SELECT key, state, status, body FROM retrysafe_records",
 )
-"""For a database that speaks SQL, all to be answered by one snapshot."""
+"""For a SQL database, all to be read in one snapshot."""
 
 
-class Kept(NamedTuple):
-    """An outcome, as it is stored."""
+class Stored(NamedTuple):
+    """The outcome of a key, as it is stored."""
 
     state: str
     status: int
@@ -29,37 +29,37 @@ class Kept(NamedTuple):
 
 
 def id_in(body: bytes) -> str | None:
-    """Of the order that an answer speaks of; none, if it is no answer of the shop's."""
+    """The id of the order in a response; `None` if it is not a response of the application."""
     try:
-        said: Any = json.loads(body)
+        document: Any = json.loads(body)
     except ValueError:
         return None
-    match said:
+    match document:
         case {"id": str(id)}:
             return id
         case _:
             return None
 
 
-class Sight(NamedTuple):
-    """At one moment."""
+class Snapshot(NamedTuple):
+    """The database at one moment."""
 
-    kept: Mapping[str, Kept]
+    stored: Mapping[str, Stored]
     """The outcome of each key that has one."""
     unfinished: frozenset[str]
     """Keys whose record is in progress."""
     written: Sequence[Mapping[str, list[str]]] = ()
-    """For each of `TABLES`, the ids that it has for a key; nothing where effects are elsewhere."""
+    """For each of `TABLES`, the ids that it has for a key; empty where effects are outside."""
 
-    def wrongs(self) -> list[str]:
-        """Transactional mode: committed effects are stored answers, none or one for each key."""
+    def violations(self) -> list[str]:
+        """Transactional mode: committed effects are stored responses, none or one for each key."""
         found: list[str] = []
-        keys = {*self.kept, *(key for table in self.written for key in table)}
+        keys = {*self.stored, *(key for table in self.written for key in table)}
         for key in sorted(keys):
-            kept = self.kept.get(key)
-            expected = [id_in(kept.body)] if kept is not None else []
+            stored = self.stored.get(key)
+            expected = [id_in(stored.body)] if stored is not None else []
             found.extend(
-                f"{key}: {name} has {table.get(key, [])}, and the stored answer {expected}"
+                f"{key}: {name} has {table.get(key, [])}, and the stored response {expected}"
                 for name, table in zip(TABLES, self.written, strict=True)
                 if table.get(key, []) != expected
             )
@@ -69,19 +69,19 @@ class Sight(NamedTuple):
         return self.written[0].get(key, [])
 
 
-def look(ask: Callable[[Sequence[str]], Sequence[Sequence[Any]]]) -> Sight:
-    """A sight of a database that speaks SQL."""
-    *tables, records = ask(QUESTIONS)
+def read(query: Callable[[Sequence[str]], Sequence[Sequence[Any]]]) -> Snapshot:
+    """A snapshot of a SQL database."""
+    *tables, records = query(QUERIES)
     written: list[dict[str, list[str]]] = []
     for rows in tables:
         ids = defaultdict[str, list[str]](list)
         for key, id in rows:
             ids[key].append(id)
         written.append(ids)
-    kept = {
-        key: Kept(state, status, bytes(body or b""))
+    stored = {
+        key: Stored(state, status, bytes(body or b""))
         for key, state, status, body in records
         if state != "in_progress"
     }
     running = frozenset(key for key, state, *_ in records if state == "in_progress")
-    return Sight(kept, running, written)
+    return Snapshot(stored, running, written)

@@ -1,4 +1,4 @@
-"""The three ways of being safe: what a shop is told in each, and where one of its workers can fall."""
+"""The three modes: what the guard is given in each, and the places where a worker can be interrupted."""
 
 from collections import Counter
 from typing import Literal, NamedTuple
@@ -6,40 +6,48 @@ from typing import Literal, NamedTuple
 from retrysafe.policy import Effects
 
 Mode = Literal["tx", "hold", "retry"]
-Stroke = Literal["kill", "stop"]
+Interruption = Literal["kill", "stop"]
 
 MODES: tuple[Mode, ...] = ("tx", "hold", "retry")
 
 EFFECTS: dict[Mode, Effects] = {"tx": "database", "hold": "outside", "retry": "repeatable"}
-"""What the guard is told."""
+"""The `effects=` of the guard."""
 
-Mood = Literal["", "answer 500", "raise", "not done", "answer 429"]
-"""What a handler says in the end.  Whatever it says, it says it after it has had its effect."""
+MAX_RESPONSE = 1024
+"""Bytes that the guard stores of a response.  Orders are shorter, except those that a request wants large."""
 
-MOODS: tuple[Mood, ...] = ("answer 500", "raise", "not done", "answer 429")
+Ending = Literal["", "large", "return 500", "raise", "not done", "return 429"]
+"""How a handler ends, as its request asks.  Whatever it responds, it does so after it has had its effect."""
 
-RELEASED: frozenset[str] = frozenset({"not done", "answer 429"})
-"""By these a handler says that nothing has happened: it is believed in every mode, and may run again."""
+LARGE: Ending = "large"
+"""The response is longer than `MAX_RESPONSE`, so it flows while the handler is still at work.  Used in mode
+`hold` only, where a client stops when it learns that an outcome is unknown."""
 
-FAILED: frozenset[str] = frozenset(MOODS)
-"""After these it may run again where it may be tried again at all."""
+ENDINGS: tuple[Ending, ...] = ("return 500", "raise", "not done", "return 429")
+"""Those that are not a success."""
+
+RELEASED: frozenset[str] = frozenset({"not done", "return 429"})
+"""With these a handler declares that nothing has happened: every mode accepts that, and it may run again."""
+
+FAILED: frozenset[str] = frozenset(ENDINGS)
+"""After these it may run again where retries are allowed at all."""
 
 
 class Place(NamedTuple):
-    """Where a worker can be made to fall, and the mood in which a handler comes there."""
+    """Where a worker can be interrupted, and the ending for which a handler gets there."""
 
     where: str
-    mood: Mood = ""
-    heir: bool = False
-    """Only whoever comes back for a key whose owner is gone comes there."""
+    ending: Ending = ""
+    successor: bool = False
+    """Only a request that takes over a key whose owner is gone gets there."""
 
 
 _CLAIM = (Place("before Reserve"), Place("inside Reserve"), Place("after Reserve"), Place("before Run"))
 
 _TAKE_OVER = (
-    Place("before TakeOver", heir=True),
-    Place("inside TakeOver", heir=True),
-    Place("after TakeOver", heir=True),
+    Place("before TakeOver", successor=True),
+    Place("inside TakeOver", successor=True),
+    Place("after TakeOver", successor=True),
 )
 
 _TRANSACTION = (
@@ -54,12 +62,12 @@ _TRANSACTION = (
     Place("inside COMMIT"),
     Place("after COMMIT"),
     Place("after Commit"),
-    Place("before RollBack", "answer 500"),
+    Place("before RollBack", "return 500"),
     Place("inside RollBack", "raise"),
     Place("after RollBack", "not done"),
     Place("before Release", "raise"),
-    Place("inside Release", "answer 429"),
-    Place("after Release", "answer 500"),
+    Place("inside Release", "return 429"),
+    Place("after Release", "return 500"),
 )
 
 _LEASE = (
@@ -69,83 +77,94 @@ _LEASE = (
     Place("before Finish"),
     Place("inside Finish"),
     Place("after Finish"),
-    Place("before Finish", "answer 500"),
+    Place("before Finish", "return 500"),
     Place("after Finish", "raise"),
     Place("before Release", "not done"),
-    Place("inside Release", "answer 429"),
+    Place("inside Release", "return 429"),
     Place("after Release", "not done"),
+)
+
+_FLOW = (
+    Place("before Checkpoint", LARGE),
+    Place("inside Checkpoint", LARGE),
+    Place("after Checkpoint", LARGE),
+    Place("before Finish", LARGE),
+    Place("after Finish", LARGE),
 )
 
 PLACES: dict[Mode, tuple[Place, ...]] = {
     "tx": (*_CLAIM, *_TAKE_OVER, *_TRANSACTION),
-    "hold": (*_CLAIM, *_LEASE),
+    "hold": (*_CLAIM, *_LEASE, *_FLOW),
     "retry": (*_CLAIM, *_TAKE_OVER, *_LEASE),
 }
 
-ENOUGH, ENOUGH_FOR_HEIRS = 20, 60
-"""So many who were to fall at a place, and one that nobody ever fell at is no accident any more.  An heir
-often comes too late: somebody else has taken over."""
+ENOUGH, ENOUGH_FOR_SUCCESSORS = 20, 60
+"""Requests sent to a place, after which it is a violation that no worker was interrupted there.  A successor
+often arrives too late: another request has taken over."""
 
 TRIES = 3
-"""In vain, and it is the next place's turn: else one that nobody can come to would keep everybody busy."""
+"""In vain, after which it is the next place's turn: an unreachable place must not use up the whole run."""
 
 
-class Aims:
-    """Gives every place its turn: the next stroke is for the one that has had the fewest.
+class Rotation:
+    """Gives every place its turn: the next interruption is for the place that has had the fewest.
 
-    Where several have had as many, they come in their order.  It begins at another quarter of them for each
-    seed, so that several short runs with seeds that follow each other leave out less than one.
+    Ties are broken by their order.  It begins at another quarter of the places for each seed, so that several
+    short runs with consecutive seeds leave out less than one.
     """
 
     def __init__(self, mode: Mode, seed: int = 0) -> None:
         places = PLACES[mode]
         first = seed % 4 * len(places) // 4
         self._places = places[first:] + places[:first]
-        self._under_way: Counter[tuple[Stroke, Place]] = Counter()
-        self._tried: Counter[tuple[Stroke, Place]] = Counter()
-        self.fell: Counter[tuple[str, str, str]] = Counter()
-        """How, where, and in which mood."""
+        self._under_way: Counter[tuple[Interruption, Place]] = Counter()
+        self._tried: Counter[tuple[Interruption, Place]] = Counter()
+        self.trapped: Counter[tuple[str, str, str]] = Counter()
+        """By interruption, place and ending."""
 
-    def next(self, how: Stroke, *, heirs: bool = True) -> Place:
-        """For heirs too, or for anybody else."""
+    def next(self, how: Interruption, *, successors: bool = True) -> Place:
+        """With the places for successors, or without."""
         place = min(
-            (place for place in self._places if heirs or not place.heir),
-            key=lambda place: self._had(how, place),
+            (place for place in self._places if successors or not place.successor),
+            key=lambda place: self._turns(how, place),
         )
         self._under_way[how, place] += 1
         return place
 
-    def _had(self, how: Stroke, place: Place) -> int:
-        had = max(self._fell(how, place), self._tried[how, place] // TRIES)
+    def _turns(self, how: Interruption, place: Place) -> int:
+        had = max(self._trapped(how, place), self._tried[how, place] // TRIES)
         return had + self._under_way[how, place]
 
-    def _fell(self, how: Stroke, place: Place) -> int:
-        return self.fell[how, place.where, place.mood]
+    def _trapped(self, how: Interruption, place: Place) -> int:
+        return self.trapped[how, place.where, place.ending]
 
-    def under_way(self, how: Stroke, *, heirs: bool) -> int:
-        """Those who are to fall somewhere, and have not yet: heirs, or the others."""
+    def under_way(self, how: Interruption, *, successors: bool) -> int:
+        """Requests that were sent to a place, and are not over: of successors, or of others."""
         return sum(
-            times for (kind, place), times in self._under_way.items() if kind == how and place.heir == heirs
+            times
+            for (kind, place), times in self._under_way.items()
+            if kind == how and place.successor == successors
         )
 
-    def drop(self, how: Stroke, place: Place) -> None:
-        """Nobody was sent there after all."""
+    def drop(self, how: Interruption, place: Place) -> None:
+        """No request was sent there after all."""
         self._under_way[how, place] -= 1
 
-    def over(self, how: Stroke, place: Place) -> None:
-        """Whoever was to fall there has fallen, or will not."""
+    def over(self, how: Interruption, place: Place) -> None:
+        """The request that was sent there was interrupted, or will not be."""
         self.drop(how, place)
         self._tried[how, place] += 1
 
-    def reached(self, how: Stroke) -> dict[str, int]:
-        """How often each place was; those that never were are here, too."""
+    def reached(self, how: Interruption) -> dict[str, int]:
+        """How often a worker was interrupted at each place, with 0 for those that were never reached."""
         places = sorted(self._places)
-        return {" ".join(filter(None, (how, *place[:2]))): self._fell(how, place) for place in places}
+        return {" ".join(filter(None, (how, *place[:2]))): self._trapped(how, place) for place in places}
 
     def unreachable(self) -> list[str]:
-        """What was tried often enough, and in vain."""
+        """Places that were tried often enough, and in vain."""
         return [
-            f"{how} {place.where}: never reached, and {tried} were to"
+            f"{how} {place.where}: never reached by the {tried} requests that were sent there"
             for (how, place), tried in self._tried.items()
-            if tried >= (ENOUGH_FOR_HEIRS if place.heir else ENOUGH) and not self._fell(how, place)
+            if tried >= (ENOUGH_FOR_SUCCESSORS if place.successor else ENOUGH)
+            and not self._trapped(how, place)
         ]

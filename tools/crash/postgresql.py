@@ -1,7 +1,8 @@
-"""PostgreSQL under attack: a server of its own, which can be killed, and whose connections can be cut."""
+"""PostgreSQL as the target: a server of its own, which can be killed, and whose connections can be cut."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -20,18 +21,18 @@ from retrysafe import psycopg as joined
 from retrysafe.stores.contract import Store
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
-from tools.crash import audit, commits, sockets
-from tools.crash.desks import (
-    AwaitedSessions,
+from tools.crash import audit, traps
+from tools.crash.application import (
     Blocking,
-    Desk,
+    Handlers,
     Sessions,
-    answer,
+    SessionsAsync,
     insert,
     key_of,
+    respond,
 )
 from tools.crash.modes import Mode
-from tools.crash.targets import Cable, Cut, Felt, Target
+from tools.crash.targets import Cut, Hit, Link, Target
 from tools.crash.traps import reach
 
 PATIENCE = 2.0
@@ -57,29 +58,29 @@ class PostgreSQL(Target):
         "sqlalchemy async": ("asyncpg", "greenlet"),
     }
     has_server: ClassVar[bool] = True
-    has_cable: ClassVar[bool] = True
+    has_link: ClassVar[bool] = True
 
     def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
-        """With a server of its own, unless it is given one, which then is not for it to end."""
+        """With a server of its own, unless it is given one, which then is left running."""
         super().__init__(folder)
         self._lent = server is not None
         self._server = server or PostgresServer()
 
     def prepare(self) -> str:
         url = self._server.new_database()
-        with psycopg.connect(url) as shop:
+        with psycopg.connect(url) as connection:
             for statement in audit.CREATE:
-                shop.execute(statement.encode())
+                connection.execute(statement.encode())
         return url
 
-    def look(self, url: str) -> audit.Sight:
-        with psycopg.connect(url) as shop:
-            shop.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    def read(self, url: str) -> audit.Snapshot:
+        with psycopg.connect(url) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-            def ask(questions: Sequence[str]) -> list[list[Any]]:
-                return [shop.execute(question.encode()).fetchall() for question in questions]
+            def query(statements: Sequence[str]) -> list[list[Any]]:
+                return [connection.execute(statement.encode()).fetchall() for statement in statements]
 
-            return audit.look(ask)
+            return audit.read(query)
 
     def kill(self) -> None:
         self._server.kill()
@@ -88,9 +89,9 @@ class PostgreSQL(Target):
         self._server.start()
 
     @contextmanager
-    def cable(self, url: str) -> Generator[Cable]:
+    def link(self, url: str) -> Generator[Link]:
         with Proxy(self._server.port) as proxy:
-            yield _Cable(proxy, url)
+            yield _Link(proxy, url)
 
     def close(self) -> None:
         if not self._lent:
@@ -98,8 +99,8 @@ class PostgreSQL(Target):
 
     @classmethod
     def install_traps(cls) -> None:
-        commits.of_psycopg()
-        commits.of_sqlalchemy()
+        traps.commits_of_psycopg()
+        traps.commits_of_sqlalchemy()
 
     @classmethod
     def open(cls, url: str, way: str) -> str | Store:
@@ -113,29 +114,29 @@ class PostgreSQL(Target):
                 return url
 
     @classmethod
-    def desk(cls, guard: Guard, url: str, way: str) -> Desk:
+    def handlers(cls, guard: Guard, url: str, way: str) -> Handlers:
         match way:
             case "sqlalchemy":
                 return Sessions(guard)
             case "sqlalchemy async":
-                return AwaitedSessions(guard)
+                return SessionsAsync(guard)
             case "psycopg":
                 return _Pooled(guard, url)
             case _:
-                return _Awaiting(guard, url)
+                return _PooledAsync(guard, url)
 
 
 class _Cut:
     def __init__(self, workers: Callable[[], Sequence[int]]) -> None:
         self._workers = workers
-        self.felt: Felt | None = None
+        self.hit: Hit | None = None
 
     def happens(self, port: int) -> None:
         at = monotonic()
-        self.felt = Felt(at, sockets.owner(port, self._workers()))
+        self.hit = Hit(at, owner(port, self._workers()))
 
 
-class _Cable:
+class _Link:
     def __init__(self, proxy: Proxy, url: str) -> None:
         self._proxy = proxy
         self.url = proxy.through(url)
@@ -153,6 +154,10 @@ class _Cable:
     def cut_all(self) -> None:
         self._proxy.cut()
 
+    def refuse(self) -> None:
+        self._proxy.refuse()
+        self._proxy.cut()
+
     def restore(self) -> None:
         self._proxy.restore()
 
@@ -166,7 +171,7 @@ class _Pooled(Blocking):
         )
         super().__init__(lambda: joined.connection(guard, self._pool), "%s")
 
-    def living(self) -> AbstractAsyncContextManager[object]:
+    def lifespan(self) -> AbstractAsyncContextManager[object]:
         return self._opened()
 
     @asynccontextmanager
@@ -175,7 +180,7 @@ class _Pooled(Blocking):
         yield
 
 
-class _Awaiting:
+class _PooledAsync:
     """The same in the event loop."""
 
     def __init__(self, guard: Guard, url: str) -> None:
@@ -183,7 +188,7 @@ class _Awaiting:
         self._url = url
 
     @asynccontextmanager
-    async def living(self) -> AsyncGenerator[None]:
+    async def lifespan(self) -> AsyncGenerator[None]:
         self._pool = AsyncConnectionPool(
             self._url,
             min_size=1,
@@ -202,6 +207,36 @@ class _Awaiting:
                 async with joined.connection_async(self._guard, self._pool) as connection:
                     await connection.execute(insert(table, "%s").encode(), (key, id))
                 reach("after", f"Write {table}")
-            return answer(request, id)
+            return respond(request, id)
 
         return place
+
+
+# --- whose a connection is, seen from its other end: the kernel knows, the worker is not asked
+
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+
+def owner(port: int, candidates: Iterable[int]) -> int | None:
+    """Which of these processes has a connection that ends at this port; `None` if it is gone."""
+    wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
+    for pid in candidates:
+        with suppress(OSError):  # it may end, or close what we look at, at any moment
+            folder = f"/proc/{pid}/fd"
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    if os.readlink(f"{folder}/{name}") in wanted:
+                        return pid
+    return None
+
+
+def _inodes(port: int) -> set[str]:
+    """Of the sockets that are bound to it."""
+    found: set[str] = set()
+    for table in _TABLES:
+        with suppress(FileNotFoundError):  # a machine without IPv6
+            for line in table.read_text().splitlines()[1:]:
+                fields = line.split()
+                if int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(fields[9])
+    return found - {"0"}

@@ -1,5 +1,5 @@
-"""SQLite under attack: a file, and no server that could be killed.  Whoever is frozen as the only writer
-stops everybody else, until it is woken."""
+"""SQLite as the target: a file, and no server that could be killed.  A worker that is frozen as the only
+writer stops the others, until it is continued."""
 
 import itertools
 import sqlite3
@@ -13,8 +13,8 @@ from sqlalchemy import create_engine
 from retrysafe import Guard, stores
 from retrysafe import sqlite3 as joined
 from retrysafe.stores.contract import Store
-from tools.crash import audit, commits
-from tools.crash.desks import Blocking, Desk, Sessions
+from tools.crash import audit, traps
+from tools.crash.application import Blocking, Handlers, Sessions
 from tools.crash.targets import Target
 
 PATIENCE = 30.0
@@ -29,31 +29,31 @@ class SQLite(Target):
         self._numbers = itertools.count(1)
 
     def prepare(self) -> str:
-        file = self.folder / f"shop-{next(self._numbers)}.db"
-        with closing(sqlite3.connect(file)) as shop, shop:
+        file = self.folder / f"orders-{next(self._numbers)}.db"
+        with closing(sqlite3.connect(file)) as connection, connection:
             for statement in audit.CREATE:
-                shop.execute(statement)
+                connection.execute(statement)
         return f"sqlite:///{file}"
 
-    def look(self, url: str) -> audit.Sight:
+    def read(self, url: str) -> audit.Snapshot:
         file = url.removeprefix("sqlite:///")
-        with closing(sqlite3.connect(file, isolation_level=None, timeout=PATIENCE)) as shop:
-            shop.execute("BEGIN")
+        with closing(sqlite3.connect(file, isolation_level=None, timeout=PATIENCE)) as connection:
+            connection.execute("BEGIN")
 
-            def ask(questions: Sequence[str]) -> list[list[Any]]:
-                return [shop.execute(question).fetchall() for question in questions]
+            def query(statements: Sequence[str]) -> list[list[Any]]:
+                return [connection.execute(statement).fetchall() for statement in statements]
 
-            return audit.look(ask)
+            return audit.read(query)
 
     @classmethod
     def install_traps(cls) -> None:
-        commits.of_sqlite3()
-        commits.of_sqlalchemy()
+        traps.commits_of_sqlite3()
+        traps.commits_of_sqlalchemy()
 
     @classmethod
     def open(cls, url: str, way: str) -> str | Store:
         return stores.from_engine(create_engine(url)) if way == "sqlalchemy" else url
 
     @classmethod
-    def desk(cls, guard: Guard, url: str, way: str) -> Desk:
+    def handlers(cls, guard: Guard, url: str, way: str) -> Handlers:
         return Sessions(guard) if way == "sqlalchemy" else Blocking(lambda: joined.connection(guard), "?")

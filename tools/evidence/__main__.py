@@ -11,13 +11,12 @@ from types import FrameType
 
 from rich.console import Console
 
-from tools.evidence import page, running
-from tools.evidence.circumstances import ROOT
+from tools.evidence import page, runner
+from tools.evidence.environment import ROOT
 from tools.evidence.errors import EvidenceError
-from tools.evidence.jobs import Job, Part, choose
-from tools.evidence.parts import PARTS
+from tools.evidence.jobs import PARTS, Job, Part, choose
 from tools.evidence.progress import Bars, Estimate, Lines, duration
-from tools.evidence.shelf import Kept, Shelf
+from tools.evidence.reports import Archive, StoredReport
 
 BUILD = ROOT / "build" / "evidence"
 PAGE = ROOT / "docs" / "evidence.md"
@@ -26,7 +25,7 @@ Planned = dict[str, list[Job]]
 
 
 class Terminated(BaseException):
-    """Somebody asked this process to end: as with Ctrl-C, what it has started ends with it."""
+    """SIGTERM: as with Ctrl-C, what this process has started ends with it."""
 
 
 def main(
@@ -39,113 +38,113 @@ def main(
 ) -> int:
     parser = _parser(parts)
     options = parser.parse_args(arguments)
-    _is_meant(parser, options)
+    _check_options(parser, options)
     options.jobs = options.jobs or os.cpu_count() or 1
     console = Console()
     try:
         chosen = {part.name for part in choose(parts, options.parts)}
         folder = build / f"{options.size:g}"
         options.page = options.page or (standard if options.size == 1 else folder / "evidence.md")
-        return _obey(options, parts, chosen, Shelf(folder, root), console)
+        return _obey(options, parts, chosen, Archive(folder, root), console)
     except EvidenceError as error:
         parser.error(str(error))
     except (KeyboardInterrupt, Terminated) as stopped:
-        _say(console, "Stopped. What was finished is kept; the same command goes on with what is missing.")
+        _print(console, "Stopped. Finished reports are stored; the same command goes on with the others.")
         return 128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT)
 
 
 def _obey(
-    options: argparse.Namespace, parts: Sequence[Part], chosen: set[str], shelf: Shelf, console: Console
+    options: argparse.Namespace, parts: Sequence[Part], chosen: set[str], archive: Archive, console: Console
 ) -> int:
     planned: Planned = {part.name: list(part.plan(options.size)) for part in parts}
     asked = {part: jobs for part, jobs in planned.items() if part in chosen}
     failed = 0
     if options.list:
-        return _show(console, asked, shelf, options.jobs)
+        return _show(console, asked, archive, options.jobs)
     if not options.page_only:
-        with shelf.held():
+        with archive.locked():
             if options.fresh:
-                gone = shelf.forget([job for jobs in asked.values() for job in jobs])
-                _say(console, f"Forgot {len(gone)} reports: {', '.join(gone) or 'there were none'}")
-            failed = _run(asked, shelf, options, console)
+                gone = archive.forget([job for jobs in asked.values() for job in jobs])
+                _print(console, f"Removed {len(gone)} reports: {', '.join(gone) or 'there were none'}")
+            failed = _run(asked, archive, options, console)
     every = [job for jobs in planned.values() for job in jobs]
-    found = shelf.find(every)
+    found = archive.find(every)
     reports = {part: page.Part(jobs, [found.get(job.name) for job in jobs]) for part, jobs in planned.items()}
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page.write(reports, options.size), encoding="utf-8")
-    _say(console, f"The page: {os.path.relpath(options.page)}")
+    _print(console, f"The page: {os.path.relpath(options.page)}")
     broken = {
-        job.name: kept.report.violations
+        job.name: stored.report.violations
         for jobs in asked.values()
         for job in jobs
-        if (kept := found.get(job.name)) and not kept.report.passed
+        if (stored := found.get(job.name)) and not stored.report.passed
     }
     for name, violations in broken.items():
         for violation in violations:
-            _say(console, f"\nVIOLATION in {name}: {violation}")
+            _print(console, f"\nVIOLATION in {name}: {violation}")
     if broken:
-        _say(console, "Reports with violations are kept. Once it is mended, --again runs these jobs again.")
+        _print(console, "Reports with violations are stored. After the fix, --again runs these jobs again.")
     return 1 if failed or broken else 0
 
 
-def _run(asked: Planned, shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+def _run(asked: Planned, archive: Archive, options: argparse.Namespace, console: Console) -> int:
     """How many jobs failed."""
     jobs = [job for jobs in asked.values() for job in jobs]
-    found, stale = shelf.find(jobs), shelf.stale(jobs)
+    found, stale = archive.find(jobs), archive.stale(jobs)
     estimate = Estimate(asked, options.jobs)
     with (Bars if console.is_terminal else Lines)(console, asked, estimate) as watcher:
         missing: list[Job] = []
         for job in jobs:
-            kept = found.get(job.name)
-            if kept is None or (options.again and not kept.report.passed):
+            stored = found.get(job.name)
+            if stored is None or (options.again and not stored.report.passed):
                 missing.append(job)
             else:
-                watcher.done_before(job, kept)
+                watcher.done_before(job, stored)
         if not console.is_terminal:
-            _say(console, f"{len(jobs)} jobs, {len(missing)} to be run; {watcher.left}")
+            _print(console, f"{len(jobs)} jobs, {len(missing)} to be run; {watcher.left}")
         if stale:
-            _say(console, f"Made from other code, and so run again: {', '.join(sorted(stale))}")
+            _print(console, f"Made from other code, and so run again: {', '.join(sorted(stale))}")
         before = signal.signal(signal.SIGTERM, _terminate)
         try:
-            failed = running.run(missing, options.jobs, shelf, watcher)
+            failed = runner.run(missing, options.jobs, archive, watcher)
         finally:
             signal.signal(signal.SIGTERM, before)
     if failed:
-        _say(
+        _print(
             console,
-            f"{failed} of {len(missing)} jobs failed, and left no report: the next run tries again.",
+            f"{failed} of {len(missing)} jobs failed, and wrote no report: the next run tries again.",
         )
     return failed
 
 
-def _show(console: Console, asked: Planned, shelf: Shelf, at_once: int) -> int:
+def _show(console: Console, asked: Planned, archive: Archive, at_once: int) -> int:
     estimate = Estimate(asked, at_once)
     every = [job for jobs in asked.values() for job in jobs]
-    found, stale = shelf.find(every), shelf.stale(every)
+    found, stale = archive.find(every), archive.stale(every)
     for job in every:
-        if kept := found.get(job.name):
-            estimate.note(job, kept.report.seconds)
+        if stored := found.get(job.name):
+            estimate.note(job, stored.report.seconds)
     for part, jobs in asked.items():
         done = [job for job in jobs if job.name in found]
-        _say(console, f"{part}: {len(done)} of {len(jobs)} jobs done")
+        _print(console, f"{part}: {len(done)} of {len(jobs)} jobs done")
         for job in jobs:
-            if kept := found.get(job.name):
-                state = _state(kept)
+            if stored := found.get(job.name):
+                state = _state(stored)
             else:
                 why = "made from other code, " if job.name in stale else ""
                 state = f"{why}to be run, about {duration(estimate.of(job))}"
-            _say(console, f"  {job.name:26} {state}\n{'':28} python -m {shlex.join(job.command)}")
-    _say(console, f"About {duration(estimate.seconds())} left, {at_once} jobs at a time")
+            _print(console, f"  {job.name:26} {state}\n{'':28} python -m {shlex.join(job.command)}")
+    _print(console, f"About {duration(estimate.seconds())} left, {at_once} jobs at a time")
     return 0
 
 
-def _state(kept: Kept) -> str:
-    found = f"{len(kept.report.violations)} VIOLATIONS" if kept.report.violations else "no violation"
-    revision = (kept.circumstances.revision or "no revision")[:12]
-    return f"{found}, {duration(kept.report.seconds)}, {kept.report.began}, {revision}"
+def _state(stored: StoredReport) -> str:
+    found = f"{len(stored.report.violations)} VIOLATIONS" if stored.report.violations else "no violation"
+    revision = (stored.environment.revision or "no revision")[:12]
+    return f"{found}, {duration(stored.report.seconds)}, {stored.report.began}, {revision}"
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -158,11 +157,15 @@ def _parser(parts: Sequence[Part]) -> argparse.ArgumentParser:
     names = ", ".join(part.name for part in parts)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{names}; else all of them")
     parser.add_argument(
-        "--size", type=_size, default=1.0, metavar="N", help="of everything; 1 is the standard, 0.01 is a try"
+        "--size",
+        type=_size,
+        default=1.0,
+        metavar="N",
+        help="of everything; 1 is the standard, 0.01 a trial",
     )
     parser.add_argument("--jobs", type=_count, metavar="N", help="at a time; else one per core")
     parser.add_argument("--again", action="store_true", help="run jobs that found violations again")
-    parser.add_argument("--fresh", action="store_true", help="forget the reports of these parts first")
+    parser.add_argument("--fresh", action="store_true", help="remove the reports of these parts first")
     parser.add_argument("--list", action="store_true", help="show what is done and what is left, and end")
     parser.add_argument("--page-only", action="store_true", help="run nothing, write the page")
     parser.add_argument(
@@ -177,10 +180,10 @@ _REFUSED = {
     "list": ("shows what is done, and changes nothing", ("again", "fresh", "page", "page_only")),
     "page_only": ("runs nothing, and the page is about all parts", ("again", "fresh", "jobs", "parts")),
 }
-"""What goes with neither of these."""
+"""Options that these exclude."""
 
 
-def _is_meant(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Nothing is accepted and then ignored."""
 
     def spelled(name: str) -> str:
@@ -198,13 +201,13 @@ def _size(said: str) -> float:
     except ValueError:
         size = 0.0
     if not 0 < size <= 1_000:
-        raise argparse.ArgumentTypeError(f"{said} is no size: a number above 0, up to 1000")
+        raise argparse.ArgumentTypeError(f"{said} is not a valid size: expected a number above 0, up to 1000")
     return size
 
 
 def _count(said: str) -> int:
     if not said.isdecimal() or int(said) == 0:
-        raise argparse.ArgumentTypeError(f"{said} is no number of jobs: 1, or more")
+        raise argparse.ArgumentTypeError(f"{said} is not a valid number of jobs: expected 1 or more")
     return int(said)
 
 

@@ -1,5 +1,5 @@
-"""What can go wrong here."""
+"""The error of this package."""
 
 
 class EvidenceError(Exception):
-    """Something that whoever started it has to mend.  Its text is all that is shown."""
+    """Something that the maintainer has to fix.  Its text is all that is shown."""

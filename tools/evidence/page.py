@@ -9,30 +9,30 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tools.evidence import sections
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job
+from tools.evidence.markdown import number, plural, prose, table
 from tools.evidence.progress import duration
-from tools.evidence.shelf import Kept
-from tools.evidence.writing import number, plural, prose, table
+from tools.evidence.reports import StoredReport
 
 TEMPLATE = Path(__file__).with_name("page.md")
-MOST_TOLD = 20
-"""Violations that the page tells: whoever has more has one reason for them."""
+MOST_SHOWN = 20
+"""Violations on the page: more of them have the same cause."""
 
 FOUND = Path(__file__).with_name("found.toml")
 
 
 class Part(NamedTuple):
     jobs: Sequence[Job]
-    found: Sequence[Kept | None]
+    found: Sequence[StoredReport | None]
     """For each job its report, if there is one."""
 
     @property
-    def kept(self) -> list[Kept]:
-        return [kept for kept in self.found if kept is not None]
+    def stored(self) -> list[StoredReport]:
+        return [stored for stored in self.found if stored is not None]
 
     @property
     def is_whole(self) -> bool:
@@ -41,9 +41,12 @@ class Part(NamedTuple):
 
 def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
     nothing = Part((), ())
-    runs = {part: parts.get(part, nothing).kept for part in ("simulate", "crash-sqlite", "crash-postgresql")}
-    contents: dict[str, Callable[[Sequence[Kept]], str]] = {
+    runs = {
+        part: parts.get(part, nothing).stored for part in ("simulate", "crash-sqlite", "crash-postgresql")
+    }
+    contents: dict[str, Callable[[Sequence[StoredReport]], str]] = {
         "simulate": sections.simulate,
+        "coverage": sections.coverage,
         "search": sections.search,
         "planted": sections.planted,
         "crash-sqlite": sections.crash,
@@ -59,6 +62,7 @@ def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
     page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         filled,
         headline=_headline(parts, size),
+        results=_results(parts),
         made=_made(parts),
         cost=_cost(parts),
         where=_where(parts),
@@ -68,19 +72,19 @@ def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
     return page.rstrip() + "\n"
 
 
-def _section(name: str, part: Part, make: Callable[[Sequence[Kept]], str]) -> str:
-    if not part.kept:
+def _section(name: str, part: Part, make: Callable[[Sequence[StoredReport]], str]) -> str:
+    if not part.stored:
         return "*Not run: there is no report of it.*"
     try:
-        text = make(part.kept)
+        text = make(part.stored)
     except (KeyError, ValueError, TypeError) as error:
         raise EvidenceError(
-            f"the reports of {name} are not as this page needs them ({type(error).__name__}: {error}): "
-            f"another version has made them; `--fresh {name}` makes them anew"
+            f"the reports of {name} do not have what this page needs ({type(error).__name__}: {error}): "
+            f"another version wrote them; `--fresh {name}` makes them again"
         ) from error
     if part.is_whole:
         return text
-    return f"*Not run to its end: {len(part.kept)} of {plural(len(part.jobs), 'job')}.*\n\n{text}"
+    return f"*Not run to its end: {len(part.stored)} of {plural(len(part.jobs), 'job')}.*\n\n{text}"
 
 
 def _headline(parts: Mapping[str, Part], size: float) -> str:
@@ -88,24 +92,24 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
     broken = [
         _broken(job, violation)
         for part in parts.values()
-        for job, kept in zip(part.jobs, part.found, strict=True)
-        for violation in (kept.report.violations if kept else ())
+        for job, stored in zip(part.jobs, part.found, strict=True)
+        for violation in (stored.report.violations if stored else ())
     ]
     jobs = sum(len(part.jobs) for part in parts.values())
-    done = sum(len(part.kept) for part in parts.values())
+    done = sum(len(part.stored) for part in parts.values())
     scale = "the standard size" if size == 1 else f"{size:g} times the standard size"
     if done < jobs:
         extent = f"{number(done)} of {number(jobs)} jobs were run, of {scale}"
     else:
         extent = f"All {number(jobs)} jobs were run, of {scale}"
     if not done:
-        return "**Nothing was run yet.** This page shows what would be."
+        return "**Nothing was run yet.** This page has what would be."
     if broken:
-        told = [
-            *broken[:MOST_TOLD],
-            *([f"- … and {more} more"] if (more := len(broken) - MOST_TOLD) > 0 else []),
+        text = [
+            *broken[:MOST_SHOWN],
+            *([f"- … and {more} more"] if (more := len(broken) - MOST_SHOWN) > 0 else []),
         ]
-        return f"**{plural(len(broken), 'violation')} found.** {extent}.\n\n" + "\n".join(told)
+        return f"**{plural(len(broken), 'violation')} found.** {extent}.\n\n" + "\n".join(text)
     if done < jobs:
         missing = [name for name, part in parts.items() if not part.is_whole]
         return prose(
@@ -115,8 +119,43 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
     return f"**No violation.** {extent}."
 
 
+RESULTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "simulate": lambda counts: plural(counts["schedules"], "random schedule"),
+    "search": lambda counts: (
+        plural(
+            sum(
+                row["schedules"] for bound in counts["bounds"].values() for row in bound["settings"].values()
+            ),
+            "schedule",
+        )
+        + ", every one within the bounds"
+    ),
+    "planted": lambda counts: f"{plural(len(counts['bugs']), 'planted bug')} caught",
+    "crash-sqlite": lambda counts: _faults(counts),
+    "crash-postgresql": lambda counts: _faults(counts),
+    "linearize": lambda counts: plural(counts["histories"], "generated history", "generated histories"),
+    "fuzz": lambda counts: plural(counts["executions"], "execution"),
+    "fuzz-planted": lambda counts: f"{plural(len(counts['targets']), 'planted bug')} hunted",
+}
+"""What was run in each part, in the order in which the page has them.  Coverage has no violations to find."""
+
+
+def _faults(counts: Mapping[str, Any]) -> str:
+    return ", ".join(plural(counts[kind], kind[:-1]) for kind in sections.FAULTS if counts.get(kind))
+
+
+def _results(parts: Mapping[str, Part]) -> str:
+    """The result of each part in one line; parts without a report are missing."""
+    rows = [
+        [name, text(sections.total_of(part.stored)), sum(len(one.report.violations) for one in part.stored)]
+        for name, text in RESULTS.items()
+        if (part := parts.get(name)) and part.stored
+    ]
+    return table(["part", "what was run", "violations"], rows) if rows else ""
+
+
 def _broken(job: Job, violation: str) -> str:
-    """What was broken, and by what; how it came about, as the tool told it."""
+    """What was broken, and by which command; how it happened, as the tool printed it."""
     first, *rest = violation.strip().splitlines()
     line = f"- `{job.name}` (`python -m {shlex.join(job.command)}`): {first}"
     if not rest:
@@ -125,28 +164,30 @@ def _broken(job: Job, violation: str) -> str:
 
 
 def _made(parts: Mapping[str, Part]) -> str:
-    kept = [one for part in parts.values() for one in part.kept]
-    if not kept:
-        return "So far there are none."
-    began = sorted(one.report.began[:10] for one in kept)
+    stored = [one for part in parts.values() for one in part.stored]
+    if not stored:
+        return "There are no reports so far."
+    began = sorted(one.report.began[:10] for one in stored)
     when = f"on {began[0]}" if began[0] == began[-1] else f"between {began[0]} and {began[-1]}"
-    revisions = _revisions(kept)
+    revisions = _revisions(stored)
     source = f" from {revisions[0]}," if len(revisions) == 1 else ""
-    machines = sorted({_machine(one) for one in kept})
-    told = prose(
-        f"{_all(len(kept))} made {when},{source} with {'; '.join(machines)}. A report counts only as long as "
-        "the code that it is about is the code that is there: both what is tested and the tool that tests "
+    machines = sorted({_machine(one) for one in stored})
+    text = prose(
+        f"{_all(len(stored))} made {when},{source} with {'; '.join(machines)}. A report counts only as long "
+        "as the code that it is about is the code that is there: both what is tested and the tool that tests "
         "it, byte for byte."
     )
     if len(revisions) == 1:
-        return told
+        return text
     rows = [
-        [name, len(part.kept), "; ".join(_revisions(part.kept))] for name, part in parts.items() if part.kept
+        [name, len(part.stored), "; ".join(_revisions(part.stored))]
+        for name, part in parts.items()
+        if part.stored
     ]
     why = prose(
         "They come from several revisions, between which the code that a part is about has not changed:"
     )
-    return f"{told}\n\n{why}\n\n{table(['part', 'reports', 'made from'], rows)}"
+    return f"{text}\n\n{why}\n\n{table(['part', 'reports', 'made from'], rows)}"
 
 
 def _all(reports: int) -> str:
@@ -154,37 +195,37 @@ def _all(reports: int) -> str:
 
 
 def _cost(parts: Mapping[str, Part]) -> str:
-    """What was measured, and not what was hoped for."""
-    kept = [one for part in parts.values() for one in part.kept]
-    if not kept:
+    """What was measured."""
+    stored = [one for part in parts.values() for one in part.stored]
+    if not stored:
         return "How long that takes was not measured yet."
-    took = sum(one.report.seconds for one in kept)
+    took = sum(one.report.seconds for one in stored)
     return prose(
-        f"The {plural(len(kept), 'job')} behind this page took {duration(took)}, added up; as many are run "
+        f"The {plural(len(stored), 'job')} behind this page took {duration(took)}, added up; as many are run "
         f"at a time as there are cores, so with two it is about {duration(took / 2)}."
     )
 
 
-def _revisions(kept: Sequence[Kept]) -> list[str]:
+def _revisions(stored: Sequence[StoredReport]) -> list[str]:
     """In the order in which they came."""
-    return list(dict.fromkeys(_revision(one) for one in sorted(kept, key=lambda one: one.report.began)))
+    return list(dict.fromkeys(_revision(one) for one in sorted(stored, key=lambda one: one.report.began)))
 
 
-def _revision(kept: Kept) -> str:
-    revision, clean = kept.circumstances.revision, kept.circumstances.clean
+def _revision(stored: StoredReport) -> str:
+    revision, clean = stored.environment.revision, stored.environment.clean
     if revision is None:
-        return "a folder that is no checkout"
+        return "a folder that is not a checkout"
     return f"revision `{revision[:12]}`" + ("" if clean else " *with changes that were not committed*")
 
 
-def _machine(kept: Kept) -> str:
-    at = kept.circumstances
+def _machine(stored: StoredReport) -> str:
+    at = stored.environment
     databases = f"SQLite {at.sqlite}" + (f" and PostgreSQL {at.postgresql}" if at.postgresql else "")
     return f"{at.python}, {databases}, {at.system}, {plural(at.cpus, 'core')}"
 
 
 def _where(parts: Mapping[str, Part]) -> str:
-    systems = sorted({kept.circumstances.system for part in parts.values() for kept in part.kept})
+    systems = sorted({stored.environment.system for part in parts.values() for stored in part.stored})
     return f"All of it ran on {' and '.join(systems)}." if systems else ""
 
 
@@ -195,5 +236,7 @@ def _found(path: Path) -> str:
     try:
         rows = [[entry["what"], entry["by"], f"`{entry['test']}`"] for entry in entries]
     except KeyError as error:
-        raise EvidenceError(f"{path.name}: an entry has no {error}: each has what, by and test") from error
-    return table(["what", "found by", "kept by"], rows)
+        raise EvidenceError(
+            f"{path.name}: an entry has no {error}: expected what, by and test in each"
+        ) from error
+    return table(["what", "found by", "its test"], rows)

@@ -1,4 +1,4 @@
-"""What is shown while jobs run: bars on a terminal, lines in a log."""
+"""Progress while jobs run: bars on a terminal, lines in a log."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tools.evidence.jobs import Job
-from tools.evidence.shelf import Kept
+from tools.evidence.reports import StoredReport
 
 
 class Estimate:
@@ -71,40 +71,40 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def done_before(self, job: Job, kept: Kept) -> None:
+    def done_before(self, job: Job, stored: StoredReport) -> None:
         self._over += 1
-        self._estimate.note(job, kept.report.seconds)
+        self._estimate.note(job, stored.report.seconds)
 
     def began(self, job: Job) -> None:
         self._estimate.start(job)
-        self._say(f"{job.name}: began")
+        self._print(f"{job.name}: began")
 
-    def ended(self, job: Job, kept: Kept) -> None:
+    def ended(self, job: Job, stored: StoredReport) -> None:
         self._over += 1
-        self._estimate.note(job, kept.report.seconds)
-        self._say(f"{job.name}: {in_short(kept)} ({self._over} of {self._all}; {self.left})")
+        self._estimate.note(job, stored.report.seconds)
+        self._print(f"{job.name}: {in_short(stored)} ({self._over} of {self._all}; {self.left})")
 
     def failed(self, job: Job, why: str) -> None:
         self._over += 1
         self._estimate.give_up(job)
-        self._say(f"{job.name}: FAILED, {why}")
+        self._print(f"{job.name}: FAILED, {why}")
 
     def tick(self) -> None:
         pass
 
     def stopping(self, jobs: int) -> None:
-        self._say(f"Ending {jobs} jobs; once more, and they are killed")
+        self._print(f"Ending {jobs} jobs; once more, and they are killed")
 
     @property
     def left(self) -> str:
         return f"about {duration(self._estimate.seconds())} left"
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class Bars(Lines):
-    """One for each part, and below them what a log would say of violations and failures."""
+    """One for each part, and below them the lines of a log about violations and failures."""
 
     def __init__(self, console: Console, jobs: Mapping[str, Sequence[Job]], estimate: Estimate) -> None:
         super().__init__(console, jobs, estimate)
@@ -130,8 +130,8 @@ class Bars(Lines):
         self._progress.update(self._whole, left="")
         self._progress.stop()
 
-    def done_before(self, job: Job, kept: Kept) -> None:
-        super().done_before(job, kept)
+    def done_before(self, job: Job, stored: StoredReport) -> None:
+        super().done_before(job, stored)
         self._advance(job)
 
     def began(self, job: Job) -> None:
@@ -139,11 +139,11 @@ class Bars(Lines):
         if not self._progress.tasks[self._bars[job.name]].started:
             self._progress.start_task(self._bars[job.name])
 
-    def ended(self, job: Job, kept: Kept) -> None:
+    def ended(self, job: Job, stored: StoredReport) -> None:
         self._over += 1
-        self._estimate.note(job, kept.report.seconds)
-        if not kept.report.passed:
-            self._say(f"{job.name}: {in_short(kept)}")
+        self._estimate.note(job, stored.report.seconds)
+        if not stored.report.passed:
+            self._print(f"{job.name}: {in_short(stored)}")
         self._advance(job)
 
     def failed(self, job: Job, why: str) -> None:
@@ -161,10 +161,10 @@ class Bars(Lines):
             self._progress.stop_task(task.id)
 
 
-def in_short(kept: Kept) -> str:
-    took = duration(kept.report.seconds)
-    if kept.report.passed:
+def in_short(stored: StoredReport) -> str:
+    took = duration(stored.report.seconds)
+    if stored.report.passed:
         return f"no violation, {took}"
-    number = len(kept.report.violations)
-    first = kept.report.violations[0].strip().splitlines()[0]
+    number = len(stored.report.violations)
+    first = stored.report.violations[0].strip().splitlines()[0]
     return f"{number} VIOLATION{'S' if number > 1 else ''}, {took}: {first}"

@@ -1,21 +1,21 @@
-"""What the page says of each part: from reports to Markdown, and no number is written by hand."""
+"""The page's section of each part: from reports to Markdown, and no number is written by hand."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from retrysafe.testing.simulate.actions import MEANING
-from tools.evidence.shelf import Kept
-from tools.evidence.totals import total
-from tools.evidence.writing import counted, number, one_in, paragraphs, plural, table
+from tools.evidence.coverage import share
+from tools.evidence.markdown import counted, number, one_in, paragraphs, plural, table
+from tools.evidence.reports import StoredReport
 from tools.planted.bug import REASONED
 
-Section = Callable[[Sequence[Kept]], str]
+Section = Callable[[Sequence[StoredReport]], str]
 
 
-def simulate(kept: Sequence[Kept]) -> str:
-    counts = _total(kept)
-    stores = {store: _total(of) for store, of in _by_option(kept, "--store").items()}
+def simulate(stored: Sequence[StoredReport]) -> str:
+    counts = total_of(stored)
+    stores = {store: total_of(of) for store, of in _by_option(stored, "--store").items()}
     rows = [
         [name, row["schedules"], row["actions"], counted(row["verdicts"])]
         for name, row in counts["settings"].items()
@@ -24,9 +24,9 @@ def simulate(kept: Sequence[Kept]) -> str:
     each = " and ".join(f"{number(of['schedules'])} on the {NAMES[store]}" for store, of in stores.items())
     return paragraphs(
         f"{plural(counts['schedules'], 'schedule')}, {each}, with {plural(counts['actions'], 'step')} "
-        f"altogether; {_seeds(kept, '--schedules')}.",
-        _rule_of_three(counts["schedules"], "schedule", kept),
-        table(["setting", "schedules", "steps", "what clients were told"], rows),
+        f"altogether; {_seeds(stored, '--schedules')}.",
+        _rule_of_three(counts["schedules"], "schedule", stored),
+        table(["setting", "schedules", "steps", "what clients received"], rows),
         "What happened in them, all settings together:",
         table(
             ["", "", "times"],
@@ -35,13 +35,25 @@ def simulate(kept: Sequence[Kept]) -> str:
     )
 
 
+def coverage(stored: Sequence[StoredReport]) -> str:
+    """Not added up: jobs would execute the same lines."""
+    [report] = [one.report for one in stored]
+    parts: Mapping[str, Mapping[str, int]] = report.counts["parts"]
+    rows = [[name, f"{share(row):.0f}%", row["executed"], row["lines"]] for name, row in parts.items()]
+    return paragraphs(
+        f"Lines of function bodies that were executed in {plural(report.counts['schedules'], 'schedule')} of "
+        "all settings, a tenth of them on SQLite, as `python -m tools.evidence.coverage` measures it:",
+        table(["part of the product", "share", "lines executed", "lines"], rows),
+    )
+
+
 NAMES = {"memory": "store in memory", "sqlite": "real SQLite store"}
 
 
-def search(kept: Sequence[Kept]) -> str:
+def search(stored: Sequence[StoredReport]) -> str:
     """A table for each bound."""
-    blocks = [_all_or_nothing(kept, "Within these bounds there is no schedule that breaks a promise.")]
-    for bound, found in _total(kept)["bounds"].items():
+    blocks = [_all_or_nothing(stored, "Within these bounds there is no schedule that breaks a promise.")]
+    for bound, found in total_of(stored)["bounds"].items():
         settings: Mapping[str, Any] = found["settings"]
         schedules, states = (sum(row[name] for row in settings.values()) for name in ("schedules", "states"))
         blocks += [
@@ -54,46 +66,46 @@ def search(kept: Sequence[Kept]) -> str:
     return paragraphs(*blocks)
 
 
-def planted(kept: Sequence[Kept]) -> str:
-    bugs: Mapping[str, Any] = _total(kept)["bugs"]
+def planted(stored: Sequence[StoredReport]) -> str:
+    bugs: Mapping[str, Any] = total_of(stored)["bugs"]
     took = sorted(row["schedules"] for row in bugs.values())
     rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in bugs.items()]
     thought_of = sum(row["seen"] == REASONED for row in bugs.values())
     return paragraphs(
         _all_or_nothing(
-            kept,
+            stored,
             f"{plural(len(bugs), 'planted bug')}, and each was caught: half of them within "
             f"{plural(took[(len(took) - 1) // 2], 'schedule')}, the last within {number(took[-1])}.",
         ),
-        f"Mistakes that somebody really made: {number(len(bugs) - thought_of)} of them, and the table says "
-        f"where they were seen. Mistakes that suggest themselves: {number(thought_of)}.",
+        f"Mistakes that were really made: {number(len(bugs) - thought_of)} of them, and the table has where "
+        f"they were seen. Mistakes that suggest themselves: {number(thought_of)}.",
         table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
     )
 
 
-def crash(kept: Sequence[Kept]) -> str:
-    counts = _total(kept)
-    blows = {kind: counts[kind] for kind in BLOWS if counts.get(kind)}
+def crash(stored: Sequence[StoredReport]) -> str:
+    counts = total_of(stored)
+    faults = {kind: counts[kind] for kind in FAULTS if counts.get(kind)}
     return paragraphs(
-        f"{', '.join(plural(times, kind[:-1]) for kind, times in blows.items())}, in "
-        f"{plural(sum(counts['campaigns'].values()), 'campaign')}; "
-        f"{_seeds(kept)}.",
-        _rule_of_three(sum(blows.values()), "blow", kept),
+        f"{', '.join(plural(times, kind[:-1]) for kind, times in faults.items())}, in "
+        f"{plural(sum(counts['rounds'].values()), 'round')}; "
+        f"{_seeds(stored)}.",
+        _rule_of_three(sum(faults.values()), "fault", stored),
         table(
             ["", ""],
             [
-                *([kind, number(times)] for kind, times in blows.items()),
-                ["campaigns, by mode and by how handlers reach the database", counted(counts["campaigns"])],
+                *([kind, number(times)] for kind, times in faults.items()),
+                ["rounds, by mode and by how handlers reach the database", counted(counts["rounds"])],
                 ["requests", number(counts["requests"])],
-                ["what they were told", counted(counts["verdicts"])],
-                ["keys answered", number(counts["answered"])],
-                ["outcomes that stayed unknown, and were said to be", number(counts["unknown"])],
+                ["what they received", counted(counts["verdicts"])],
+                ["keys that got a response that lasts", number(counts["answered"])],
+                ["outcomes that stayed unknown, and were reported as such", number(counts["unknown"])],
                 ["executions without a transaction", number(counts["executions outside"])],
                 [
                     "those of them that nothing excuses, so that one more would have been found",
                     number(counts["executions without excuse"]),
                 ],
-                ["audits of all books, while it went on", number(counts["audits"])],
+                ["audits of the database, while it went on", number(counts["audits"])],
                 ["slowest recovery, once faults had stopped", f"{number(counts['slowest recovery'])} s"],
             ],
         ),
@@ -107,7 +119,7 @@ def _places(counts: Mapping[str, Any]) -> list[str]:
     named: dict[str, dict[tuple[str, str], int]] = {}
     for name, times in counts["named places"].items():
         if not (found := _NAMED.fullmatch(name)):
-            raise ValueError(f"{name!r} is no named place")
+            raise ValueError(f"{name!r} is not a named place")
         mode, stroke, place = found.groups()
         named.setdefault(place, {})[mode, strokes[stroke]] = times
     columns = [
@@ -125,9 +137,9 @@ def _places(counts: Mapping[str, Any]) -> list[str]:
     anywhere = [f"{done} {number(tally.get(f'{stroke} anywhere', 0))}" for stroke, done in strokes.items()]
     connections = {name: times for name, times in tally.items() if not name.startswith(tuple(strokes))}
     return [
-        f"Wherever they were just then, workers were {' and '.join(anywhere)} times. The others were hit at "
-        f"{plural(len(named), 'place')} that are aimed at, by mode; after the name of a step may stand what "
-        "the handler does for it to be reached.",
+        f"At any moment, workers were {' and '.join(anywhere)} times. The others were hit at "
+        f"{plural(len(named), 'place')} that are aimed at, by mode; after the name of a step may stand how "
+        "the handler ends for it to be reached.",
         table(
             ["place", *(f"{mode}, {done}" for mode, done in columns)],
             [
@@ -135,12 +147,12 @@ def _places(counts: Mapping[str, Any]) -> list[str]:
                 for place, row in sorted(named.items())
             ],
         ),
-        _never_hit(missed),
+        _missed(missed),
         _tally("what was done to a connection, and at which statement", connections) if connections else "",
     ]
 
 
-def _never_hit(missed: Sequence[str]) -> str:
+def _missed(missed: Sequence[str]) -> str:
     if not missed:
         return "No named place was missed: at each, workers were killed and others frozen."
     if len(missed) > MOST_NAMED:
@@ -155,23 +167,23 @@ _NAMED = re.compile(r"(\w+): (kill|stop) (.+)")
 
 
 def _times(times: int | None) -> str:
-    """There is nothing to count where a mode does not come."""
+    """Nothing, where a mode has no such place."""
     return "" if times is None else number(times)
 
 
-BLOWS = ("kills", "freezes", "server kills", "cuts")
+FAULTS = ("kills", "freezes", "server kills", "cuts", "outages")
 
 
-def linearize(kept: Sequence[Kept]) -> str:
-    """What was generated to try the checker."""
-    counts = _total(kept)
+def linearize(stored: Sequence[StoredReport]) -> str:
+    """What was generated to test the checker."""
+    counts = total_of(stored)
     return paragraphs(
         f"{plural(counts['histories'], 'generated history', 'generated histories')} of "
         f"{plural(counts['operations'], 'request')}, up to {counts['longest']} in one; "
-        f"{_seeds(kept, '--histories')}. Some are good because they were made that way, the others were then "
-        "broken by one change.",
+        f"{_seeds(stored, '--histories')}. Some are valid by construction, the others "
+        "were then broken by one change.",
         _all_or_nothing(
-            kept,
+            stored,
             f"The checker accepted {number(counts['accepted'])} and rejected {number(counts['rejected'])} of "
             "them, and was right each time.",
         ),
@@ -181,9 +193,9 @@ def linearize(kept: Sequence[Kept]) -> str:
     )
 
 
-def histories(parts: Mapping[str, Sequence[Kept]]) -> str:
+def histories(parts: Mapping[str, Sequence[StoredReport]]) -> str:
     """What came from runs, and was checked there."""
-    found = {part: _total(kept)["histories"] for part, kept in parts.items() if kept}
+    found = {part: total_of(stored)["histories"] for part, stored in parts.items() if stored}
     if not found:
         return "*None: there is no report of a run.*"
     total_number = sum(found.values())
@@ -193,10 +205,10 @@ def histories(parts: Mapping[str, Sequence[Kept]]) -> str:
     )
 
 
-def fuzz(kept: Sequence[Kept]) -> str:
+def fuzz(stored: Sequence[StoredReport]) -> str:
     """Jobs of one target begin anew, so of what they bred the most counts, and not the sum."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in kept:
+    for one in stored:
         for target, row in one.report.counts["targets"].items():
             found.setdefault(target, []).append(row)
     rows = [
@@ -209,7 +221,7 @@ def fuzz(kept: Sequence[Kept]) -> str:
         for target, runs in found.items()
     ]
     executions = plural(sum(row["executions"] for runs in found.values() for row in runs), "execution")
-    if all(one.report.counts["guided"] for one in kept):
+    if all(one.report.counts["guided"] for one in stored):
         how = (
             f"{executions} by atheris. Inputs are not drawn at random but bred for coverage, so there is no "
             "rule of three here."
@@ -221,11 +233,11 @@ def fuzz(kept: Sequence[Kept]) -> str:
     )
 
 
-def fuzz_planted(kept: Sequence[Kept]) -> str:
-    bugs: Mapping[str, Any] = _total(kept)["targets"]
+def fuzz_planted(stored: Sequence[StoredReport]) -> str:
+    bugs: Mapping[str, Any] = total_of(stored)["targets"]
     return paragraphs(
         _all_or_nothing(
-            kept,
+            stored,
             f"{plural(len(bugs), 'planted bug')}, one for each target, and each was found. Seeds that show "
             "one by themselves are left out.",
         ),
@@ -242,8 +254,8 @@ def fuzz_planted(kept: Sequence[Kept]) -> str:
 # --- what they have in common
 
 
-def _total(kept: Sequence[Kept]) -> dict[str, Any]:
-    return total(one.report.counts for one in kept)
+def total_of(stored: Sequence[StoredReport]) -> dict[str, Any]:
+    return total(one.report.counts for one in stored)
 
 
 def _tally(what: str, tally: Mapping[str, int]) -> str:
@@ -251,20 +263,22 @@ def _tally(what: str, tally: Mapping[str, int]) -> str:
     return table([what, "times"], [[name, tally[name]] for name in ordered])
 
 
-def _by_option(kept: Sequence[Kept], option: str) -> dict[str, list[Kept]]:
-    found: dict[str, list[Kept]] = {}
-    for one in kept:
-        found.setdefault(_said(one, option), []).append(one)
+def _by_option(stored: Sequence[StoredReport], option: str) -> dict[str, list[StoredReport]]:
+    found: dict[str, list[StoredReport]] = {}
+    for one in stored:
+        found.setdefault(_option(one, option), []).append(one)
     return found
 
 
-def _said(kept: Kept, option: str) -> str:
-    return kept.command[kept.command.index(option) + 1]
+def _option(stored: StoredReport, option: str) -> str:
+    return stored.command[stored.command.index(option) + 1]
 
 
-def _seeds(kept: Sequence[Kept], option: str = "") -> str:
+def _seeds(stored: Sequence[StoredReport], option: str = "") -> str:
     """Which seeds were run, those that follow each other as one range; `option` says how many one job had."""
-    ranges = sorted({(int(_said(one, "--seed")), int(_said(one, option)) if option else 1) for one in kept})
+    ranges = sorted(
+        {(int(_option(one, "--seed")), int(_option(one, option)) if option else 1) for one in stored}
+    )
     joined: list[tuple[int, int]] = []
     for first, times in ranges:
         if joined and joined[-1][1] >= first:
@@ -276,9 +290,9 @@ def _seeds(kept: Sequence[Kept], option: str = "") -> str:
     return "seeds " + ", ".join(f"{first:,} to {end - 1:,}" for first, end in joined)
 
 
-def _rule_of_three(cases: int, noun: str, kept: Sequence[Kept]) -> str:
+def _rule_of_three(cases: int, noun: str, stored: Sequence[StoredReport]) -> str:
     """Only where nothing was found: it is a rule about zero."""
-    if any(one.report.violations for one in kept):
+    if any(one.report.violations for one in stored):
         return "**Violations were found**: they are at the top of this page."
     return (
         f"No violation in {number(cases)}: with 95% confidence, fewer than {one_in(cases)} {noun}s *of this "
@@ -286,7 +300,30 @@ def _rule_of_three(cases: int, noun: str, kept: Sequence[Kept]) -> str:
     )
 
 
-def _all_or_nothing(kept: Sequence[Kept], claim: str) -> str:
-    if any(one.report.violations for one in kept):
-        return "**This did not come out as it must**: see the top of this page."
+def _all_or_nothing(stored: Sequence[StoredReport], claim: str) -> str:
+    if any(one.report.violations for one in stored):
+        return "**This did not hold**: see the top of this page."
     return claim
+
+
+MOST = ("slowest", "most", "largest", "longest", "deepest")
+"""Numbers whose names begin so are no sums: the greatest counts."""
+
+
+def total(counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tables are added row by row, at any depth; what is not a number stays as the last one had it."""
+    found: dict[str, Any] = {}
+    for one in counts:
+        for name, value in one.items():
+            before = found.get(name)
+            if isinstance(value, Mapping):
+                found[name] = total([before, value] if isinstance(before, Mapping) else [value])
+            elif before is None or not _is_number(value):
+                found[name] = value
+            else:
+                found[name] = max(before, value) if name.startswith(MOST) else before + value
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

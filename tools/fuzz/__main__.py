@@ -5,7 +5,7 @@
     python -m tools.fuzz --planted                # does it find the bugs that were put there?
 
 The engine is atheris (libFuzzer), guided by the coverage of the product; `make .venv/.fuzz` installs it.
-Where it is missing, inputs are changed at random and without guidance, and that is said.
+Where it is missing, inputs are changed at random and without guidance, and a message says so.
 """
 
 import argparse
@@ -131,14 +131,14 @@ def _line(outcome: Outcome, *, planted: bool) -> str:
 
 
 def _summary(report: Report, outcomes: Sequence[Outcome], *, planted: bool) -> str:
-    told = [f"\n{violation}\n" for violation in report.violations]
+    lines = [f"\n{violation}\n" for violation in report.violations]
     crashes = sum(outcome.input is not None for outcome in outcomes)
     what = f"{crashes} of {len(outcomes)} planted bugs found" if planted else f"{crashes} crashes"
-    told.append(
+    lines.append(
         f"{report.counts['executions']:,} executions of {len(outcomes)} targets by {report.asked['engine']} "
         f"in {report.seconds:g} s: {what}\n"
     )
-    return "".join(told)
+    return "".join(lines)
 
 
 if __name__ == "__main__":

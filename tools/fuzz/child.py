@@ -48,7 +48,7 @@ def _atheris(target: str, executions: int, seed: int, into: Path, *, planted: bo
         "-len_control=0",  # inputs are short anyway
         "-timeout=20",
         "-print_final_stats=1",
-        "-reload=0",  # nobody else adds to this corpus
+        "-reload=0",  # no other process adds to this corpus
         f"-artifact_prefix={into}/",
     ]
     # What there is now stays; and errors, which are most of what is made, are gone without being looked for.
@@ -73,7 +73,7 @@ def _random(target: str, executions: int, seed: int, into: Path, *, planted: boo
 
 
 def _prepared(target: str, *, planted: bool) -> "tuple[Check, list[bytes], int]":
-    # Here, since whoever imports the product before it is instrumented has it uninstrumented.
+    # Here, since a product that is imported before it is instrumented stays uninstrumented.
     from tools.fuzz import corpus
     from tools.fuzz.targets import LONGEST, load
 

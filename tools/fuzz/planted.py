@@ -1,6 +1,6 @@
 """One bug for each target, to see that the target finds it: a check that cannot fail proves nothing.
 
-Each is of a kind that was really made somewhere: a length left out, a check forgotten, an error nobody
+Each is of a kind that was really made somewhere: a length left out, a check forgotten, an error that is not
 thought of.
 """
 
@@ -48,6 +48,18 @@ def _as_they_come(names: Iterable[str], key: object = None) -> list[str]:
     return list(names)
 
 
+def _run_together(door: str, scope: Iterable[tuple[str, str]]) -> bytes:
+    return _unframed(door, *(text for part in scope for text in part))
+
+
+def _unchecked(types: object) -> None:
+    pass
+
+
+def _not_empty(parts: Iterable[tuple[str, str]]) -> bool:
+    return all(value for _, value in parts)
+
+
 PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     "key": (
         "a key may hold a comma",
@@ -73,13 +85,11 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     ),
     "identity": (
         "scope and key are put together without their lengths",
-        lambda: patch(
-            "retrysafe._core.keys._owner", lambda door, scope: _unframed(door, *(t for p in scope for t in p))
-        ),
+        lambda: patch("retrysafe._core.keys._owner", _run_together),
     ),
     "codec": (
         "the types of columns are not looked at",
-        lambda: patch("retrysafe.stores.sql.codec._check_types", lambda types: None),
+        lambda: patch("retrysafe.stores.sql.codec._check_types", _unchecked),
     ),
     "headers": (
         "a value may hold a line feed",
@@ -89,7 +99,7 @@ PLANTED: Final[dict[str, tuple[str, Plant]]] = {
     ),
     "scope": (
         "white space is not seen to be nobody",
-        lambda: patch("retrysafe.scopes._is_known", lambda parts: all(value for _, value in parts)),
+        lambda: patch("retrysafe.scopes._is_known", _not_empty),
     ),
     "problem": ("the wait has no end", lambda: patch("retrysafe._core.problems._LONGEST", inf)),
     "duration": (

@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     processor: float
     """Seconds of the processor, of which a busy machine gives less than it takes."""
     coverage: int | None = None
-    """Branches that were seen; `None` where nobody looked."""
+    """Branches that were reached; `None` where they are not measured."""
     features: int | None = None
     corpus: int | None = None
     """Inputs that each lead somewhere else."""

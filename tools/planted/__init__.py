@@ -1,5 +1,5 @@
-"""Bugs that somebody really had, planted one at a time, to see whether the simulator finds them.
+"""Bugs that were really made, planted one at a time, to see whether the simulator finds them.
 
-A simulator that never shouts proves nothing.  Each bug names where it was seen, and the world in which it
+A simulator that never fails proves nothing.  Each bug names where it was seen, and the world in which it
 shows; `hunt.py` looks for a schedule that gives it away.
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-from retrysafe._core import protocol
+from retrysafe._core import fingerprint, keys, protocol
 from retrysafe._core.steps import Call, Flow, Result, Step
 from retrysafe.testing.simulate.setting import Setting
 
@@ -24,7 +24,7 @@ class Planted(NamedTuple):
     name: str
     """A sentence about the code, and no other bug's."""
     seen: str
-    """Where somebody made this mistake."""
+    """Where this mistake was made."""
     setting: Setting
     """A world in which it shows."""
     plant: Plant = nullcontext
@@ -37,6 +37,14 @@ REPLAY = Setting("retry, failures are final", abandoned="retry")
 TX = Setting("tx", mode="tx", abandoned="retry", failed="retry")
 
 
+def clear_caches() -> None:
+    """What was computed without a bug must not hide it, nor what was computed with it outlive it."""
+    for module in (fingerprint, keys):
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
 def patching(module: object, name: str, make: Callable[[Any], object]) -> Plant:
     """Put what is made of a module's own function in its place."""
 
@@ -44,10 +52,12 @@ def patching(module: object, name: str, make: Callable[[Any], object]) -> Plant:
     def plant() -> Generator[None]:
         real = getattr(module, name)
         setattr(module, name, make(real))
+        clear_caches()
         try:
             yield
         finally:
             setattr(module, name, real)
+            clear_caches()
 
     return plant
 

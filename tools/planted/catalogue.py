@@ -1,32 +1,32 @@
 """All planted bugs, in the order in which they are reported."""
 
 from tools.planted import (
-    endings,
-    flows,
+    claims,
+    decisions,
+    expiry,
     identity,
-    judges,
-    keepers,
-    lifetimes,
+    leases,
     operators,
-    overlooked,
+    outcomes,
     replays,
+    responses,
     sql,
     stores,
-    told,
+    unnoticed,
 )
 from tools.planted.bug import Planted as Planted
 
 CATALOGUE: tuple[Planted, ...] = (
     *stores.PLANTED,
-    *lifetimes.PLANTED,
-    *keepers.PLANTED,
+    *expiry.PLANTED,
+    *leases.PLANTED,
     *operators.PLANTED,
     *sql.PLANTED,
-    *flows.PLANTED,
-    *endings.PLANTED,
-    *judges.PLANTED,
+    *claims.PLANTED,
+    *outcomes.PLANTED,
+    *decisions.PLANTED,
     *replays.PLANTED,
     *identity.PLANTED,
-    *overlooked.PLANTED,
-    *told.PLANTED,
+    *unnoticed.PLANTED,
+    *responses.PLANTED,
 )

@@ -25,7 +25,7 @@ class Caught(NamedTuple):
 
 
 def hunt(planted: Planted, limit: int = LIMIT, first: int = 0) -> Caught | None:
-    """The first schedule in which somebody could notice; `None`: nobody did."""
+    """The first schedule in which a check fails; `None`: none did."""
     with quiet(), planted.plant():
         stage = Stage(planted.setting)  # made here: the bug may be in how requests arrive
         for seed in range(first, first + limit):

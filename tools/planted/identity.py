@@ -92,7 +92,7 @@ class _Hash:
 
 class _HeadOnly(_Hash):
     def update(self, piece: bytes) -> None:
-        """Nobody compares bodies."""
+        """Bodies are not compared."""
 
 
 class _Folded(_Hash):

@@ -16,7 +16,7 @@ class _Careless(MemoryAdmin[R]):
 
 
 class _Hasty(MemoryAdmin[R]):
-    """Does not ask whether somebody is at it still."""
+    """Does not check whether the owner still holds its lease."""
 
     def _abandoned(self, seen: Record, now: float) -> R | None:
         row = self._rows.get(seen.id)

@@ -21,7 +21,7 @@ from tools.planted.bug import (
     patching,
     together,
 )
-from tools.planted.judges import ignoring_checkpoints, taking_orphans
+from tools.planted.decisions import ignoring_checkpoints, taking_orphans
 
 Head = Callable[[Response], dict[str, object]]
 Outcome = Callable[[Final], dict[str, object]]

@@ -1,6 +1,6 @@
 """Stores that break a promise by themselves: each is the one in memory, with as little changed as it takes.
 
-Nobody locks here: the simulator is one thread.
+Nothing is locked here: the simulator is one thread.
 """
 
 from retrysafe._core.model import (
@@ -18,7 +18,7 @@ from tools.planted.bug import HOLD, REASONED, REPLAY, RETRY, TX, Planted
 
 
 class FinishesUnfenced(ModelStore):
-    """Keeps whatever it is given, whoever holds the key."""
+    """Stores whatever it is given, whichever owner holds the key."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
         row = self._rows.get(claim.id)
@@ -68,7 +68,7 @@ class TakesOverFailures(ModelStore):
 
 
 class TakesOverTheLiving(ModelStore):
-    """Gives a key that is in use to whoever asks for it."""
+    """Gives a key that is in use to every request that asks for it."""
 
     def reserve(self, claim: Claim) -> Reservation:
         found = super().reserve(claim)
@@ -79,7 +79,7 @@ class TakesOverTheLiving(ModelStore):
 
 
 class ReleasesUnfenced(ModelStore):
-    """Deletes the record of whoever holds the key now."""
+    """Deletes the record, whichever owner holds the key now."""
 
     def release(self, claim: Claim) -> None:
         self._rows.pop(claim.id, None)
@@ -137,7 +137,7 @@ class DecidesInBatches(ModelStore):
 
 
 class RefusesRepeats(ModelStore):
-    """Takes an outcome that is said once more, because its acknowledgement was lost, for somebody else's."""
+    """Takes an outcome that is sent again, because its acknowledgement was lost, for another owner's."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
         row = self._rows.get(claim.id)
@@ -153,7 +153,7 @@ class ForgetsCheckpoints(ModelStore):
 
 
 class ChecksPointUnfenced(ModelStore):
-    """Lets an answer leave, whoever holds the key."""
+    """Lets a response leave, whichever owner holds the key."""
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
         row = self._rows.get(claim.id)

@@ -11,80 +11,105 @@ import pytest
 
 from retrysafe.testing import report
 from retrysafe.testing.adapters.client import until
+from retrysafe.testing.postgres import PostgresServer
 from tools.crash import targets
 from tools.crash.__main__ import main
-from tools.crash.assault import Tally, Wish, carry_out
+from tools.crash.faults import WHILE_FLOWING
 from tools.crash.journal import JOURNAL
 from tools.crash.modes import Mode
-from tools.crash.sabotage import SABOTAGE
+from tools.crash.planted import PLANTED
+from tools.crash.postgresql import PostgreSQL
+from tools.crash.run import Options, Outcome, execute
 from tools.crash.sqlite import SQLite
 
 COMMAND = [sys.executable, "-m", "tools.crash"]
 
 
-def _sabotaged(sabotage: str, wish: Wish, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tally:
-    monkeypatch.setenv(SABOTAGE, sabotage)
-    return carry_out(wish, SQLite(folder), folder)
+def _with_planted(planted: str, options: Options, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    monkeypatch.setenv(PLANTED, planted)
+    return execute(options, SQLite(folder), folder)
 
 
 def _finds(
-    expected: str, sabotage: str, wish: Wish, folder: Path, monkeypatch: pytest.MonkeyPatch, tries: int = 3
+    expected: str,
+    planted: str,
+    options: Options,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tries: int = 3,
 ) -> None:
-    """Within a few short runs: nobody decides where in its work a process is when it is struck."""
+    """Within a few short runs: where a process is when it is interrupted is a matter of chance."""
     for number in range(tries):
         room = folder / str(number)
         room.mkdir()
-        tally = _sabotaged(sabotage, wish._replace(seed=number), room, monkeypatch)
-        if any(expected in violation for violation in tally.violations):
+        outcome = _with_planted(planted, options._replace(seed=number), room, monkeypatch)
+        if any(expected in violation for violation in outcome.violations):
             return
-    pytest.fail(f"{sabotage} was not found in {tries} runs")
+    pytest.fail(f"{planted} was not found in {tries} runs")
 
 
 @pytest.mark.parametrize("mode", ["tx", "retry"])
 def test_freezes_find_a_fence_that_is_ignored(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was overtaken and believes that it has finished is found: by its second effect in the tables,
-    or by the answer that nobody else was given."""
-    wish = Wish("sqlite", (mode,), ("sqlite3",), freezes=6)
-    expected = "crash_orders has" if mode == "tx" else "was answered 2 times as the first"
-    _finds(expected, "fence ignored", wish, tmp_path, monkeypatch)
+    """An owner that was overtaken and believes that it has finished is found: by its second effect in the
+    tables, or by a response that no other client got."""
+    options = Options("sqlite", (mode,), ("sqlite3",), freezes=6)
+    expected = "crash_orders has" if mode == "tx" else "got 2 responses that are not replays"
+    _finds(expected, "fence ignored", options, tmp_path, monkeypatch)
 
 
 def test_kills_find_what_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing may be executed twice, a second execution is found after a kill."""
-    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=6)
-    _finds("executed 2 times: ", "runs again", wish, tmp_path, monkeypatch)
+    options = Options("sqlite", ("hold",), ("sqlite3",), kills=6)
+    _finds("executed 2 times: ", "runs again", options, tmp_path, monkeypatch)
 
 
-def test_an_answer_that_is_not_stored_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a client was told and the store does not have is found by the next audit."""
-    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=3)
-    _finds("and stored is None", "answers early", wish, tmp_path, monkeypatch)
+def test_a_response_that_is_not_stored_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response that a client got and the store does not have is found by the next audit."""
+    options = Options("sqlite", ("hold",), ("sqlite3",), kills=3)
+    _finds("and stored is None", "responds early", options, tmp_path, monkeypatch)
+
+
+def test_outages_find_a_response_that_ends_unstored(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that flows arrives whole although the database is away: its retry does not know of it."""
+    monkeypatch.setenv(PLANTED, "outage ignored")
+    options = Options("postgresql", ("hold",), ("psycopg",), outages=2)
+    outcome = execute(options, PostgreSQL(tmp_path, postgres), tmp_path)
+    assert outcome.counts["places"][WHILE_FLOWING] >= 1
+    assert any("arrived whole, and a retry of it got outcome-unknown" in one for one in outcome.violations)
 
 
 def test_it_cannot_pass_by_failing_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shop that refuses everybody does nothing wrong, and the run has failed."""
-    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
-    tally = _sabotaged("answers nothing", wish, tmp_path, monkeypatch)
-    assert tally.counts["answered"] == 0
-    [few] = [wrong for wrong in tally.violations if "keys were answered" in wrong]
-    assert few == "hold, sqlite3: only 0 keys were answered, and 2 were expected: it proves little"
+    """An application that refuses every request does nothing wrong, and the run has failed."""
+    options = Options("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
+    outcome = _with_planted("refuses all", options, tmp_path, monkeypatch)
+    assert outcome.counts["answered"] == 0
+    [few] = [wrong for wrong in outcome.violations if "keys got a response" in wrong]
+    assert few == "hold, sqlite3: only 0 keys got a response, and 2 were expected: it proves little"
 
 
-def test_an_unknown_outcome_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shop that keeps no outcome tells everybody that it does not know, and nobody is served by that."""
-    wish = Wish("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
-    tally = _sabotaged("finishes nothing", wish, tmp_path, monkeypatch)
-    assert tally.counts["answered"] == 0
-    assert any(wrong.startswith("hold, sqlite3: only 0 keys") for wrong in tally.violations)
-    assert any("nobody was served for 3.0 s" in wrong for wrong in tally.violations)
+def test_an_unknown_outcome_is_not_a_response_that_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application that stores no outcome reports all as unknown, and no client is served by that."""
+    options = Options("sqlite", ("hold",), ("sqlite3",), kills=4, patience=3.0)
+    outcome = _with_planted("finishes nothing", options, tmp_path, monkeypatch)
+    assert outcome.counts["answered"] == 0
+    assert any(wrong.startswith("hold, sqlite3: only 0 keys") for wrong in outcome.violations)
+    assert any("no client was served for 3.0 s" in wrong for wrong in outcome.violations)
 
 
-def test_a_sabotage_that_nobody_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt one would pass for a shop that is not broken."""
+def test_a_planted_bug_that_does_not_exist_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A misspelt one would pass for an application without a bug."""
     with pytest.raises(RuntimeError, match="expected one of"):
-        _sabotaged("fence ignord", Wish("sqlite", ("hold",), ("sqlite3",), kills=1), tmp_path, monkeypatch)
+        _with_planted(
+            "fence ignord", Options("sqlite", ("hold",), ("sqlite3",), kills=1), tmp_path, monkeypatch
+        )
 
 
 @pytest.mark.parametrize(
@@ -92,10 +117,11 @@ def test_a_sabotage_that_nobody_knows_is_refused(tmp_path: Path, monkeypatch: py
     [
         (["sqlite", "--server-kills", "1"], "sqlite has no server that could be killed"),
         (["sqlite", "--cuts", "1"], "sqlite has no connections that could be cut"),
+        (["sqlite", "--outages", "1"], "sqlite has no connections that could be refused"),
         (["sqlite", "--kills", "1", "--way", "psycopg"], "expected one of sqlite3, sqlalchemy"),
-        (["sqlite"], "nothing was asked for"),
-        (["sqlite", "--kills", "-1"], "it is -1: expected 0 or more"),
-        (["sqlite", "--kills", "many"], "'many' is no number"),
+        (["sqlite"], "no fault was asked for"),
+        (["sqlite", "--kills", "-1"], "-1 is too small: expected 0 or more"),
+        (["sqlite", "--kills", "many"], "'many' is not a number"),
         (["sqlite", "--kills", "1", "--lease", "0.01"], "expected 0.2 or more"),
         (["sqlite", "--kills", "1", "--workers", "1"], "expected 2 or more"),
         (["sqlite", "--kills", "1", "--mode", "all"], "invalid choice: 'all'"),
@@ -129,13 +155,14 @@ class Mine(Target):
 
 
 def _bring(folder: Path, module: str, points: str) -> dict[str, str]:
-    """Install a package of somebody else's; the environment in which it is there."""
+    """Install another package; the environment in which it is there."""
     (folder / "mine.py").write_text(module)
     info = folder / "mine-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[retrysafe.crash]\n{points}\n")
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 @pytest.mark.parametrize(
@@ -149,20 +176,20 @@ def _bring(folder: Path, module: str, points: str) -> dict[str, str]:
         (PLUGIN, "mine = mine:Yours", "cannot be loaded: AttributeError"),
         ("1 / 0", "mine = mine:Mine", "cannot be loaded: ZeroDivisionError"),
         ("Mine = 17", "mine = mine:Mine", "leads to 17: expected a subclass of Target"),
-        (BARE, "mine = mine:Mine", "expected it to have look, open, prepare"),
+        (BARE, "mine = mine:Mine", "expected it to have open, prepare, read"),
         (PLUGIN + "    ways = None", "mine = mine:Mine", "has None as its ways: expected a name for each"),
         (
             PLUGIN + "    modes = ('all',)",
             "mine = mine:Mine",
             "has ('all',) as its modes: expected some of tx,",
         ),
-        (PLUGIN, "mine = mine:Mine\nsqlite = mine:Mine", "is the name of a store that comes with us"),
+        (PLUGIN, "mine = mine:Mine\nsqlite = mine:Mine", "is the name of a built-in store"),
     ],
 )
-def test_a_store_that_others_bring_and_that_is_not_fit(
+def test_a_store_of_another_package_that_is_not_valid(
     module: str, points: str, expected: str, tmp_path: Path
 ) -> None:
-    """It says which entry point is meant, and what is wrong with it."""
+    """The error has which entry point is meant, and what is wrong with it."""
     store = "sqlite" if "sqlite =" in points else "mine"
     done = subprocess.run(
         [*COMMAND, store, "--kills", "1"],
@@ -177,9 +204,9 @@ def test_a_store_that_others_bring_and_that_is_not_fit(
     assert f"of {targets.GROUP}" in done.stderr
 
 
-def test_a_store_that_others_bring(tmp_path: Path) -> None:
-    """An entry point of another package is attacked by the same command, in the modes that it has; the report
-    says what was done."""
+def test_a_store_of_another_package(tmp_path: Path) -> None:
+    """An entry point of another package is tested by the same command, in the modes that it has; the report
+    has what was done."""
     environment = _bring(tmp_path, PLUGIN, "mine = mine:Mine")
     done = subprocess.run(
         [*COMMAND, "mine", "--kills", "4", "--seed", "7", "--json", str(tmp_path / "report.json")],
@@ -189,7 +216,7 @@ def test_a_store_that_others_bring(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert "nothing is wrong" in done.stdout
+    assert "no violation" in done.stdout
     assert done.stderr == ""  # no bar, where there is no terminal
     left = report.read(tmp_path / "report.json")
     assert left.passed
@@ -198,7 +225,7 @@ def test_a_store_that_others_bring(tmp_path: Path) -> None:
     assert left.counts["kills"] >= 4
     assert left.counts["answered"] >= 2
     assert left.counts["histories"] >= left.counts["answered"]
-    assert left.counts["campaigns"] == {"hold, sqlite3": 1, "retry, sqlite3": 1}
+    assert left.counts["rounds"] == {"hold, sqlite3": 1, "retry, sqlite3": 1}
     assert sum(times for name, times in left.counts["places"].items() if name.startswith("kill")) >= 4
 
 
@@ -211,8 +238,8 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: len(_belonging_to(tmp_path)) >= 6)  # the parent, its workers, and who waits for our end
-    until(lambda: any("fell" in journal.read_text() for journal in tmp_path.glob("*/*/journal")))
+    until(lambda: len(_belonging_to(tmp_path)) >= 6)  # the parent, workers, and one that waits for our end
+    until(lambda: any("trapped" in journal.read_text() for journal in tmp_path.glob("*/*/journal")))
     harness.send_signal(number)
     _, said = harness.communicate(timeout=60)
     assert harness.returncode == 130, said
@@ -222,14 +249,14 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    """SIGKILL to the harness itself: its fleet ends by itself, frozen workers included."""
+    """SIGKILL to the harness itself: its workers end by themselves, frozen workers included."""
     harness = subprocess.Popen(
         [*COMMAND, "sqlite", "--freezes", "1000", "--mode", "retry", "--lease", "60"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         until(lambda: len(_belonging_to(tmp_path)) >= 6)
-        # So long a lease, and they sleep for longer than anybody here waits.
+        # With so long a lease they stay frozen for longer than this test waits.
         until(lambda: any(map(_is_frozen, _belonging_to(tmp_path))))
     finally:
         harness.kill()
@@ -245,7 +272,7 @@ def _is_frozen(pid: int) -> bool:
 
 
 def _belonging_to(folder: Path) -> list[int]:
-    """The processes of a fleet, by the journal that they write."""
+    """The processes of a run, by the journal that they write."""
     mark = f"{JOURNAL}={folder}".encode()
     found: list[int] = []
     for process in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""The parts of the crash harness: who is excused, what is counted, where it aims, and what it reads."""
+"""The parts of the crash harness: what is excused, what is counted, where it aims, and what it reads."""
 
 import asyncio
 import os
@@ -10,140 +10,181 @@ from random import Random
 import pytest
 
 from retrysafe.testing.linearize import Operation
-from tools.crash import mischief, sockets, targets
-from tools.crash.assault import Wish, plans, too_few
-from tools.crash.audit import Kept, Sight
-from tools.crash.campaign import Plan, Result, _dismiss
-from tools.crash.chronicle import Chronicle
-from tools.crash.clients import Customers, Told
-from tools.crash.hearing import marks
-from tools.crash.journal import Entry, Journal, Reader
-from tools.crash.modes import ENOUGH, MODES, PLACES, TRIES, Aims, Mode, Place, Stroke
+from tools.crash import faults, postgresql, targets
+from tools.crash.audit import Snapshot, Stored
+from tools.crash.checks import check_keys
+from tools.crash.clients import Clients, Received, marks
+from tools.crash.faults import WHILE_FLOWING
+from tools.crash.journal import Entry, Journal, Reader, Timeline
+from tools.crash.modes import ENOUGH, MAX_RESPONSE, MODES, PLACES, TRIES, Interruption, Mode, Place, Rotation
 from tools.crash.postgresql import PostgreSQL
-from tools.crash.reckoning import reckon
+from tools.crash.rounds import Plan, Result, _stop_watching
+from tools.crash.run import Options, plans, too_few
 
 
-def _result(mode: Mode, strokes: int, answered: int, accountable: int) -> Result:
+def _result(mode: Mode, faults: int, answered: int, unexcused: int) -> Result:
     nothing: Counter[str] = Counter()
-    plan = Plan(mode, "sqlite3", kills=strokes)
-    return Result(plan, 1.0, nothing, nothing, nothing, answered, 0, 90, accountable, 9, 5, 90, 0.1, [])
+    plan = Plan(mode, "sqlite3", kills=faults)
+    return Result(plan, 1.0, nothing, nothing, nothing, answered, 0, 90, unexcused, 9, 5, 90, 0.1, [])
 
 
-def test_each_campaign_has_to_answer_enough() -> None:
-    """One that answers nothing has failed, however much the others answer."""
-    wish = Wish("sqlite", ("hold", "tx"), kills=40)
-    assert too_few(wish, _result("tx", 20, 1000, 0)) == []
-    assert too_few(wish, _result("hold", 20, 9, 9)) == [
-        "only 9 keys were answered, and 10 were expected: it proves little"
+def test_each_round_has_to_serve_enough() -> None:
+    """One that serves no client has failed, however many the others serve."""
+    options = Options("sqlite", ("hold", "tx"), kills=40)
+    assert too_few(options, _result("tx", 20, 1000, 0)) == []
+    assert too_few(options, _result("hold", 20, 9, 9)) == [
+        "only 9 keys got a response, and 10 were expected: it proves little"
     ]
-    assert too_few(wish._replace(successes=0), _result("hold", 20, 0, 9)) == []
-    wanted = wish._replace(successes=41)
+    assert too_few(options._replace(successes=0), _result("hold", 20, 0, 9)) == []
+    wanted = options._replace(successes=41)
     assert "and 21 were expected" in too_few(wanted, _result("hold", 20, 20, 9))[0]
     assert too_few(wanted, _result("hold", 20, 21, 9)) == []
 
 
 @pytest.mark.parametrize("mode", ["hold", "retry"])
-def test_each_campaign_has_to_hold_somebody_to_account(mode: Mode) -> None:
+def test_each_round_has_executions_without_excuse(mode: Mode) -> None:
     """Where everything is excused, nothing can be found."""
-    wish = Wish("sqlite", (mode,), kills=20)
-    assert too_few(wish, _result(mode, 20, 1000, 2)) == []
-    assert too_few(wish, _result(mode, 20, 1000, 1)) == [
+    options = Options("sqlite", (mode,), kills=20)
+    assert too_few(options, _result(mode, 20, 1000, 2)) == []
+    assert too_few(options, _result(mode, 20, 1000, 1)) == [
         "only 1 executions had no excuse, and 2 were expected: it proves little"
     ]
 
 
-def _strike(aims: Aims, how: Stroke, times: int) -> list[Place]:
+def test_an_outage_has_to_meet_a_response_that_flows() -> None:
+    """Else it proves nothing of those, where there are any."""
+    options = Options("postgresql", ("hold",), outages=1)
+    result = _result("hold", 0, 9, 9)
+    result = result._replace(plan=result.plan._replace(outages=1))
+    assert too_few(options, result) == [
+        "only 0 outages began while a response was flowing, and 1 were expected: it proves little"
+    ]
+    assert too_few(options, result._replace(places=Counter({WHILE_FLOWING: 1}))) == []
+    assert too_few(options, result._replace(plan=result.plan._replace(mode="retry"))) == []
+
+
+def _strike(rotation: Rotation, how: Interruption, times: int) -> list[Place]:
     struck: list[Place] = []
     for _ in range(times):
-        place = aims.next(how)
-        aims.over(how, place)
-        aims.fell[how, place.where, place.mood] += 1
+        place = rotation.next(how)
+        rotation.over(how, place)
+        rotation.trapped[how, place.where, place.ending] += 1
         struck.append(place)
     return struck
 
 
 def test_every_place_gets_its_turn() -> None:
-    """However often it strikes, no place has had more than one stroke more than another; and one that is met
-    in two moods is two places."""
-    aims = Aims("retry")
-    assert Counter(_strike(aims, "kill", 3 * len(PLACES["retry"]))) == dict.fromkeys(PLACES["retry"], 3)
-    assert set(aims.reached("kill").values()) == {3}
-    assert set(aims.reached("stop").values()) == {0}
-    assert "stop before Finish answer 500" in aims.reached("stop")
+    """However many interruptions, no place has had more than one more than another; and one that is reached
+    with two endings is two places."""
+    rotation = Rotation("retry")
+    assert Counter(_strike(rotation, "kill", 3 * len(PLACES["retry"]))) == dict.fromkeys(PLACES["retry"], 3)
+    assert set(rotation.reached("kill").values()) == {3}
+    assert set(rotation.reached("stop").values()) == {0}
+    assert "stop before Finish return 500" in rotation.reached("stop")
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_short_runs_with_seeds_in_turn_leave_nothing_out(mode: Mode) -> None:
     """Four of them that have a third of what all places need, each."""
     third = len(PLACES[mode]) // 3
-    struck = {place for seed in range(4) for place in _strike(Aims(mode, seed), "stop", third)}
+    struck = {place for seed in range(4) for place in _strike(Rotation(mode, seed), "stop", third)}
     assert struck == set(PLACES[mode])
 
 
-def test_a_place_that_nobody_comes_to_keeps_nobody_busy() -> None:
+def test_a_place_that_is_never_reached_does_not_stop_the_others() -> None:
     """The others have their turn all the same; and if it was tried often enough, the run has failed."""
-    aims = Aims("hold")
+    rotation = Rotation("hold")
     place = PLACES["hold"][3]
     met: Counter[Place] = Counter()
     while met[place] < ENOUGH:
-        assert not aims.unreachable()
-        met[aims.next("kill")] += 1
-        [(how, chosen)] = [key for key, times in aims._under_way.items() if times]
-        aims.over(how, chosen)
+        assert not rotation.unreachable()
+        met[rotation.next("kill")] += 1
+        [(how, chosen)] = [key for key, times in rotation._under_way.items() if times]
+        rotation.over(how, chosen)
         if chosen != place:
-            aims.fell[how, chosen.where, chosen.mood] += 1
+            rotation.trapped[how, chosen.where, chosen.ending] += 1
     assert min(met.values()) >= ENOUGH // TRIES
-    assert aims.unreachable() == [f"kill {place.where}: never reached, and {ENOUGH} were to"]
+    assert rotation.unreachable() == [
+        f"kill {place.where}: never reached by the {ENOUGH} requests that were sent there"
+    ]
 
 
-def test_who_may_have_lost_a_lease() -> None:
-    """Whoever was killed, slept, was slow, was cut off or served while the database was away; and nobody
-    else."""
-    chronicle = Chronicle(lease=1.0)
+def test_which_requests_may_have_lost_a_lease() -> None:
+    """Those whose worker was killed, frozen, slow, cut off or served while the database was away; and no
+    others."""
+    timeline = Timeline(lease=1.0)
 
     def visit(key: str, pid: int, began: float, ended: float | None) -> None:
-        chronicle.add([Entry("arrived", began, pid, [key, key])])
+        timeline.add([Entry("arrived", began, pid, [key, key])])
         if ended is not None:
-            chronicle.add([Entry("left", ended, pid, [key])])
+            timeline.add([Entry("left", ended, pid, [key])])
 
     visit("fine", 1, 10.0, 10.1)
     visit("killed", 1, 11.0, None)
-    chronicle.struck(1, 11.05)
+    timeline.interrupted(1, 11.05)
     visit("slept", 2, 11.0, 11.5)
     visit("woken before", 2, 11.9, 12.0)
-    chronicle.struck(2, 11.2, 11.4)
+    timeline.interrupted(2, 11.2, 11.4)
     visit("slow", 3, 11.0, 11.95)
     visit("quick", 3, 11.0, 11.8)
     visit("cut", 4, 11.0, 11.1)
     visit("not cut", 5, 11.0, 11.1)
     visit("cut before", 4, 11.07, 11.1)
-    chronicle.was_cut(4, 11.05)
+    timeline.was_cut(4, 11.05)
     visit("away", 3, 20.0, 20.1)
-    chronicle.was_out(20.05, 21.0)
-    lost = {key for key in chronicle.keys() if chronicle.losses(key)}  # noqa: SIM118 - it is no mapping
+    timeline.was_out(20.05, 21.0)
+    lost = {key for key in timeline.keys() if timeline.lost_leases(key)}  # noqa: SIM118 - it is no mapping
     assert lost == {"killed", "slept", "slow", "cut", "away"}
 
 
-def test_a_history_that_is_impossible_is_told() -> None:
+def test_a_history_that_is_impossible_is_found() -> None:
     """I6: in flight after it was answered, which no audit of the books would find."""
-    customers = Customers(0, "hold", Random(1), 1.0)
-    customers.histories["good"] = [
+    clients = Clients(0, "hold", Random(1), 1.0)
+    clients.histories["good"] = [
         Operation(1, 2, "{}", "first", b"201"),
         Operation(3, 4, "{}", "replay", b"201"),
     ]
-    customers.histories["bad"] = [Operation(1, 2, "{}", "first", b"201"), Operation(3, 4, "{}", "in-flight")]
-    [violation] = reckon("hold", [], Sight({}, frozenset()), customers, Chronicle(1.0)).wrongs
+    clients.histories["bad"] = [Operation(1, 2, "{}", "first", b"201"), Operation(3, 4, "{}", "in-flight")]
+    [violation] = check_keys("hold", [], Snapshot({}, frozenset()), clients, Timeline(1.0)).violations
     assert violation.startswith("bad: its history is not linearizable")
 
 
+@pytest.mark.parametrize(
+    ("retry", "violations"),
+    [
+        (Operation(3, 4, "{}", "unknown"), 1),
+        (Operation(1.5, 4, "{}", "unknown"), 0),  # it was sent before the response had arrived
+        (Operation(3, 4, "{}", "replay", b"201 "), 0),
+    ],
+)
+def test_a_response_that_arrived_whole_is_stored(retry: Operation, violations: int) -> None:
+    """A large response flowed while the store was away until its lease had ended, and arrived whole and
+    unmarked; the retry got `outcome-unknown`.  An outage explains an unknown outcome, but not this one."""
+    clients, timeline = Clients(0, "hold", Random(1), 1.0), Timeline(1.0)
+    timeline.add(
+        [Entry("arrived", 1.0, 1, ["0", "key"]), Entry("executed", 1.1, 1, ["0", "key", "a", "large"])]
+    )
+    timeline.add([Entry("storing", 1.2, 1, ["0"]), Entry("left", 2.0, 1, ["0"])])
+    timeline.was_out(1.0, 5.0)
+    clients.histories["key"] = [Operation(1, 2, "{}", "first", b"201 "), retry]
+    if retry.heard == "unknown":
+        clients.unknown.add("key")
+    promised = [
+        violation
+        for violation in check_keys("hold", ["key"], Snapshot({}, frozenset()), clients, timeline).violations
+        if "arrived whole" in violation
+    ]
+    assert promised == ["key: a response arrived whole, and a retry of it got outcome-unknown"] * violations
+
+
 def test_an_unknown_outcome_needs_a_reason() -> None:
-    """Nobody died, slept or was slow: then the outcome is known."""
-    customers, chronicle = Customers(0, "hold", Random(1), 1.0), Chronicle(1.0)
-    chronicle.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.1, 1, ["0"])])
-    customers.unknown.add("key")
-    assert len(reckon("hold", ["key"], Sight({}, frozenset()), customers, chronicle).wrongs) == 1
-    chronicle.struck(1, 1.05)
-    assert reckon("hold", ["key"], Sight({}, frozenset()), customers, chronicle).wrongs == []
+    """No worker was killed, frozen or slow: then the outcome is known."""
+    clients, timeline = Clients(0, "hold", Random(1), 1.0), Timeline(1.0)
+    timeline.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.1, 1, ["0"])])
+    clients.unknown.add("key")
+    assert len(check_keys("hold", ["key"], Snapshot({}, frozenset()), clients, timeline).violations) == 1
+    timeline.interrupted(1, 1.05)
+    assert check_keys("hold", ["key"], Snapshot({}, frozenset()), clients, timeline).violations == []
 
 
 @pytest.mark.parametrize(
@@ -160,89 +201,89 @@ def test_an_unknown_outcome_needs_a_reason() -> None:
 )
 def test_executions_are_counted(mode: Mode, executed_by: list[int], wrong: str) -> None:
     """I13, I15: one; and where it may be tried again, one more for each attempt that had its effect and lost
-    its lease.  Another one's death excuses nobody."""
-    chronicle = Chronicle(1.0)
+    its lease.  The death of another excuses none."""
+    timeline = Timeline(1.0)
     for pid in range(3):
-        chronicle.add([Entry("arrived", 1.0, pid, ["0", "key"])])
+        timeline.add([Entry("arrived", 1.0, pid, ["0", "key"])])
     for number, pid in enumerate(executed_by):
-        chronicle.add([Entry("executed", 1.02, pid, ["0", "key", str(number), ""])])
-    chronicle.struck(0, 1.05)
+        timeline.add([Entry("executed", 1.02, pid, ["0", "key", str(number), ""])])
+    timeline.interrupted(0, 1.05)
     for pid in (1, 2):
-        chronicle.add([Entry("left", 1.1, pid, ["0"])])
-    reckoned = reckon(mode, ["key"], Sight({}, frozenset()), Customers(0, mode, Random(1), 1.0), chronicle)
-    assert len(reckoned.wrongs) == bool(wrong)
-    assert wrong in "".join(reckoned.wrongs)
-    assert reckoned.accountable == len([pid for pid in executed_by if pid or mode == "hold"])
+        timeline.add([Entry("left", 1.1, pid, ["0"])])
+    checked = check_keys(mode, ["key"], Snapshot({}, frozenset()), Clients(0, mode, Random(1), 1.0), timeline)
+    assert len(checked.violations) == bool(wrong)
+    assert wrong in "".join(checked.violations)
+    assert checked.unexcused == len([pid for pid in executed_by if pid or mode == "hold"])
 
 
 @pytest.mark.parametrize(
-    ("mode", "moods", "tells", "wrong"),
+    ("mode", "endings", "stores", "wrong"),
     [
         ("hold", ("not done", ""), True, False),
-        ("hold", ("answer 429", ""), True, False),
-        ("hold", ("not done", ""), False, True),  # it died before it could say so
+        ("hold", ("return 429", ""), True, False),
+        ("hold", ("not done", ""), False, True),  # it died before it could store that
         ("hold", ("raise", ""), True, True),
-        ("hold", ("", "not done"), True, True),  # the second one is one too many, whatever it says
+        ("hold", ("", "not done"), True, True),  # the second one is one too many, however it ends
         ("retry", ("raise", ""), True, False),
         ("retry", ("raise", ""), False, True),
         ("retry", ("", "raise"), True, True),
     ],
 )
-def test_whoever_says_that_nothing_happened_may_be_followed(
-    mode: Mode, moods: tuple[str, str], tells: bool, wrong: bool
-) -> None:
-    """Once it has come to tell the store so; what it was going to say is nothing that anybody can rely on."""
-    chronicle = Chronicle(1.0)
-    for number, mood in enumerate(moods):
-        chronicle.add([Entry("arrived", 1.0 + number, number, ["0", "key"])])
-        chronicle.add([Entry("executed", 1.1 + number, number, ["0", "key", str(number), mood])])
-        if tells:
-            chronicle.add([Entry("telling", 1.15 + number, number, ["0"])])
-        chronicle.add([Entry("left", 1.2 + number, number, ["0"])])
+def test_a_release_may_be_followed(mode: Mode, endings: tuple[str, str], stores: bool, wrong: bool) -> None:
+    """Once it has got as far as the store; what it was going to store proves nothing."""
+    timeline = Timeline(1.0)
+    for number, ending in enumerate(endings):
+        timeline.add([Entry("arrived", 1.0 + number, number, ["0", "key"])])
+        timeline.add([Entry("executed", 1.1 + number, number, ["0", "key", str(number), ending])])
+        if stores:
+            timeline.add([Entry("storing", 1.15 + number, number, ["0"])])
+        timeline.add([Entry("left", 1.2 + number, number, ["0"])])
     if mode == "hold":
-        chronicle.struck(0, 1.12)  # which is no excuse, there
-    reckoned = reckon(mode, ["key"], Sight({}, frozenset()), Customers(0, mode, Random(1), 1.0), chronicle)
-    assert bool(reckoned.wrongs) == wrong
+        timeline.interrupted(0, 1.12)  # which excuses nothing in this mode
+    checked = check_keys(mode, ["key"], Snapshot({}, frozenset()), Clients(0, mode, Random(1), 1.0), timeline)
+    assert bool(checked.violations) == wrong
 
 
 @pytest.mark.parametrize(("came", "wrong"), [(1.05, False), (1.2, True)])
-def test_whoever_comes_when_all_is_over_has_no_excuse(came: float, wrong: bool) -> None:
-    """Whoever slept may have its effect later than its successor; but it must have come before."""
-    chronicle = Chronicle(1.0)
-    chronicle.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("executed", 1.02, 1, ["0", "key", "a", ""])])
-    chronicle.add([Entry("left", 1.1, 1, ["0"]), Entry("arrived", came, 2, ["0", "key"])])
-    chronicle.add([Entry("executed", 1.3, 2, ["0", "key", "b", ""])])
-    chronicle.struck(2, came + 0.01)
-    customers = Customers(0, "retry", Random(1), 1.0)
-    assert bool(reckon("retry", ["key"], Sight({}, frozenset()), customers, chronicle).wrongs) == wrong
+def test_a_request_that_arrives_when_all_is_over_has_no_excuse(came: float, wrong: bool) -> None:
+    """A frozen worker may have its effect later than its successor; but it must have arrived before."""
+    timeline = Timeline(1.0)
+    timeline.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("executed", 1.02, 1, ["0", "key", "a", ""])])
+    timeline.add([Entry("left", 1.1, 1, ["0"]), Entry("arrived", came, 2, ["0", "key"])])
+    timeline.add([Entry("executed", 1.3, 2, ["0", "key", "b", ""])])
+    timeline.interrupted(2, came + 0.01)
+    clients = Clients(0, "retry", Random(1), 1.0)
+    assert (
+        bool(check_keys("retry", ["key"], Snapshot({}, frozenset()), clients, timeline).violations) == wrong
+    )
 
 
 def test_a_handler_may_outlive_its_request() -> None:
     """Whose client has gone away: it is excused by what happened until it had its effect."""
-    chronicle = Chronicle(1.0)
-    chronicle.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.1, 1, ["0"])])
-    chronicle.add([Entry("executed", 1.2, 1, ["0", "key", "a", ""])])
-    [execution] = chronicle.executions("key")
-    assert not chronicle.is_excused(execution)
-    chronicle.struck(1, 1.15)
-    assert chronicle.is_excused(execution)
+    timeline = Timeline(1.0)
+    timeline.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.1, 1, ["0"])])
+    timeline.add([Entry("executed", 1.2, 1, ["0", "key", "a", ""])])
+    [execution] = timeline.executions("key")
+    assert not timeline.may_have_lost_lease(execution)
+    timeline.interrupted(1, 1.15)
+    assert timeline.may_have_lost_lease(execution)
 
 
 def test_headers_are_compared() -> None:
-    """I4: an order that is told without its header fields, or in another order, was not replayed."""
-    customers = Customers(0, "tx", Random(1), 1.0)
-    good = Told(201, b'{"id": "a"}', False, tuple(marks("a")))
-    customers.told["good"] = [good, good._replace(replayed=True)]
-    customers.told["late"] = [good._replace(replayed=True, marks=good.marks[:2])]
-    customers.told["turned"] = [good, good._replace(replayed=True, marks=good.marks[::-1])]
-    assert [wrong.split(":")[0] for wrong in customers.contradictions()] == ["late", "turned"]
+    """I4: a response without its header fields, or with them in another order, is not a replay."""
+    clients = Clients(0, "tx", Random(1), 1.0)
+    good = Received(201, b'{"id": "a"}', False, tuple(marks("a")))
+    clients.received["good"] = [good, good._replace(replayed=True)]
+    clients.received["late"] = [good._replace(replayed=True, marks=good.marks[:2])]
+    clients.received["turned"] = [good, good._replace(replayed=True, marks=good.marks[::-1])]
+    assert [wrong.split(":")[0] for wrong in clients.contradictions()] == ["late", "turned"]
 
 
-def test_a_stored_answer_that_is_none_is_told() -> None:
-    """The audit finds it, and does not stumble over it."""
+def test_a_stored_response_that_is_not_valid_is_found() -> None:
+    """The audit finds it, and does not fail because of it."""
     for body in (b"{}", b"[]", b"nonsense"):
-        sight = Sight({"key": Kept("completed", 201, body)}, frozenset(), ({}, {}))
-        assert len(sight.wrongs()) == 2
+        snapshot = Snapshot({"key": Stored("completed", 201, body)}, frozenset(), ({}, {}))
+        assert len(snapshot.violations()) == 2
 
 
 def test_whose_a_connection_is() -> None:
@@ -251,9 +292,9 @@ def test_whose_a_connection_is() -> None:
         with socket.create_connection(server.getsockname()):
             accepted, (_, port) = server.accept()
             accepted.close()
-            assert sockets.owner(port, [1, os.getpid()]) == os.getpid()
-            assert sockets.owner(port, []) is None
-        assert sockets.owner(port, [os.getpid()]) is None
+            assert postgresql.owner(port, [1, os.getpid()]) == os.getpid()
+            assert postgresql.owner(port, []) is None
+        assert postgresql.owner(port, [os.getpid()]) is None
 
 
 @pytest.mark.parametrize(
@@ -265,39 +306,84 @@ def test_whose_a_connection_is() -> None:
         b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_what_is_no_answer_is_not_taken_for_a_lost_one(said: bytes) -> None:
-    """A worker that is killed leaves half an answer; a whole one that nobody can read is a mistake."""
+def test_a_response_that_is_not_http_is_not_taken_for_a_lost_one(said: bytes) -> None:
+    """A worker that is killed leaves half a response; a whole one that cannot be read is a mistake."""
+
+    clients = _asked(said)
+    assert [operation.heard for operation in clients.histories["key"]] == ["nothing"]
+    [wrong] = clients.violations
+    assert "key: the response is not valid HTTP" in wrong
+
+
+def _asked(sent: bytes) -> Clients:
+    """A client that asked a server which sends this and closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(said)
+        writer.write(sent)
         writer.close()
 
-    async def ask() -> list[str]:
+    async def ask() -> Clients:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            customers = Customers(server.sockets[0].getsockname()[1], "hold", Random(1), 1.0)
-            assert await customers._ask("key", []) == "nothing"
-            return customers.wrongs
+            clients = Clients(server.sockets[0].getsockname()[1], "hold", Random(1), 1.0)
+            await clients._ask("key", [])
+            return clients
 
-    [wrong] = asyncio.run(ask())
-    assert "key: what was answered is not HTTP" in wrong
+    return asyncio.run(ask())
 
 
-def test_who_watches_to_the_end_is_asked_how_it_was() -> None:
-    """What an auditor stumbles over while everybody recovers is no less wrong than before."""
+CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nOrder-Id: a\r\n"
 
-    async def stumble() -> None:
-        raise LookupError("a line that nobody writes")
+
+@pytest.mark.parametrize(
+    ("sent", "heard", "verdict"),
+    [
+        (CHUNKED + b"\r\n7ff\r\n" + b"x" * 0x7FF + b"\r\n2\r\nyy\r\n0\r\n\r\n", "first", "201"),
+        (CHUNKED + b"\r\n7ff\r\n" + b"x" * 0x7FF + b"\r\n2\r\nyy\r\n", "nothing", "broken off"),
+        (CHUNKED + b"\r\n7ff\r\nxx", "nothing", "broken off"),
+        (CHUNKED + b"Idempotency-Stored: false\r\n\r\n0\r\n\r\n", "open", "201"),
+        (b"HTTP/1.1 201 Created\r\nContent-Length: 3\r\n\r\n{}", "nothing", "cut off"),
+    ],
+)
+def test_a_response_counts_when_its_last_byte_has_arrived(sent: bytes, heard: str, verdict: str) -> None:
+    """One that ends early promises nothing, and neither does one that is marked as not stored."""
+    clients = _asked(sent)
+    assert [operation.heard for operation in clients.histories["key"]] == [heard]
+    assert clients.verdicts == {verdict: 1}
+    assert clients.violations == []
+    # Of a body that is too large to store, what is compared is that it is not stored.
+    assert [received.stored for received in clients.received["key"]] == [(201, b"")] * (heard == "first")
+
+
+def test_a_replay_without_its_body_is_the_response_to_a_large_one() -> None:
+    """It has the same order in its headers; and where the body was small, it is not omitted."""
+    clients = Clients(0, "hold", Random(1), 1.0)
+    large = Received(201, b'{"id": "a", "padding": "%s"}' % (b"x" * MAX_RESPONSE), False, tuple(marks("a")))
+    omitted = Received(201, b"", True, tuple(marks("a")), omitted=True)
+    clients.received["good"] = [large, omitted]
+    assert clients.contradictions() == []
+    clients.received["other"] = [large, omitted._replace(marks=tuple(marks("b"))[::-1])]
+    clients.received["small"] = [Received(201, b'{"id": "a"}', False, tuple(marks("a"))), omitted]
+    clients.received["both"] = [large, omitted._replace(body=b"{}")]
+    wrong = [violation.split(":")[0] for violation in clients.contradictions()]
+    assert wrong == ["other", "small", "both", "both"]
+
+
+def test_the_error_of_a_watcher_is_raised() -> None:
+    """What an audit finds while clients recover is no less wrong than before."""
+
+    async def fail() -> None:
+        raise LookupError("a line that no worker writes")
 
     async def watch() -> None:
         await asyncio.Event().wait()
 
     async def end() -> None:
-        watching = [asyncio.ensure_future(watch()), asyncio.ensure_future(stumble())]
+        watching = [asyncio.ensure_future(watch()), asyncio.ensure_future(fail())]
         await asyncio.sleep(0)
-        with pytest.raises(LookupError, match="nobody writes"):
-            await _dismiss(watching)
-        await _dismiss([asyncio.ensure_future(watch())])
+        with pytest.raises(LookupError, match="no worker writes"):
+            await _stop_watching(watching)
+        await _stop_watching([asyncio.ensure_future(watch())])
 
     asyncio.run(end())
 
@@ -308,47 +394,47 @@ def test_a_journal_is_read_as_it_is_written(tmp_path: Path) -> None:
     reader, journal = Reader(path), Journal(str(path))
 
     def news() -> list[tuple[str, list[str]]]:
-        return [(entry.what, entry.said) for entry in reader.news()]
+        return [(entry.event, entry.fields) for entry in reader.news()]
 
-    journal.write("fell", "kill", "before Run")
+    journal.write("trapped", "kill", "before Run")
     with path.open("ab") as file:
-        file.write(b"\nleft\t1.5\t17")  # somebody is still at it
-    assert news() == [("fell", ["kill", "before Run"])]
+        file.write(b"\nleft\t1.5\t17")  # a worker is still writing it
+    assert news() == [("trapped", ["kill", "before Run"])]
     with path.open("ab") as file:
-        file.write(b"\t3\t.\n\narrived\t1.6\t18\t4\t18e7a4")  # and here somebody was killed
+        file.write(b"\t3\t.\n\narrived\t1.6\t18\t4\t18e7a4")  # and here one was killed
     journal.write("left", "1")
     assert news() == [("left", ["3"]), ("left", ["1"])]
     reader.close()
 
 
-@pytest.mark.parametrize(("kills", "freezes", "campaigns"), [(1, 0, 1), (30, 10, 3), (2000, 500, 12)])
-def test_the_strokes_are_shared(kills: int, freezes: int, campaigns: int) -> None:
-    """All that was asked for is done, by as many campaigns as it is worth, in every mode."""
-    made = plans(Wish("postgresql", kills=kills, freezes=freezes), PostgreSQL, Random(1))
-    assert len(made) == campaigns
-    assert len({(plan.mode, plan.way) for plan in made}) == campaigns
-    assert len({plan.mode for plan in made}) == min(campaigns, 3)
+@pytest.mark.parametrize(("kills", "freezes", "rounds"), [(1, 0, 1), (30, 10, 3), (2000, 500, 12)])
+def test_the_faults_are_shared(kills: int, freezes: int, rounds: int) -> None:
+    """All that was asked for is done, by as many rounds as it is worth, in every mode."""
+    made = plans(Options("postgresql", kills=kills, freezes=freezes), PostgreSQL, Random(1))
+    assert len(made) == rounds
+    assert len({(plan.mode, plan.way) for plan in made}) == rounds
+    assert len({plan.mode for plan in made}) == min(rounds, 3)
     assert sum(plan.kills for plan in made) == kills
     assert sum(plan.freezes for plan in made) == freezes
 
 
 def test_few_cuts_are_not_scattered() -> None:
-    """A campaign in which connections can be cut is slow: there are no more than the cuts are worth."""
-    made = plans(Wish("postgresql", kills=500, cuts=25, server_kills=13), PostgreSQL, Random(1))
+    """A round in which connections can be cut is slow: there are no more than the cuts are worth."""
+    made = plans(Options("postgresql", kills=500, cuts=25, server_kills=13), PostgreSQL, Random(1))
     assert [plan.cuts for plan in made] == [12, 13] + [0] * 4
     assert sorted(plan.server_kills for plan in made) == [2] * 5 + [3]
 
 
 class Unsprung:
-    """Whoever it was for was killed on the way."""
+    """Its worker was killed on the way."""
 
-    felt: targets.Felt | None = None
+    hit: targets.Hit | None = None
 
 
 def test_a_cut_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a campaign goes on for ever once nobody is killed any more."""
-    monkeypatch.setattr(mischief, "CUT_BY", 0.02)
+    """Else a round goes on for ever once no worker is killed any more."""
+    monkeypatch.setattr(faults, "CUT_BY", 0.02)
     cut = Unsprung()
-    assert not asyncio.run(mischief._springs(cut))
-    cut.felt = targets.Felt(1.0, 17)
-    assert asyncio.run(mischief._springs(cut))
+    assert not asyncio.run(faults._is_cut(cut))
+    cut.hit = targets.Hit(1.0, 17)
+    assert asyncio.run(faults._is_cut(cut))

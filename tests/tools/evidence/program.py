@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.evidence.__main__ import main
+from tools.evidence.environment import Sources
 from tools.evidence.jobs import Job, Part
-from tools.evidence.sources import Sources
 
 PARTS = {
     "quick": ("passes", "passes", "passes"),

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retrysafe.testing.report import Report
-from tools.evidence.circumstances import Circumstances
-from tools.evidence.jobs import Job
+from tools.evidence.environment import Environment
+from tools.evidence.jobs import PARTS, Job
 from tools.evidence.page import Part
-from tools.evidence.parts import PARTS
-from tools.evidence.shelf import Kept
+from tools.evidence.reports import StoredReport
 from tools.planted.bug import REASONED
 
-AT = Circumstances(
+AT = Environment(
     "0123456789abcdef" * 2, True, 2, "Linux on x86_64", "CPython 3.11.7", "3.40.1", "18.6", "c0de"
 )
 
@@ -56,10 +55,18 @@ def planted(job: Job) -> dict[str, Any]:
     }
 
 
+def covered(job: Job) -> dict[str, Any]:
+    return {
+        "schedules": 2_000,
+        "parts": {"the flow": {"lines": 200, "executed": 184}, "drivers": {"lines": 150, "executed": 0}},
+    }
+
+
 def crashed(job: Job) -> dict[str, Any]:
     on_server = "postgresql" in job.command
     return {
         "kills": 500, "freezes": 125, "server kills": 15 if on_server else 0, "cuts": 125 if on_server else 0,
+        "outages": 5 if on_server else 0,
         "places": {
             "kill before COMMIT": 500, "stop before COMMIT": 100, "stop anywhere": 25,
             "cut before reserve": 35,
@@ -70,7 +77,7 @@ def crashed(job: Job) -> dict[str, Any]:
             "tx: kill before COMMIT": 500, "tx: stop before COMMIT": 100,
             "hold: kill after Finish raise": 7, "hold: stop after Finish raise": 0,
         },
-        "campaigns": {"tx, sqlalchemy": 10, "hold, sqlite3": 5},
+        "rounds": {"tx, sqlalchemy": 10, "hold, sqlite3": 5},
         "answered": 2550, "unknown": 20, "audits": 165, "histories": 2575,
         "slowest recovery": 1.25 if job.name.endswith("-1") else 0.75,
     }  # fmt: skip
@@ -99,21 +106,21 @@ def fuzz_planted(job: Job) -> dict[str, Any]:
 
 
 COUNTS = {
-    "simulate": simulated, "search": searched, "planted": planted, "crash-sqlite": crashed,
-    "crash-postgresql": crashed, "linearize": linearized, "fuzz": fuzzed,
+    "simulate": simulated, "search": searched, "planted": planted, "coverage": covered,
+    "crash-sqlite": crashed, "crash-postgresql": crashed, "linearize": linearized, "fuzz": fuzzed,
     "fuzz-planted": fuzz_planted,
 }  # fmt: skip
 
 
-def kept(
+def stored(
     job: Job,
     counts: Mapping[str, Any],
     violations: Sequence[str] = (),
     *,
-    at: Circumstances = AT,
+    at: Environment = AT,
     began: str = "2026-11-16T10:00:00+00:00",
-) -> Kept:
-    return Kept(
+) -> StoredReport:
+    return StoredReport(
         job.command, at, Report("tool", {}, counts, violations, 60.0, began, "CPython 3.11.7", "0.1.0")
     )
 
@@ -121,7 +128,7 @@ def kept(
 def everything(size: float = 1.0) -> dict[str, Part]:
     """All jobs of a size, all passed."""
     return {
-        part.name: Part(jobs, [kept(job, COUNTS[part.name](job)) for job in jobs])
+        part.name: Part(jobs, [stored(job, COUNTS[part.name](job)) for job in jobs])
         for part in PARTS
         for jobs in [part.plan(size)]
     }
@@ -140,6 +147,6 @@ def instead(parts: dict[str, Part], name: str, **changes: Any) -> dict[str, Part
     return {
         **parts,
         name: part._replace(
-            found=[kept(part.jobs[0], COUNTS[name](part.jobs[0]), **changes), *part.found[1:]]
+            found=[stored(part.jobs[0], COUNTS[name](part.jobs[0]), **changes), *part.found[1:]]
         ),
     }

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from retrysafe.testing.simulate import SETTINGS
 from retrysafe.testing.simulate.promises import PROMISES
 from tests.tools.evidence.conftest import ROOT
 from tests.tools.evidence.reports import AT, everything, instead, without
-from tools.evidence import page, writing
+from tools.evidence import markdown, page
 from tools.evidence.errors import EvidenceError
-from tools.evidence.totals import total
+from tools.evidence.sections import total
 
 WHOLE = page.write(everything(), 1.0)
 
@@ -39,13 +40,45 @@ def test_headline() -> None:
     assert WHOLE.startswith(
         f"# Evidence\n\n**No violation.** All {jobs} jobs were run, of the standard size."
     )
-    top = flat(WHOLE)
+    top = section(WHOLE, "How this page was made")
     assert (
         f"All {jobs} reports were made on 2026-11-16, from revision `0123456789ab`, with CPython 3.11.7"
         in top
     )
     assert "SQLite 3.40.1 and PostgreSQL 18.6, Linux on x86_64, 2 cores" in top
     assert "several revisions" not in top
+
+
+def test_the_result_comes_first_and_hashes_last() -> None:
+    """What was run in each part and what came of it, before any prose; revisions after all of it."""
+    headline, results, _ = WHOLE.split("\n\n", 4)[1:4]
+    assert headline.startswith("**No violation.**")
+    assert results.splitlines()[0] == "| part | what was run | violations |"
+    assert "| simulate | 5,000,000 random schedules | 0 |" in results
+    assert "| planted | 2 planted bugs caught | 0 |" in results
+    assert (
+        "| crash-postgresql | 2,000 kills, 500 freezes, 60 server kills, 500 cuts, 20 outages | 0 |"
+        in results
+    )
+    assert "| linearize | 1,000,000 generated histories | 0 |" in results
+    assert "| fuzz | 30,000,000 executions | 0 |" in results
+    broken = page.write(instead(everything(), "linearize", violations=["one", "two"]), 1.0)
+    assert "| linearize | 1,000,000 generated histories | 2 |" in broken
+    before, _, last = WHOLE.rpartition("\n## ")
+    assert last.startswith("How this page was made\n")
+    assert "0123456789ab" in last
+    assert "0123456789ab" not in before
+
+
+def test_coverage() -> None:
+    """What the simulation executes of the product, and what it only models, is measured and shown; and that
+    planted bugs in SQL are SQLite's is said."""
+    text = section(WHOLE, "What of the product it executes")
+    assert "the lease keeper and the HTTP exchange are modelled" in text
+    assert "executed in 2,000 schedules" in text
+    assert "| the flow | 92% | 184 | 200 |" in text
+    assert "| drivers | 0% | 0 | 150 |" in text
+    assert "SQLite only" in section(WHOLE, "Planted bugs")
 
 
 def test_simulation() -> None:
@@ -74,7 +107,7 @@ def test_planted() -> None:
     """Each bug, where it was seen, and what caught it when."""
     text = section(WHOLE, "Planted bugs")
     assert "2 planted bugs, and each was caught: half of them within 1 schedule, the last within 12." in text
-    assert "Mistakes that somebody really made: 1 of them" in text
+    assert "Mistakes that were really made: 1 of them" in text
     assert "Mistakes that suggest themselves: 1." in text
     assert "| complete is unconditional | a queue \\| of 2019 | I3 | 12 |" in text
 
@@ -85,11 +118,14 @@ def test_crashes() -> None:
     assert "| kills | 2,000 |" in text
     assert "| freezes | 500 |" in text
     assert "| server kills | 60 |" in text
+    assert "| outages | 20 |" in text
     assert "| slowest recovery, once faults had stopped | 1.2 s |" in text
     assert "one more would have been found | 3,000 |" in text
     assert "| cut before reserve | 140 |" in text
-    assert "2,000 kills, 500 freezes, 60 server kills, 500 cuts, in 60 campaigns; seeds 0 to 3." in text
-    assert "fewer than one in 1,020 blows" in text
+    assert (
+        "2,000 kills, 500 freezes, 60 server kills, 500 cuts, 20 outages, in 60 rounds; seeds 0 to 3." in text
+    )
+    assert "fewer than one in 1,026 faults" in text
     assert "server kills" not in section(WHOLE, "SQLite")
 
 
@@ -103,7 +139,7 @@ def test_places() -> None:
     assert "**Never hit: frozen after Finish raise (hold).**" in text
     assert "workers were killed 0 and frozen 100 times" in text
     parts = everything()
-    first, *others = parts["crash-sqlite"].kept
+    first, *others = parts["crash-sqlite"].stored
     counts = dict(first.report.counts)
     counts["named places"] = {**counts["named places"], "hold: stop after Finish raise": 1}
     once = first._replace(report=first.report._replace(counts=counts))
@@ -140,12 +176,12 @@ def test_fuzzing() -> None:
 def test_fuzzing_by_chance() -> None:
     """Where nothing guided it, that is said; several runs of one target are not one long one."""
     parts = everything(10.0)
-    first = parts["fuzz"].kept[0].report
+    first = parts["fuzz"].stored[0].report
     text = section(page.write(parts, 10.0), "Fuzzing")
     assert "| `key` | 27,272,727 | 40 | 123 | 77 | 0 |" in text
     blind = first._replace(counts={**first.counts, "guided": False, "engine": "random"})
-    kept = [parts["fuzz"].kept[0]._replace(report=blind), *parts["fuzz"].kept[1:]]
-    parts["fuzz"] = parts["fuzz"]._replace(found=kept)
+    stored = [parts["fuzz"].stored[0]._replace(report=blind), *parts["fuzz"].stored[1:]]
+    parts["fuzz"] = parts["fuzz"]._replace(found=stored)
     text = section(page.write(parts, 10.0), "Fuzzing")
     assert "*some or all without guidance by coverage*" in text
     assert "by atheris" not in text
@@ -186,14 +222,15 @@ def test_violations(part: str) -> None:
     top = text.partition("## ")[0]
     assert top.startswith("# Evidence\n\n**1 violation found.**")
     assert ": I3 is broken\n\n  ```text\n  by seed 17\n  ```\n" in top
-    assert ("`python -m tools.fuzz --planted " if "fuzz" in part else "`python -m retrysafe.testing.") in top
+    command = shlex.join(everything()[part].jobs[0].command)
+    assert f"`python -m {command}`" in top
     assert "No violation.**" not in text
     claims = (
         "No violation in", "there is no schedule", "each was caught", "was right each time", "each was found"
     )  # fmt: skip
-    kept = {claim: text.count(claim) for claim in claims}
+    stored = {claim: text.count(claim) for claim in claims}
     before = {claim: WHOLE.count(claim) for claim in claims}
-    assert sum(kept.values()) == sum(before.values()) - 1
+    assert sum(stored.values()) == sum(before.values()) - 1
 
 
 def test_many_violations() -> None:
@@ -219,7 +256,7 @@ def test_several_revisions() -> None:
     assert "| crash-sqlite | 4 | revision `ffffffffffff`; revision `0123456789ab` |" in text
     unknown = AT._replace(revision=None, clean=False, postgresql=None)
     text = page.write(instead(everything(), "planted", at=unknown), 1.0)
-    assert "| planted | 1 | a folder that is no checkout |" in text
+    assert "| planted | 1 | a folder that is not a checkout |" in text
 
 
 def test_cost() -> None:
@@ -237,10 +274,10 @@ def test_sizes() -> None:
 def test_reports_of_another_version() -> None:
     """Which lack what the page shows: it says whose they are and what to do, and makes up nothing."""
     parts = everything()
-    first = parts["fuzz"].kept[0]
+    first = parts["fuzz"].stored[0]
     old = first._replace(report=first.report._replace(counts={"runs": 3}))
     parts["fuzz"] = parts["fuzz"]._replace(found=[old])
-    with pytest.raises(EvidenceError, match=r"the reports of fuzz .* `--fresh fuzz` makes them anew"):
+    with pytest.raises(EvidenceError, match=r"the reports of fuzz .* `--fresh fuzz` makes them again"):
         page.write({**parts, "fuzz": parts["fuzz"]._replace(jobs=parts["fuzz"].jobs[:1])}, 1.0)
 
 
@@ -253,7 +290,7 @@ def test_found(tmp_path: Path) -> None:
     file.write_text(
         '[[found]]\nwhat = "a key was lost"\nby = "simulate --seed 17"\ntest = "tests/x.py::test_y"\n'
     )
-    text = section(page.write(everything(), 1.0, file), "What was found, and mended")
+    text = section(page.write(everything(), 1.0, file), "What was found, and fixed")
     assert "| a key was lost | simulate --seed 17 | `tests/x.py::test_y` |" in text
     file.write_text('[[found]]\nwhat = "a key was lost"\n')
     with pytest.raises(EvidenceError, match=r"found\.toml: an entry has no 'by'"):
@@ -280,7 +317,7 @@ def test_what_was_found_is_kept() -> None:
 def test_lines_are_broken() -> None:
     """Prose is no wider here than elsewhere; tables and code are as wide as they are."""
     prose = re.sub(r"^```.*?^```", "", WHOLE, flags=re.M | re.S)
-    assert [line for line in prose.splitlines() if len(line) > writing.WIDTH and line[0] != "|"] == []
+    assert [line for line in prose.splitlines() if len(line) > markdown.WIDTH and line[0] != "|"] == []
 
 
 def test_every_promise_is_explained() -> None:
@@ -313,10 +350,10 @@ def test_totals() -> None:
 
 def test_writing() -> None:
     """Numbers with commas and to the right, nothing that breaks a table, and a cautious rule of three."""
-    assert writing.table(["a", "b"], [["x|y\nz", 1_234], ["w", 2.25]]) == (
+    assert markdown.table(["a", "b"], [["x|y\nz", 1_234], ["w", 2.25]]) == (
         "| a | b |\n| --- | ---: |\n| x\\|y z | 1,234 |\n| w | 2.2 |"
     )
-    assert writing.counted({"few": 1, "many": 2_000, "a few": 1}) == "many: 2,000; a few: 1; few: 1"
-    assert writing.one_in(5_000_000) == "one in 1,666,666"
-    assert writing.plural(1, "job") == "1 job"
-    assert writing.plural(2, "history", "histories") == "2 histories"
+    assert markdown.counted({"few": 1, "many": 2_000, "a few": 1}) == "many: 2,000; a few: 1; few: 1"
+    assert markdown.one_in(5_000_000) == "one in 1,666,666"
+    assert markdown.plural(1, "job") == "1 job"
+    assert markdown.plural(2, "history", "histories") == "2 histories"

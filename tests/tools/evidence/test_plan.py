@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tools.evidence.errors import EvidenceError
-from tools.evidence.jobs import Job, choose, chunks, scaled, shares
-from tools.evidence.parts import PARTS
+from tools.evidence.jobs import PARTS, Job, choose, chunks, scaled, shares
 
 SIZES = (0.000_001, 0.01, 0.3, 1.0, 10.0)
 
@@ -33,6 +32,7 @@ def asked(size: float, part: str, option: str) -> int:
         ("crash-postgresql", "--kills", 2_000),
         ("crash-postgresql", "--freezes", 500),
         ("crash-postgresql", "--server-kills", 50),
+        ("crash-postgresql", "--outages", 20),
         ("linearize", "--histories", 1_000_000),
         ("fuzz", "--executions", 30_000_000),
     ],
@@ -80,7 +80,7 @@ def test_choice() -> None:
     """In the order of the parts; a name that none has is refused, and the answer says which there are."""
     assert [part.name for part in choose(PARTS, ["fuzz", "search"])] == ["search", "fuzz"]
     assert choose(PARTS, []) == list(PARTS)
-    with pytest.raises(EvidenceError, match="no part 'crash': the parts are search, planted, crash-post"):
+    with pytest.raises(EvidenceError, match="'crash' is not a part: expected one of search, planted, cov"):
         choose(PARTS, ["crash"])
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tools.evidence.environment import Sources
 from tools.evidence.jobs import Job
 from tools.evidence.progress import Estimate, duration
-from tools.evidence.sources import Sources
 
 NOTHING = Sources(())
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.evidence.circumstances import ROOT
-from tools.evidence.parts import CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
-from tools.evidence.sources import Sources
+from tools.evidence.environment import ROOT, Sources
+from tools.evidence.jobs import COVERED, CRASHED, FUZZING, HUNTED, LINEARIZED, PARTS, SIMULATED
 
 TESTING = "src/retrysafe/testing"
 
@@ -43,29 +42,31 @@ def test_every_job_is_about_something() -> None:
     ("path", "expected"),
     [
         ("docs/evidence.md", set()),
-        ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "CRASHED", "FUZZING"}),
-        (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED"}),
-        (f"{TESTING}/simulate/planted/bug.py", {"HUNTED"}),
-        (f"{TESTING}/crash/campaign.py", {"CRASHED"}),
-        (f"{TESTING}/linearize/search.py", {"SIMULATED", "HUNTED", "CRASHED", "LINEARIZED"}),
-        (f"{TESTING}/report.py", {"SIMULATED", "HUNTED", "CRASHED", "LINEARIZED", "FUZZING"}),
+        ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "FUZZING"}),
+        (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED", "COVERED"}),
+        ("tools/planted/bug.py", {"HUNTED"}),
+        ("tools/crash/rounds.py", {"CRASHED"}),
+        (f"{TESTING}/linearize/search.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "LINEARIZED"}),
+        (f"{TESTING}/report.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "LINEARIZED", "FUZZING"}),
         (f"{TESTING}/adapters/scope.py", set()),
         ("tools/fuzz/targets/key.py", {"FUZZING"}),
         ("tools/fuzz/seeds/key.txt", {"FUZZING"}),
-        ("tools/fuzz/test_targets.py", set()),
+        ("tests/tools/fuzz/test_targets.py", set()),
+        ("tools/evidence/page.py", set()),
+        ("tools/evidence/coverage.py", {"COVERED"}),
         ("src/retrysafe/__pycache__/keys.pyc", set()),
     ],
 )
 def test_what_counts(path: str, expected: set[str]) -> None:
     """A change of the crash harness undoes no schedule of the simulation; one of the product undoes all."""
     named = {
-        "SIMULATED": SIMULATED, "HUNTED": HUNTED, "CRASHED": CRASHED, "LINEARIZED": LINEARIZED,
-        "FUZZING": FUZZING,
+        "SIMULATED": SIMULATED, "HUNTED": HUNTED, "COVERED": COVERED, "CRASHED": CRASHED,
+        "LINEARIZED": LINEARIZED, "FUZZING": FUZZING,
     }  # fmt: skip
     assert {name for name, sources in named.items() if sources.cover(path)} == expected
 
 
-@pytest.mark.parametrize("sources", [SIMULATED, HUNTED, CRASHED, LINEARIZED, FUZZING])
+@pytest.mark.parametrize("sources", [SIMULATED, HUNTED, COVERED, CRASHED, LINEARIZED, FUZZING])
 def test_what_is_imported_counts(sources: Sources) -> None:
     """Whatever the tools' own files name in an import, wherever in the file, is a part of the code, too."""
     tools = [path for path in _files(sources) if _is_tool(path)]
@@ -76,19 +77,17 @@ def test_what_is_imported_counts(sources: Sources) -> None:
         for name in _imported(ROOT / path)
         if _is_tool(Path(name)) and not sources.cover(name)
     }
-    if sources is SIMULATED:  # only with --planted
-        missing -= {(f"{TESTING}/simulate/__main__.py", f"{TESTING}/simulate/planted/command.py")}
     assert missing == set()
 
 
 def _files(sources: Sources) -> list[Path]:
-    found = [path.relative_to(ROOT) for top in ("src", "tools/fuzz") for path in (ROOT / top).rglob("*.py")]
+    found = [path.relative_to(ROOT) for top in ("src", "tools") for path in (ROOT / top).rglob("*.py")]
     return [path for path in found if sources.cover(path.as_posix())]
 
 
 def _is_tool(path: Path) -> bool:
     """Not of the product, which is covered as a whole, or tests nothing by itself."""
-    return path.as_posix().startswith((f"{TESTING}/", "tests/"))
+    return path.as_posix().startswith((f"{TESTING}/", "tools/", "tests/"))
 
 
 def _imported(file: Path) -> Iterator[str]:

@@ -2,19 +2,20 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from retrysafe.testing.report import read
 from tests.tools.evidence.reports import crashed, everything
 from tests.tools.evidence.test_page import section
 from tools.crash import __main__ as crash
-from tools.crash import assault
-from tools.evidence import page
+from tools.crash import run
+from tools.evidence import coverage, page
 from tools.evidence.__main__ import main
-from tools.evidence.jobs import Job, Part, choose
-from tools.evidence.parts import PARTS
+from tools.evidence.jobs import PARTS, Job, Part, choose
+from tools.planted.__main__ import hunt_all
 from tools.planted.bug import Planted
-from tools.planted.command import hunt_all
 
 FEW: dict[str, list[tuple[str, ...]]] = {
     "simulate": [
@@ -22,6 +23,7 @@ FEW: dict[str, list[tuple[str, ...]]] = {
         ("retrysafe.testing.simulate", "--store", "sqlite", "--schedules", "24", "--seed", "120"),
     ],
     "search": [("retrysafe.testing.simulate", "--search", "small", "--setting", "hold")],
+    "coverage": [("tools.evidence.coverage", "--schedules", "40", "--seed", "0")],
     "linearize": [("retrysafe.testing.linearize", "--histories", "60", "--seed", "0")],
     "fuzz": [("tools.fuzz", "duration", "--executions", "100", "--seed", "1")],
     "fuzz-planted": [("tools.fuzz", "scope", "--planted", "--executions", "60000", "--seed", "1")],
@@ -49,6 +51,7 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "| hold | 6 |" in simulated
     assert "| arrive | a request comes in |" in simulated
     assert "| hold | 3 | " in section(text, "Exhaustive search")
+    assert "| drivers | 0% | 0 | " in section(text, "What of the product it executes")
     histories = section(text, "Histories")
     assert "60 generated histories" in histories
     assert "| simulate | " in histories
@@ -61,12 +64,12 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_planted() -> None:
     """What a hunt reports is what the page shows."""
 
-    def three(bugs: Iterable[Planted], _: str) -> Iterable[Planted]:
+    def three(bugs: Iterable[Planted]) -> Iterable[Planted]:
         return list(bugs)[:3]
 
     parts = everything()
-    kept = parts["planted"].kept[0]._replace(report=hunt_all(three))
-    text = page.write({**parts, "planted": parts["planted"]._replace(found=[kept])}, 1.0)
+    stored = parts["planted"].stored[0]._replace(report=hunt_all(three))
+    text = page.write({**parts, "planted": parts["planted"]._replace(found=[stored])}, 1.0)
     assert "3 planted bugs, and each was caught" in section(text, "Planted bugs")
 
 
@@ -77,7 +80,41 @@ def test_crash(part: str, size: float) -> None:
     [chosen] = choose(PARTS, [part])
     planned = chosen.plan(size)
     for job in planned:
-        wish = crash._wish(crash._parser().parse_args(job.command[1:]))
-        assert wish.strokes > 0
-        assault.check(wish)
-    assert crashed(planned[0]).keys() == {*assault._counts([]), "named places"}
+        options = crash._options(crash._parser().parse_args(job.command[1:]))
+        assert options.faults > 0
+        run.check(options)
+    assert crashed(planned[0]).keys() == {*run._counts([]), "named places"}
+
+
+CODE = """def ran(n):
+    if n:
+        return 1
+    return 2
+
+
+class C:
+    x = 1
+
+    def not_run(self):
+        return 3
+"""
+
+
+def test_coverage_finds_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines of functions that ran, and of no others; a part that has moved is an error."""
+    file = tmp_path / "code.py"
+    file.write_text(CODE)
+    names: dict[str, Any] = {}
+    with coverage.Tracer([file]) as tracer:
+        exec(compile(file.read_text(), str(file), "exec"), names)
+        names["ran"](1)
+    assert tracer.lines[str(file)] == {2, 3, 4, 11}
+    assert tracer.missed[str(file)] == {4, 11}
+    with pytest.raises(FileNotFoundError, match=r"the product has no gone\.py: fix MEASURED"):
+        coverage._files(["gone.py"])
+    assert coverage.main(["--schedules", "30", "--json", str(tmp_path / "report.json")]) == 0
+    parts = read(tmp_path / "report.json").counts["parts"]
+    assert parts.keys() == coverage.MEASURED.keys()
+    assert coverage.share(parts["the flow"]) > 50
+    assert coverage.share(parts["drivers"]) == 0
+    assert "drivers" in capsys.readouterr().out

@@ -1,7 +1,11 @@
 """A simulator that never shouts proves nothing: it catches every bug that is planted, and nothing else."""
 
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from retrysafe._core import decisions, fingerprint, headers, keys, protocol
 from retrysafe._http import exchange
 from retrysafe.stores.sql import codec, statements
+from retrysafe.testing.report import read
 from retrysafe.testing.simulate import stage as stages
 from retrysafe.testing.simulate import world as worlds
 from retrysafe.testing.simulate.model import ModelStore
@@ -17,11 +22,12 @@ from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
-from tests.tools.planted.hunted import hunted
-from tools.planted import command
+from tests.tools.planted import hunted
+from tests.tools.planted.hunted import Hunts
+from tools.planted import __main__ as command
 from tools.planted.bug import HOLD, REASONED, Planted
 from tools.planted.catalogue import CATALOGUE
-from tools.planted.hunt import hunt
+from tools.planted.hunt import Caught, hunt
 
 PATCHED: tuple[ModuleType, ...] = (
     codec, decisions, exchange, fingerprint, headers, keys, protocol, stages, worlds,
@@ -49,12 +55,11 @@ def walk(setting: Setting, seeds: Iterable[int]) -> None:
             Walk(stage).go(seed)
 
 
-@pytest.mark.xdist_group("planted bugs")
 @pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
-def test_every_planted_bug_is_caught(planted: Planted) -> None:
+def test_every_planted_bug_is_caught(planted: Planted, hunts: Hunts) -> None:
     """Some schedule gives it away; and in that schedule, nothing is broken where the bug is not."""
-    caught = hunted(planted).caught
-    assert caught is not None, f"nobody noticed: {planted.name}"
+    caught = hunts.of(planted).caught
+    assert caught is not None, f"no check failed: {planted.name}"
     walk(healthy(planted.setting), [caught.seed])
 
 
@@ -114,14 +119,62 @@ def test_the_report_says_what_gave_each_bug_away(
     harmless = Planted("nothing is wrong", REASONED, HOLD)
     found = next(one for one in CATALOGUE if one.name == "a mismatch is ignored")
     monkeypatch.setattr(command, "CATALOGUE", (found, harmless))
-    report = command.hunt_all(lambda items, _: islice(items, None), limit=20)
+    report = command.hunt_all(lambda items: islice(items, None), limit=20)
     assert report.tool == "planted"
     assert report.counts == {
         "bugs": {found.name: {"seen": found.seen, "caught by": "I7", "how": "walk", "schedules": 2}}
     }
-    assert report.violations == ["nobody noticed in 20 schedules: nothing is wrong"]
+    assert report.violations == ["no check failed in 20 schedules: nothing is wrong"]
     assert not report.passed
     said = capsys.readouterr().out
     assert f"I7         2  {found.name}\n" in said
     assert "SURVIVED      nothing is wrong\n" in said
     assert "1 of 2 bugs were caught.\n" in said
+
+
+def test_a_hunt_that_is_interrupted_leaves_no_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No traceback, and no report that could be taken for a whole one."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "hunt", interrupted)
+    assert command.main(["--json", str(tmp_path / "report.json")]) == 130
+    assert capsys.readouterr().err == "interrupted before the end, so no report was written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What survives is in it, and the exit code says so."""
+    found = next(one for one in CATALOGUE if one.name == "a mismatch is ignored")
+    monkeypatch.setattr(command, "CATALOGUE", (found,))
+    assert command.main(["--json", str(tmp_path / "report.json")]) == 0
+    assert read(tmp_path / "report.json").counts["bugs"].keys() == {found.name}
+    monkeypatch.setattr(command, "hunt", lambda *_: None)
+    assert command.main(["--json", str(tmp_path / "report.json")]) == 1
+    assert not read(tmp_path / "report.json").passed
+
+
+def test_each_bug_is_hunted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one process, which the others wait for; and by another, if that has ended without a result."""
+    times = Counter[str]()
+
+    def counting(planted: Planted) -> Caught:
+        times[planted.name] += 1
+        return Caught("I1", 1, 0, "")
+
+    monkeypatch.setattr(hunted, "hunt", counting)
+    first, second = CATALOGUE[:2]
+    one, other = hunted.Hunts(tmp_path), hunted.Hunts(tmp_path)
+    assert one.of(first) == other.of(first)
+    assert [found.caught for found in other.of_all([first, second])] == [Caught("I1", 1, 0, "")] * 2
+    assert one.of(second) == other.of(first)
+    assert times == {first.name: 1, second.name: 1}
+    one._path(second, "json").unlink()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    one._path(second, "claim").write_text(str(ended.pid))
+    assert one.of(second).caught is not None
+    assert times[second.name] == 2

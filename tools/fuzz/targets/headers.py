@@ -7,8 +7,8 @@ An input is names and values in turn, with 0xFE between them.
 from retrysafe._core import headers
 from tools.fuzz.targets import Broken
 
-# What must not be kept, copied from nobody: RFC 9110 (section 7.6.1), RFC 6265, RFC 9110 (section 11), and
-# what is one message's own.
+# What must not be stored, not copied from the product: RFC 9110 (section 7.6.1), RFC 6265, RFC 9110 (section
+# 11), and what is one message's own.
 _NEVER = frozenset(
     b"set-cookie authorization authentication-info connection keep-alive proxy-connection te trailer "
     b"transfer-encoding upgrade date content-length traceparent tracestate server-timing vary x-request-id "

@@ -1,4 +1,4 @@
-"""Whose key it is, by a header: nobody, or exactly the one who was named; and two values are nobody."""
+"""The scope of a key, by a header: none, or exactly the one that was named; and two values are none."""
 
 from retrysafe import scopes
 from retrysafe._core.model import Request, Scope
@@ -23,8 +23,8 @@ def check(data: bytes) -> None:
         return
     text = values[0].decode("latin-1")
     word = text.strip().lower()
-    nobody = word in ("", "none", "null", "undefined", "anonymous", "anonymoususer")
-    expected = None if nobody else Scope((("x-tenant", text),))
+    missing = word in ("", "none", "null", "undefined", "anonymous", "anonymoususer")
+    expected = None if missing else Scope((("x-tenant", text),))
     if scope != expected:
         raise Broken(f"the owner by {values[0]!r} is {scope!r}, and not {expected!r}")
     if (secret is None) != (not values[0].strip()):

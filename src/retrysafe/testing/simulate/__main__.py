@@ -2,7 +2,6 @@
 
 python -m retrysafe.testing.simulate --schedules 100000     random schedules, by seed
 python -m retrysafe.testing.simulate --search               every schedule within a bound
-python -m retrysafe.testing.simulate --planted              see that planted bugs are found
 python -m retrysafe.testing.simulate --show 4711            what happens in one schedule
 """
 
@@ -37,10 +36,10 @@ BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
 SCHEDULES = 10_000
 
 ENOUGH = 10
-"""Violations in one run, after which it is over: they are mostly one."""
+"""Violations in one run, after which it ends: they mostly have one cause."""
 
 INTERRUPTED = 130
-"""What a shell says of a command that Ctrl-C has ended."""
+"""What a shell reports for a command that Ctrl-C has ended."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,31 +53,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store", choices=["memory", "sqlite"], help="(default: memory)")
     parser.add_argument("--setting", action="append", metavar="NAME", help="only this one; may be repeated")
     parser.add_argument("--search", choices=BOUNDS, nargs="?", const="small", help="(default: small)")
-    parser.add_argument("--planted", action="store_true", help="hunt the planted bugs")
-    parser.add_argument("--show", type=int, metavar="SEED", help="tell what happens in this schedule")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="leave a report there")
-    said = parser.parse_args(arguments)
-    _is_meant(parser, said)
-    settings = _settings(parser, said.setting)
-    store = said.store or "memory"
+    parser.add_argument("--show", type=int, metavar="SEED", help="show what happens in this schedule")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a report to FILE")
+    options = parser.parse_args(arguments)
+    _check_options(parser, options)
+    settings = _settings(parser, options.setting)
+    store = options.store or "memory"
     gc.freeze()  # what is imported stays
     try:
         with quiet():
-            if said.show is not None:
-                return _show(_simulation(store, settings), said.show)
-            if said.search:
-                report = _search(said.search, settings if said.setting else None)
-            elif said.planted:
-                from tools.planted.command import hunt_all  # many bugs, seldom asked for
-
-                report = hunt_all(_progress)
+            if options.show is not None:
+                return _show(_simulation(store, settings), options.show)
+            if options.search:
+                report = _search(options.search, settings if options.setting else None)
             else:
-                report = _walk(store, settings, said.seed or 0, said.schedules or SCHEDULES)
+                report = _walk(store, settings, options.seed or 0, options.schedules or SCHEDULES)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted before its end, so no report is left\n")
+        sys.stderr.write("interrupted before the end, so no report was written\n")
         return INTERRUPTED
-    if said.json is not None:
-        report.write(said.json)
+    if options.json is not None:
+        report.write(options.json)
     return int(not report.passed)
 
 
@@ -86,29 +80,28 @@ def _positive(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}: at least one")
+        raise argparse.ArgumentTypeError(f"{number} is too small: expected at least one")
     return number
 
 
 GOES_WITH = {
     "--show": {"store", "setting"},
     "--search": {"setting", "json"},
-    "--planted": {"json"},
 }
-"""What else may be said with these; without them, everything."""
+"""The options that may be combined with these; without them, all may."""
 
 
-def _is_meant(parser: argparse.ArgumentParser, said: argparse.Namespace) -> None:
-    """Nothing that is said is ignored."""
-    given = {name for name, value in vars(said).items() if value is not None and value is not False}
+def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """No option is accepted and then ignored."""
+    given = {name for name, value in vars(options).items() if value is not None and value is not False}
     for option, others in GOES_WITH.items():
         name = option.removeprefix("--")
         if name in given and (ignored := given - others - {name}):
             also = ", ".join(f"--{one}" for one in sorted(ignored))
             goes = " and ".join(f"--{one}" for one in sorted(others))
-            parser.error(f"{option} goes with {goes} alone, and there is also {also}: leave it out")
+            parser.error(f"{option} can be combined with {goes} only, and there is also {also}: leave it out")
 
 
 def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple[Setting, ...]:
@@ -116,7 +109,7 @@ def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple
     for name in names or ():
         if name not in known:
             listed = "".join(f"\n  {one}" for one in known)
-            parser.error(f"--setting {name!r}: there is no such setting, but{listed}")
+            parser.error(f"--setting {name!r} is not a setting: expected one of{listed}")
     return tuple(known[name] for name in dict.fromkeys(names)) if names else SETTINGS
 
 
@@ -152,21 +145,21 @@ def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int)
         "simulate", asked, {**counts, "settings": table, "not exercised": missing}, violations
     )
     rate = counts["schedules"] / max(report.seconds, 0.1)
-    _say(
+    _print(
         f"{counts['schedules']:,} schedules of {counts['actions']:,} actions on the {store} store, "
         f"seeds {first} to {last}, {counts['histories']:,} histories checked: "
         f"{report.seconds} s, {rate:,.0f} per second"
     )
     if done < schedules:
         why = f"{len(violations)} violations are enough" if interruption is None else "it was interrupted"
-        _say(f"{schedules:,} were asked for, but {why}.")
+        _print(f"{schedules:,} were asked for, but {why}.")
     for line in missing:
-        _say(f"Not exercised: {line}")
+        _print(f"Not exercised: {line}")
     for violation in violations:
-        _say(f"\nVIOLATION {violation}")
+        _print(f"\nVIOLATION {violation}")
     if interruption is not None:
         raise interruption
-    _say(_verdict(report))
+    _print(_verdict(report))
     return report
 
 
@@ -177,47 +170,47 @@ def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
     violations: list[str] = []
     for setting in _progress(only or settings, "settings"):
         own, stage = Stopwatch(), Stage(setting)
-        # Who waits comes back again and again: three of them have too many orders.
+        # A request that waits looks again and again: three of them have too many orders.
         attempts = 2 if setting.in_flight == "wait" else bound.attempts
         try:
             schedules, states = search(stage, bound._replace(attempts=attempts))
         except Refuted as refuted:
             violation = f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule).text}"
             violations.append(violation)
-            _say(f"\nVIOLATION {violation}\n")
+            _print(f"\nVIOLATION {violation}\n")
             continue
         seconds = own.report("search", {}, {}, []).seconds
         found[setting.name] = {
             "attempts": attempts, "states": states, "schedules": schedules, "seconds": seconds,
         }  # fmt: skip
-        _say(f"{setting.name:35} {attempts} attempts, {states:9,} states, {schedules:12,} schedules")
+        _print(f"{setting.name:35} {attempts} attempts, {states:9,} states, {schedules:12,} schedules")
     counts = {"bounds": {str(bound): {"settings": found}}}
     report = watch.report("search", {"bound": name, **bound._asdict()}, counts, violations)
-    _say(_verdict(report))
+    _print(_verdict(report))
     return report
 
 
 def _show(simulation: Simulation, seed: int) -> int:
     stage = simulation.stage(seed)
     walk = Walk(stage)
-    with suppress(Exception):  # it is told below, where it happens
+    with suppress(Exception):  # it is shown below, where it happens
         walk.go(seed)
-    told = story.tell(stage, walk.taken)
-    _say(f"seed {seed}, {stage.setting.name}:\n{told.text}")
-    return int(told.violation is not None)
+    shown = story.tell(stage, walk.taken)
+    _print(f"seed {seed}, {stage.setting.name}:\n{shown.text}")
+    return int(shown.violation is not None)
 
 
 def _verdict(report: Report) -> str:
     return "No promise was broken." if report.passed else f"\n{len(report.violations)} violations."
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def _progress(items: Iterable[T], what: str) -> Iterable[T]:
-    """With a bar, if somebody watches and there is one to be had."""
+    """With a bar, on a terminal and if rich is installed."""
     if not sys.stderr.isatty() or find_spec("rich") is None:
         return items
     from rich.console import Console

@@ -25,7 +25,7 @@ from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.promises import Promise, Violation
 from retrysafe.testing.simulate.setting import TX
 from retrysafe.testing.simulate.world import World
-from tests.tools.planted.hunted import Site, hunted, noting
+from tests.tools.planted.hunted import Hunts, Site, noting
 from tools.planted.bug import HOLD
 from tools.planted.catalogue import CATALOGUE
 
@@ -142,10 +142,9 @@ def test_nothing_is_wrong_with_the_world_that_these_begin_in() -> None:
         aftermath.expire(world)
 
 
-@pytest.mark.xdist_group("planted bugs")
-def test_every_check_is_seen_to_fail() -> None:
+def test_every_check_is_seen_to_fail(hunts: Hunts) -> None:
     """By a planted bug, or by a case above."""
-    failed = {site for planted in CATALOGUE for site in hunted(planted).by}
+    failed = {site for found in hunts.of_all(CATALOGUE) for site in found.by}
     with noting() as noted:
         for case in CASES:
             with pytest.raises(Violation):

@@ -1,4 +1,4 @@
-"""Starts jobs, some at a time, and keeps what they report."""
+"""Starts jobs, some at a time, and stores what they report."""
 
 import contextlib
 import os
@@ -10,25 +10,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tools.evidence.circumstances import ROOT, Circumstances, observe
+from tools.evidence.environment import ROOT, Environment, observe
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job
-from tools.evidence.shelf import Kept, Shelf
+from tools.evidence.reports import Archive, StoredReport
 
 GRACE = 15.0
 """Seconds that a tool has, after Ctrl-C, to end its servers and workers.  It takes one or two."""
 
 TAIL = 15
-"""Lines of what a failed tool said: enough for the end of a traceback."""
+"""Lines of the output of a failed tool: enough for the end of a traceback."""
 
 _PAUSE = 0.05
 
 
 class Watcher(Protocol):
-    """Who is told what happens."""
+    """Is notified of what happens."""
 
     def began(self, job: Job) -> None: ...
-    def ended(self, job: Job, kept: Kept) -> None: ...
+    def ended(self, job: Job, stored: StoredReport) -> None: ...
     def failed(self, job: Job, why: str) -> None: ...
     def tick(self) -> None: ...
     def stopping(self, jobs: int) -> None: ...
@@ -37,11 +37,11 @@ class Watcher(Protocol):
 class _Running(NamedTuple):
     job: Job
     process: "subprocess.Popen[bytes]"
-    circumstances: Circumstances
+    environment: Environment
 
 
-def run(jobs: Sequence[Job], at_once: int, shelf: Shelf, watcher: Watcher) -> int:
-    """How many jobs failed, that is, left no report.  What they found is another matter."""
+def run(jobs: Sequence[Job], at_once: int, archive: Archive, watcher: Watcher) -> int:
+    """How many jobs failed, that is, wrote no report.  What they found is another matter."""
     waiting = list(reversed(jobs))
     running: list[_Running] = []
     failed = 0
@@ -49,7 +49,7 @@ def run(jobs: Sequence[Job], at_once: int, shelf: Shelf, watcher: Watcher) -> in
         while waiting or running:
             while waiting and len(running) < at_once:
                 job = waiting.pop()
-                running.append(_start(job, shelf))
+                running.append(_start(job, archive))
                 watcher.began(job)
             time.sleep(_PAUSE)
             watcher.tick()
@@ -57,12 +57,12 @@ def run(jobs: Sequence[Job], at_once: int, shelf: Shelf, watcher: Watcher) -> in
                 running.remove(one)
                 _sweep(one.process)
                 try:
-                    kept = _judge(one, shelf)
+                    stored = _judge(one, archive)
                 except EvidenceError as error:
                     failed += 1
-                    watcher.failed(one.job, f"{error}\n{_tail(shelf.log(one.job))}")
+                    watcher.failed(one.job, f"{error}\n{_tail(archive.log(one.job))}")
                 else:
-                    watcher.ended(one.job, kept)
+                    watcher.ended(one.job, stored)
     except BaseException:
         watcher.stopping(len(running))
         raise
@@ -71,13 +71,13 @@ def run(jobs: Sequence[Job], at_once: int, shelf: Shelf, watcher: Watcher) -> in
     return failed
 
 
-def _start(job: Job, shelf: Shelf) -> _Running:
+def _start(job: Job, archive: Archive) -> _Running:
     module, *arguments = job.command
-    launcher = Path(__file__).with_name("launch.py")
-    circumstances = observe(job.sources, shelf.root)
-    with shelf.log(job).open("wb") as log:
+    launcher = Path(__file__).with_name("launcher.py")
+    environment = observe(job.sources, archive.root)
+    with archive.log(job).open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, launcher, str(os.getpid()), module, *arguments, "--json", shelf.desk(job)],
+            [sys.executable, launcher, str(os.getpid()), module, *arguments, "--json", archive.output(job)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -85,22 +85,22 @@ def _start(job: Job, shelf: Shelf) -> _Running:
             # A group of its own: it is ended together with all that it started, and only by us.
             start_new_session=True,
         )
-    return _Running(job, process, circumstances)
+    return _Running(job, process, environment)
 
 
-def _judge(one: _Running, shelf: Shelf) -> Kept:
+def _judge(one: _Running, archive: Archive) -> StoredReport:
     """A tool ends with 0, or with 1 and a report of what is wrong.  Everything else is a tool that failed."""
     code = one.process.returncode
     if code < 0:
         raise EvidenceError(f"it was ended by {signal.Signals(-code).name}")
     if code not in (0, 1):
         raise EvidenceError(f"it ended with {code}")
-    report = shelf.reported(one.job)
+    report = archive.reported(one.job)
     if code == 1 and report.passed:
-        raise EvidenceError("it ended with 1, and its report says that nothing was wrong")
-    if one.job.sources.digest(shelf.root) != one.circumstances.code:
-        raise EvidenceError("the code was changed while it ran, so nobody knows what its report is about")
-    return shelf.keep(one.job, one.circumstances, report)
+        raise EvidenceError("it ended with 1, and its report has no violation")
+    if one.job.sources.digest(archive.root) != one.environment.code:
+        raise EvidenceError("the code was changed while it ran, so its report is of neither")
+    return archive.add(one.job, one.environment, report)
 
 
 def _end(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
@@ -117,7 +117,7 @@ def _end(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """It stays a zombie: until it is waited for, its number and its group are nobody else's."""
+    """It stays a zombie: until it is waited for, its number and its group are not reused."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -135,4 +135,4 @@ def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 
 def _tail(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(["it said:", *lines[-TAIL:]] if lines else ["it said nothing"])
+    return "\n".join(["its output:", *lines[-TAIL:]] if lines else ["it had no output"])

@@ -4,9 +4,8 @@ import platform
 import subprocess
 from pathlib import Path
 
-from tools.evidence.circumstances import ROOT, observe
-from tools.evidence.parts import FUZZING
-from tools.evidence.sources import Sources
+from tools.evidence.environment import ROOT, Sources, observe
+from tools.evidence.jobs import FUZZING
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Where reports are kept: a folder for each size, a file for each job that came to its end."""
+"""Where reports are stored: a folder for each size, a file for each job that has ended."""
 
 import fcntl
 import json
@@ -10,86 +10,86 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retrysafe.testing.report import Report, read
-from tools.evidence.circumstances import Circumstances
+from tools.evidence.environment import Environment
 from tools.evidence.errors import EvidenceError
 from tools.evidence.jobs import Job
 
 
-class Kept(NamedTuple):
-    """A report, and what it was made by, from and on."""
+class StoredReport(NamedTuple):
+    """A report, with its command and its environment."""
 
     command: tuple[str, ...]
-    circumstances: Circumstances
+    environment: Environment
     report: Report
 
 
-class Shelf:
+class Archive:
     def __init__(self, folder: Path, root: Path) -> None:
         self.root = root
         """Where the code is that reports are about."""
         self._folder = folder
-        self._desk = folder / f"unfinished-{os.getpid()}"
+        self._unfinished = folder / f"unfinished-{os.getpid()}"
 
     @contextmanager
-    def held(self) -> Generator[None]:
-        """By one program at a time.  Whoever is killed lets go of it."""
+    def locked(self) -> Generator[None]:
+        """By one program at a time; the lock of one that is killed is released."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise EvidenceError(
-                    f"somebody else is at work in {self._folder}: wait until it is done, or stop it"
+                    f"another run is using {self._folder}: wait until it has ended, or stop it"
                 ) from None
-            self._clear_desks()
-            self._desk.mkdir()
+            self._clear_unfinished()
+            self._unfinished.mkdir()
             try:
                 yield
             finally:
-                self._clear_desks()
+                self._clear_unfinished()
 
-    def _clear_desks(self) -> None:
-        """What was not finished: whoever was at it is gone."""
-        for desk in self._folder.glob("unfinished-*"):
-            shutil.rmtree(desk, ignore_errors=True)
+    def _clear_unfinished(self) -> None:
+        """What was left by runs that have ended."""
+        for folder in self._folder.glob("unfinished-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def desk(self, job: Job) -> Path:
+    def output(self, job: Job) -> Path:
         """Where a job writes.  No other run writes there, even if it is still about somewhere."""
-        return self._desk / f"{job.name}.json"
+        return self._unfinished / f"{job.name}.json"
 
     def log(self, job: Job) -> Path:
-        """What a job said."""
+        """The output of a job."""
         return self._folder / f"{job.name}.log"
 
     def reported(self, job: Job) -> Report:
-        """What a job has just left."""
+        """The report that a job has just written."""
         try:
-            return read(self.desk(job))
+            return read(self.output(job))
         except FileNotFoundError:
-            raise EvidenceError("it left no report") from None
+            raise EvidenceError("it wrote no report") from None
         except (ValueError, TypeError) as error:
-            raise EvidenceError(f"what it left is no report: {error}") from error
+            raise EvidenceError(f"what it wrote is not a valid report: {error}") from error
 
-    def keep(self, job: Job, circumstances: Circumstances, report: Report) -> Kept:
+    def add(self, job: Job, environment: Environment, report: Report) -> StoredReport:
         """All or nothing, as the report itself."""
-        kept = Kept(job.command, circumstances, report)
+        stored = StoredReport(job.command, environment, report)
         document = {
-            "command": kept.command,
-            "circumstances": circumstances._asdict(),
-            "report": kept.report._asdict(),
+            "command": stored.command,
+            "environment": environment._asdict(),
+            "report": stored.report._asdict(),
         }
-        half = self._desk / f"{job.name}.kept"
+        half = self._unfinished / f"{job.name}.half"
         half.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         half.replace(self._path(job))
-        return kept
+        return stored
 
-    def find(self, jobs: Sequence[Job]) -> dict[str, Kept]:
+    def find(self, jobs: Sequence[Job]) -> dict[str, StoredReport]:
         """By the names of jobs, the reports that count: made by the same command, from the code as it is."""
         now = {sources: sources.digest(self.root) for sources in {job.sources for job in jobs}}
         return {
-            job.name: kept
+            job.name: stored
             for job in jobs
-            if (kept := self._read(job)) and kept.circumstances.code == now[job.sources]
+            if (stored := self._read(job)) and stored.environment.code == now[job.sources]
         }
 
     def stale(self, jobs: Sequence[Job]) -> set[str]:
@@ -97,23 +97,25 @@ class Shelf:
         current = self.find(jobs)
         return {job.name for job in jobs if job.name not in current and self._read(job)}
 
-    def _read(self, job: Job) -> Kept | None:
+    def _read(self, job: Job) -> StoredReport | None:
         path = self._path(job)
         if not path.exists():
             return None
         try:
             document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            kept = Kept(
+            if "circumstances" in document:
+                return None  # written by an earlier version, and so from other code
+            stored = StoredReport(
                 tuple(document["command"]),
-                Circumstances(**document["circumstances"]),
+                Environment(**document["environment"]),
                 Report(**document["report"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise EvidenceError(
-                f"{path} is no report ({type(error).__name__}: {error}): remove it, and it is made again"
+                f"{path} is not a valid report ({type(error).__name__}: {error}): remove it to make it again"
             ) from error
         # Another size of chunk, another option: it is not what would be run now.
-        return kept if kept.command == job.command else None
+        return stored if stored.command == job.command else None
 
     def forget(self, jobs: Sequence[Job]) -> list[str]:
         """The names of what was there."""

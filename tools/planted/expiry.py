@@ -76,7 +76,7 @@ class Slides(ModelStore):
 
 
 class ProlongsOthers(ModelStore):
-    """Whoever asks for a key that is in use keeps it in use."""
+    """A request for a key that is in use keeps it in use."""
 
     def reserve(self, claim: Claim) -> Reservation:
         found = super().reserve(claim)
@@ -97,7 +97,7 @@ class NeverExpires(ModelStore):
 
 
 class ExpiresByPurge(ModelStore):
-    """An answer is replayed until somebody comes to clean up."""
+    """A response is replayed until the next purge."""
 
     def reserve(self, claim: Claim) -> Reservation:
         row = self._rows.get(claim.id)
@@ -108,7 +108,7 @@ class ExpiresByPurge(ModelStore):
 
 
 class FailsForGood(ModelStore):
-    """A failure is known for as long as nobody comes to clean up."""
+    """A failure is known until the next purge."""
 
     def reserve(self, claim: Claim) -> Reservation:
         row = self._rows.get(claim.id)
@@ -119,7 +119,7 @@ class FailsForGood(ModelStore):
 
 
 class HoldsForGood(ModelStore):
-    """What is abandoned stays so until somebody comes to clean up."""
+    """What is abandoned stays so until the next purge."""
 
     def reserve(self, claim: Claim) -> Reservation:
         row = self._rows.get(claim.id)
@@ -148,7 +148,7 @@ class PurgesByAge(ModelStore):
 
 
 class PurgesTheUnresolved(ModelStore):
-    """Spares a lease that is alive, and not an outcome that nobody knows."""
+    """Spares a lease that is alive, and not an outcome that is unknown."""
 
     def purge(self, limit: int = 500) -> Purged:
         now = self._clock()

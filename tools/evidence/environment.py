@@ -1,22 +1,68 @@
-"""What a report was made from, and on: nothing that tells whose machine it was, or where."""
+"""What a report was made from, and on: sources, revision and machine, without its name or paths."""
 
+import hashlib
 import os
 import platform
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tools.evidence.sources import Sources
+from tools.evidence.errors import EvidenceError
+
+_MADE = "__pycache__"
+"""Made by running the code."""
+
+
+class Sources(NamedTuple):
+    """Files and folders, as seen from the root: what is in `of`, but for what is in `but`.  Where a file is
+    in both, the nearest folder decides."""
+
+    of: tuple[str, ...]
+    but: tuple[str, ...] = ()
+
+    def cover(self, path: str) -> bool:
+        """Of a file, as git would name it."""
+        return _depth(path, self.of) > _depth(path, self.but)
+
+    def digest(self, root: Path) -> str:
+        """Of the names and the contents of all files, as they are now."""
+        found = hashlib.sha256()
+        for path in sorted({*self._files(root)}):
+            name = path.relative_to(root).as_posix().encode()
+            content = hashlib.sha256(path.read_bytes()).digest()
+            found.update(b"%d:%b%b" % (len(name), name, content))
+        return found.hexdigest()
+
+    def _files(self, root: Path) -> Iterator[Path]:
+        for name in self.of:
+            top = root / name
+            if not top.exists():
+                raise EvidenceError(
+                    f"{name}, the source of a part, does not exist: fix the sources in tools/evidence/jobs.py"
+                )
+            for path in top.rglob("*") if top.is_dir() else [top]:
+                if path.is_file() and self.cover(path.relative_to(root).as_posix()):
+                    yield path
+
+
+def _depth(path: str, names: tuple[str, ...]) -> int:
+    """Of the innermost of these that the file is in; 0, if it is in none."""
+    pure = PurePosixPath(path)
+    if _MADE in pure.parts:
+        return 0
+    return max((len(PurePosixPath(name).parts) for name in names if pure.is_relative_to(name)), default=0)
+
 
 ROOT = Path(__file__).parents[2]
 
 
-class Circumstances(NamedTuple):
+class Environment(NamedTuple):
     revision: str | None
-    """`None`: this is no checkout."""
+    """`None`: this is not a checkout."""
     clean: bool
     """Whether the code that the report is about is what the revision holds."""
     cpus: int
@@ -29,10 +75,10 @@ class Circumstances(NamedTuple):
     """The digest of the code that the report is about.  `None`: the report is older than this."""
 
 
-def observe(sources: Sources, root: Path) -> Circumstances:
+def observe(sources: Sources, root: Path) -> Environment:
     """Now: the tree may have changed since the last job."""
     revision = _git(root, "rev-parse", "HEAD")
-    return Circumstances(
+    return Environment(
         revision or None,
         bool(revision) and not _is_changed(sources, root),
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -52,8 +98,8 @@ def _is_changed(sources: Sources, root: Path) -> bool:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git says, or `None` where there is no git, or nothing that it knows."""
-    # Without this, a folder inside of somebody else's checkout would pass for a part of it.
+    """The output of git, or `None` where there is no git, or no repository."""
+    # Without this, a folder inside of another checkout would pass for a part of it.
     if not (root / ".git").exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Jobs are run once, kept, and gone on with, whatever ended the last run."""
+"""Jobs are run once, stored, and continued, whatever ended the last run."""
 
 import json
 import re
@@ -18,10 +18,10 @@ def test_runs_and_keeps(evidence: Evidence) -> None:
     ended = evidence.run("quick", "--jobs", "2")
     assert ended.code == 0, ended.out
     assert sorted(evidence.started) == ["quick-1", "quick-2", "quick-3"]
-    kept = json.loads((evidence.folder / "build" / "1" / "quick-2.json").read_text())
-    assert kept["command"] == ["tests.tools.evidence.fake", str(evidence.folder), "quick-2", "passes"]
-    assert kept["report"]["counts"] == {"things": 3}
-    assert set(kept["circumstances"]) == {
+    stored = json.loads((evidence.folder / "build" / "1" / "quick-2.json").read_text())
+    assert stored["command"] == ["tests.tools.evidence.fake", str(evidence.folder), "quick-2", "passes"]
+    assert stored["report"]["counts"] == {"things": 3}
+    assert set(stored["environment"]) == {
         "revision", "clean", "cpus", "system", "python", "sqlite", "postgresql", "code"
     }  # fmt: skip
     assert "3 of 12 jobs were run" in evidence.page
@@ -48,14 +48,14 @@ def test_violations_are_kept(evidence: Evidence) -> None:
 
 
 def test_a_tool_that_fails(evidence: Evidence) -> None:
-    """It leaves no report, what it said is shown, the others are run all the same, and it is tried again."""
+    """It writes no report, its output is shown, the others are run all the same, and it is tried again."""
     ended = evidence.run("broken", "--jobs", "1")
     assert ended.code == 1
-    assert "broken-1: FAILED, it left no report" in ended.out
+    assert "broken-1: FAILED, it wrote no report" in ended.out
     assert "RuntimeError: this tool is out of order" in ended.out
-    assert "broken-2: FAILED, it ended with 1, and its report says that nothing was wrong" in ended.out
+    assert "broken-2: FAILED, it ended with 1, and its report has no violation" in ended.out
     assert "broken-3: FAILED, it ended with 2" in ended.out
-    assert "broken-4: FAILED, what it left is no report" in ended.out
+    assert "broken-4: FAILED, what it wrote is not a valid report" in ended.out
     assert "broken-5: no violation" in ended.out
     evidence.run("broken", "--jobs", "1")
     assert evidence.started == [
@@ -87,7 +87,7 @@ def test_stopped(evidence: Evidence, number: signal.Signals, code: int) -> None:
     running.send_signal(number)
     out, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == code, out
-    assert "What was finished is kept; the same command goes on" in out
+    assert "Finished reports are stored; the same command goes on" in out
     for child in children:
         wait_until(lambda child=child: is_gone(child))  # type: ignore[misc]  # a default, bound at once
     evidence.let_go()
@@ -113,7 +113,7 @@ def test_on_a_terminal(evidence: Evidence) -> None:
     wait_until(lambda: is_gone(child))
     assert "quick" in screen.text
     assert "left" in screen.text
-    assert "goes on with what is missing" in screen.text
+    assert "goes on with the others" in screen.text
     assert "quick-1: began" not in screen.text
 
 
@@ -123,7 +123,7 @@ def test_one_at_a_time(evidence: Evidence) -> None:
     evidence.child_of("slow-1")
     second = evidence.run("quick")
     assert second.code == 2
-    assert "somebody else is at work in" in second.out
+    assert "another run is using" in second.out
     evidence.let_go()
     out, _ = first.communicate(timeout=PATIENCE)
     assert first.returncode == 0, out
@@ -133,7 +133,7 @@ def test_fresh_forgets(evidence: Evidence) -> None:
     """Only what was asked for, and it says what that was."""
     evidence.run("quick", "wrong")
     ended = evidence.run("quick", "--fresh")
-    assert "Forgot 3 reports: quick-1, quick-2, quick-3" in ended.out
+    assert "Removed 3 reports: quick-1, quick-2, quick-3" in ended.out
     assert sorted(evidence.started) == [
         *(["quick-1"] * 2),
         *(["quick-2"] * 2),
@@ -179,7 +179,7 @@ def test_reports_from_before_code_was_noted(evidence: Evidence) -> None:
     evidence.run("quick")
     file = evidence.folder / "build" / "1" / "quick-1.json"
     document = json.loads(file.read_text())
-    del document["circumstances"]["code"]
+    del document["environment"]["code"]
     file.write_text(json.dumps(document))
     assert re.search(r"quick-1 +made from other code, to be run", evidence.run("--list").out)
 
@@ -202,7 +202,7 @@ def test_code_that_is_gone(evidence: Evidence) -> None:
     (evidence.folder / "code" / "quick.py").unlink()
     ended = evidence.run("quick")
     assert ended.code == 2
-    assert "a part is said to be about code/quick.py, and there is none" in ended.out
+    assert "code/quick.py, the source of a part, does not exist" in ended.out
     assert evidence.started == []
 
 
@@ -243,11 +243,11 @@ def test_page_only(evidence: Evidence, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("nonsense",), "there is no part 'nonsense': the parts are quick, wrong, broken, slow, stubborn"),
-        (("--size", "0"), "0 is no size: a number above 0"),
-        (("--size", "big"), "big is no size"),
-        (("--size", "nan"), "nan is no size"),
-        (("--jobs", "0"), "0 is no number of jobs"),
+        (("nonsense",), "'nonsense' is not a part: expected one of quick, wrong, broken, slow, stubborn"),
+        (("--size", "0"), "0 is not a valid size: expected a number above 0"),
+        (("--size", "big"), "big is not a valid size"),
+        (("--size", "nan"), "nan is not a valid size"),
+        (("--jobs", "0"), "0 is not a valid number of jobs"),
         (("--jobs", "-1"), "-1"),
         (
             ("--list", "--fresh", "--again"),
@@ -278,5 +278,16 @@ def test_a_damaged_report(evidence: Evidence) -> None:
     (evidence.folder / "build" / "1" / "quick-1.json").write_text("{")
     ended = evidence.run("quick")
     assert ended.code == 2
-    assert "quick-1.json is no report" in ended.out
-    assert "remove it, and it is made again" in ended.out
+    assert "quick-1.json is not a valid report" in ended.out
+    assert "remove it to make it again" in ended.out
+
+
+def test_a_report_of_an_earlier_layout(evidence: Evidence) -> None:
+    """It does not count, and is made again."""
+    evidence.run("quick")
+    [report] = (evidence.folder / "build").rglob("quick-1.json")
+    document = json.loads(report.read_text())
+    document["circumstances"] = document.pop("environment")
+    report.write_text(json.dumps(document))
+    assert evidence.run("quick").code == 0
+    assert evidence.started.count("quick-1") == 2

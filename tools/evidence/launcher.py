@@ -1,10 +1,10 @@
-"""Becomes a tool, and sees to it that this does not outlive who asked for it.
+"""Becomes a tool, and has it end with the process that started it.
 
-    python evidence/launch.py PARENT MODULE ARGUMENTS…
+    python tools/evidence/launcher.py PARENT MODULE ARGUMENTS…
 
 `make evidence` may be killed without a chance to end what it has started.  Linux then sends Ctrl-C to the
 tool, because we ask for that here, and the tool ends its own children.  Elsewhere it works on until it is
-done, and nobody reads its report.
+done, and its report is not read.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
         if os.getppid() != int(parent):
-            sys.exit("whoever started this is gone already")
+            sys.exit("the process that started this has ended")
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
 
 

@@ -1,6 +1,6 @@
-"""The shop's workers: several processes on one socket, forked again as soon as one is gone.
+"""The workers of the application: several processes on one socket, forked again as soon as one is gone.
 
-python -m tools.crash.fleet STORE URL WAY MODE LEASE WORKERS
+python -m tools.crash.workers STORE URL WAY MODE LEASE WORKERS
 """
 
 import contextlib
@@ -23,21 +23,21 @@ from tools.crash.modes import Mode
 PATIENCE = 60.0
 
 
-class Fleet:
-    """Seen from outside."""
+class WorkerGroup:
+    """The workers, as the harness sees them."""
 
     def __init__(
         self, folder: Path, store: str, url: str, way: str, mode: Mode, *, lease: float, workers: int
     ) -> None:
         journal = folder / "journal"
         self._reader = Reader(journal)
-        self._fell: list[Entry] = []
+        self._trapped: list[Entry] = []
         self._log = folder / "log"
         arguments = [store, url, way, mode, str(lease), str(workers)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *arguments],
-                stdin=subprocess.PIPE,  # nothing is ever written to it; its end is our end
+                stdin=subprocess.PIPE,  # nothing is ever written to it; it closes when the harness ends
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
@@ -55,30 +55,30 @@ class Fleet:
             readable, _, _ = select.select([out], [], [], PATIENCE)
             line = out.readline().decode() if readable else ""
         if not line.startswith("ready "):
-            raise RuntimeError(f"the fleet said {line!r} instead of being ready\n{self.log}")
+            raise RuntimeError(f"the workers wrote {line!r}: expected 'ready HOST:PORT'\n{self.log}")
         return int(line.strip().rpartition(":")[2])
 
     @property
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def workers(self) -> list[int]:
+    def pids(self) -> list[int]:
         return children(self._process.pid)
 
     def news(self) -> list[Entry]:
-        """What they have written into their journal since the last time."""
+        """What they have written to their journal since the last call."""
         entries = self._reader.news()
-        self._fell += [entry for entry in entries if entry.what == "fell"]
+        self._trapped += [entry for entry in entries if entry.event == "trapped"]
         return entries
 
-    def falls(self) -> list[tuple[int, str]]:
-        """Who fell into a trap so far, and into which."""
+    def trapped(self) -> list[tuple[int, str]]:
+        """The workers that reached a trap so far, and which."""
         self.news()
-        return [(entry.pid, " ".join(entry.said[:2])) for entry in self._fell]
+        return [(entry.pid, " ".join(entry.fields[:2])) for entry in self._trapped]
 
     def signal(self, pid: int, number: signal.Signals) -> bool:
         """Send a signal to one of its workers; whether it was there."""
-        if pid not in self.workers():
+        if pid not in self.pids():
             return False
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -101,47 +101,47 @@ class Fleet:
 
 
 def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -> None:
-    """In the process that forks the workers: all that they need is there before they are born."""
+    """In the process that forks the workers: what they need is loaded before."""
     _end_with_the_harness()
     from retrysafe.testing.reference.serve import serve
-    from tools.crash import sabotage, shop, targets, traps
+    from tools.crash import application, planted, targets, traps
     from tools.crash.journal import Journal
 
     logging.basicConfig(format="%(process)d %(name)s %(levelname)s %(message)s")
     target = targets.find(store)
-    sabotage.commit()
+    planted.plant()
     journal = Journal(os.environ[JOURNAL])
     traps.install(journal)
     target.install_traps()
-    app, guard = shop.build(target, url, way, mode, float(lease), journal)
+    app, guard = application.build(target, url, way, mode, float(lease), journal)
     _warm_up()
     serve(app, guard, port=0, workers=int(workers), grace=5.0)
 
 
 def _end_with_the_harness() -> None:
-    """However that ends: somebody waits for it who is never frozen, and no child of ours, which are workers.
+    """However that ends: a process waits for it that is never frozen, and is not one of our children.
 
-    Only a SIGKILL reaches whoever is frozen at that moment; it ends the whole group, and this one with it.
+    Only a SIGKILL ends a worker that is frozen at that moment; it ends the whole group, and this one with it.
     """
     if (child := os.fork()) != 0:
         os.waitpid(child, 0)
         return
     if os.fork() != 0:
         os._exit(0)
-    os.close(sys.stdout.fileno())  # whoever waits for the fleet to be ready must see it end
+    os.close(sys.stdout.fileno())  # the harness, which waits for `ready`, must see it close
     os.read(sys.stdin.fileno(), 1)
     os.killpg(0, signal.SIGKILL)
 
 
 def _warm_up() -> None:
-    """What every worker would do by itself, and takes half of the time until it serves."""
+    """What every worker would import by itself, which is half of the time until it serves."""
     import_module("uvicorn.protocols.http.auto")
     import_module("uvicorn.lifespan.on")
     if find_spec("uvloop") is not None:
         import_module("uvloop")
     gc.collect()
-    gc.freeze()  # or each of them would copy what its collector looks through and never throws away
+    gc.freeze()  # else each would copy what its collector looks through and never frees
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]  # the mode, which `Fleet` has passed on
+    main(*sys.argv[1:])  # type: ignore[arg-type]  # the mode, as `WorkerGroup` has passed it

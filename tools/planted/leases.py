@@ -8,7 +8,7 @@ from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.setting import Clock
 from tools.planted.bug import HOLD, REASONED, RETRY, Planted
-from tools.planted.judges import Unfinished, judging_unfinished
+from tools.planted.decisions import Unfinished, judging_unfinished
 
 
 class RenewsUnfenced(ModelStore):
