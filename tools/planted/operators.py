@@ -11,14 +11,14 @@ from tools.planted.bug import HOLD, REASONED, RETRY, Planted
 class _Careless(MemoryAdmin[R]):
     """Settles whatever is there under a key."""
 
-    def _abandoned(self, seen: Record, now: float) -> R | None:
+    def _as_seen(self, seen: Record, now: float, *, settled: bool) -> R | None:
         return self._rows.get(seen.id)
 
 
 class _Hasty(MemoryAdmin[R]):
     """Does not check whether the owner still holds its lease."""
 
-    def _abandoned(self, seen: Record, now: float) -> R | None:
+    def _as_seen(self, seen: Record, now: float, *, settled: bool) -> R | None:
         row = self._rows.get(seen.id)
         return row if row is not None and row.claim.token == seen.token else None
 
@@ -26,7 +26,7 @@ class _Hasty(MemoryAdmin[R]):
 class _Timid(MemoryAdmin[R]):
     """Finds that nothing is as it was seen."""
 
-    def _abandoned(self, seen: Record, now: float) -> R | None:
+    def _as_seen(self, seen: Record, now: float, *, settled: bool) -> R | None:
         return None
 
 

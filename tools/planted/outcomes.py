@@ -179,6 +179,20 @@ def _takes_silence_for_failure(_call: Call) -> Perform:
     return perform
 
 
+def _ends_what_is_not_stored(real: Conclude) -> Conclude:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
+        return (yield from real(call, attempt, outcome))._replace(cut_off=False)
+
+    return conclude
+
+
+def _ends_what_broke_off(real: Conclude) -> Conclude:
+    def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
+        return (yield from real(call, attempt, outcome))._replace(error=None)
+
+    return conclude
+
+
 PLANTED = (
     Planted(
         "an answer is sent before it is kept",
@@ -215,6 +229,18 @@ PLANTED = (
         "soterika/aura-vault-protocol#581 fails open when Redis is not there",
         HOLD._replace(store_down="run"),
         patching(protocol, "_unprotected", _marks_no_risk),
+    ),
+    Planted(
+        "a stream that could not be stored is brought to its end",
+        "this library, before it judged the bytes that a client received",
+        HOLD._replace(handler="streams"),
+        patching(protocol, "conclude", _ends_what_is_not_stored),
+    ),
+    Planted(
+        "a stream that its handler broke off is brought to its end",
+        REASONED,
+        HOLD._replace(handler="breaks off"),
+        patching(protocol, "conclude", _ends_what_broke_off),
     ),
     Planted(
         "a stream leaves no tombstone",

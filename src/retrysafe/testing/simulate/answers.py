@@ -47,11 +47,11 @@ def _received(told: Told) -> None:
     """
     visit, answer = told.visit, told.answer
     saw_the_end = answer.error is None and not answer.cut_off
-    if visit.promised and saw_the_end and (visit.kept is None or visit.kept.state != "completed"):
-        broken("I5", f"{visit} received its whole response as one that is stored, and it is not")
     execution = visit.execution
     if execution is not None and execution.broke and saw_the_end:
         broken("I5", f"{visit} received the end of a response that its handler broke off")
+    if visit.promised and saw_the_end and (visit.kept is None or visit.kept.state != "completed"):
+        broken("I5", f"{visit} received its whole response as one that is stored, and it is not")
 
 
 def _from_its_handler(told: Told) -> Response | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from retrysafe._core import fingerprint, protocol
 from retrysafe._core.model import Claim, Parts, Request, Response, Scope
 from retrysafe._core.problems import CATALOGUE, Problem
-from retrysafe._core.steps import Reserve
+from retrysafe._core.steps import Look, Reserve, Run
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
@@ -118,7 +118,12 @@ def _arrive(identity: Identity, asked: Asked, trace: int, rules: Rules) -> Claim
     step = next(flow)
     for one in found:
         step = flow.send(one)
-    if not isinstance(step, Reserve):
-        raise AssertionError(f"{identity}, {asked}: no bid but {step}")
     flow.close()
-    return step.claim
+    # A planted bug may look first, or run the handler first.
+    match step:
+        case Reserve(claim) | Look(claim):
+            return claim
+        case Run(_, call):
+            return call.claim
+        case _:
+            raise AssertionError(f"{identity}, {asked}: no bid but {step}")
