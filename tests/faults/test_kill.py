@@ -7,9 +7,10 @@ reservation nothing happened, after its `Finish` everything is stored, and in be
 import pytest
 
 from retrysafe.testing.adapters.client import Reply, settled
+from retrysafe.testing.adapters.crash import BROKEN_OFF, Lease
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 from tests.faults.conftest import StartTrapped
-from tests.faults.trapped import BROKEN_OFF, Lease, Trapped
+from tests.faults.trapped import Trapped
 
 LEASE = 1.2
 
