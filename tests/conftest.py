@@ -2,9 +2,11 @@
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 
+from tests import sampling
 from tests.servers import database, postgres
 
 __all__ = ["database", "postgres"]
@@ -14,17 +16,15 @@ LONG = bool(os.environ.get("RETRYSAFE_LONG"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `full`, unless there is time for it: it is counted as deselected, not skipped.
-
-    A test or a case of one may be marked if it differs from another one, which is not, by nothing but the
-    store, the driver or the server: `docs/decisions/README.md` has the rule.
-    """
+    """Leave out what `sampling.py` says, unless there is time for it: as deselected, and not as skipped."""
+    whole = {Path(one).name for one in config.args} >= set(config.getini("testpaths"))
+    if whole and not config.option.keyword and not config.option.markexpr:
+        sampling.check_rules(items)
     if LONG:
         return
-    left_out = [item for item in items if item.get_closest_marker("full")]
+    items[:], left_out = sampling.leave_out(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 def pytest_collection_finish() -> None:

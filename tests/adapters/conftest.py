@@ -1,15 +1,20 @@
-"""Marks what of a suite runs in `make test-all` only."""
+"""Leaves out what of a suite runs in `make test-all` only."""
 
 import pytest
 
 from retrysafe.testing.adapters import Suite
+from retrysafe.testing.adapters.suite import LONG
 from tests.adapters.sampling import is_in_sample
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if not isinstance(item, pytest.Function) or item.cls is None or not issubclass(item.cls, Suite):
-            continue
-        if not is_in_sample(item.cls, item.originalname):
-            item.add_marker(pytest.mark.full)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
+    """Before it is collected: there are thousands, and each process that runs tests would collect them."""
+    suite = collector.cls if isinstance(collector, pytest.Class) else None
+    left_out = (
+        not LONG
+        and isinstance(suite, type)
+        and issubclass(suite, Suite)
+        and name.startswith("test_")
+        and not is_in_sample(suite, name)
+    )
+    return [] if left_out else None

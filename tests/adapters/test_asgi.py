@@ -59,7 +59,11 @@ class TestMemory(Enforcement, Stored):
     backing = Memory()
 
 
-@sample(Concurrency)
+@sample(
+    Concurrency.test_a_hundred_at_once,
+    Concurrency.test_a_duplicate_meanwhile,
+    Concurrency.test_waiting_for_the_first_one,
+)
 class TestThreeProcesses(AdapterSuite):
     """In every run: which is first, of several processes."""
 

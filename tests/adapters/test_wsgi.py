@@ -31,7 +31,7 @@ class TestThreads(AdapterSuite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
-@sample(PassThrough, Concurrency, Fingerprint, Fidelity, Crash)
+@sample(PassThrough, Concurrency.test_a_hundred_at_once, Fingerprint, Fidelity, Crash)
 class TestWaitress(AdapterSuite):
     """In every run what depends on how it reads and writes, and on its threads."""
 
@@ -40,7 +40,7 @@ class TestWaitress(AdapterSuite):
     cannot: ClassVar[Limits] = WAITRESS
 
 
-@sample(Concurrency)
+@sample(Concurrency.test_a_hundred_at_once, Concurrency.test_waiting_for_the_first_one)
 class TestSync(AdapterSuite):
     """In every run what waits for a free worker."""
 
