@@ -12,6 +12,7 @@ from tests.demo.demo_process import RUN, Demo, cents, row
 
 TIME_LIMIT = 20.0
 
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """A run that has ended.  A busy machine makes it slower, never faster: so it is run up to three times."""
