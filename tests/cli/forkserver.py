@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import NoReturn
 
 
@@ -87,9 +88,7 @@ def forkserver(environment: tuple[tuple[str, str], ...]) -> ForkServer:
 
 
 def _main(requests: socket.socket) -> None:
-    import psycopg  # noqa: F401 - so that no command has to
-    import typer.main  # noqa: F401
-
+    _import()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         data, given, _, _ = socket.recv_fds(requests, 1 << 20, 4)
@@ -105,12 +104,9 @@ def _main(requests: socket.socket) -> None:
 
 def _import() -> None:
     """What every command imports, and nothing that looks at arguments, environment or terminal."""
-    import psycopg  # noqa: F401
-    import rich.console
-    import rich.table  # noqa: F401
+    for module in ("psycopg", "rich.console", "rich.table", "retrysafe.stores"):
+        import_module(module)
     import typer
-
-    import retrysafe.stores  # noqa: F401
 
     # A command is what makes typer import the most.
     app = typer.Typer()
