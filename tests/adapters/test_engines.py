@@ -8,7 +8,7 @@ The store has it (`stores.from_engine`), and in transactional mode the applicati
 from collections.abc import Mapping
 from typing import ClassVar
 
-from retrysafe.testing.adapters import AdapterSuite, Sqlite, Stored, TransactionalSuite, FailuresTx
+from retrysafe.testing.adapters import AdapterSuite, FailuresTx, Sqlite, Stored, TransactionalSuite
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option

@@ -4,17 +4,17 @@ from importlib import import_module
 from pathlib import Path
 
 from retrysafe.testing.adapters import (
-    AdapterSuite,
-    Suite,
     AbandonedTx,
-    TransactionalSuite,
-    OutageTx,
+    AdapterSuite,
     FailuresTx,
+    OutageTx,
     StreamingTx,
+    Suite,
+    TransactionalSuite,
 )
+from retrysafe.testing.adapters.checklist import LINES
 from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination, Extent
 from retrysafe.testing.adapters.limits import ADAPTERS
-from retrysafe.testing.adapters.checklist import LINES
 from retrysafe.testing.adapters.table import proofs, table
 from tests.adapters.sampling import is_in_sample
 from tests.adapters.test_transactions import TestWsgiOnSqlite as WsgiOnSqlite

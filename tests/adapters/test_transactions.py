@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from retrysafe.testing.adapters import (
-    Concurrency,
-    Stored,
     AbandonedTx,
-    TransactionalSuite,
-    OutageTx,
+    Concurrency,
     FailuresTx,
+    OutageTx,
+    Stored,
     StreamingTx,
+    TransactionalSuite,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres

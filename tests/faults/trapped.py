@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from retrysafe.testing.adapters.client import Reply, settled, until
-from retrysafe.testing.adapters.crash import BROKEN_OFF
+from retrysafe.testing.adapters.crash import DISCONNECTED
 from retrysafe.testing.adapters.server import Option, Server
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -55,7 +55,7 @@ class Trapped(Server):
         """Send a request whose worker dies there.  What was heard of it: nothing, if the connection broke."""
         before = self.falls.read_text().count(f" {trap}\n")
         answer = None
-        with contextlib.suppress(*BROKEN_OFF):
+        with contextlib.suppress(*DISCONNECTED):
             answer = self.post(path, fields=[("Trap", trap)], **rest)
         self.fallen(trap, before + 1)
         return answer
