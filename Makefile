@@ -8,14 +8,17 @@ PYTHONS := 3.11 3.12 3.13 3.14
 
 # Three workers find tests that disturb each other, and keep two cores at work: much of a test's time is
 # spent on waiting, for a lease to end or for a deadline.  `auto` would mean something else on every
-# machine.  `make pytest PYTEST_ARGS=--pdb` runs in one process.
-PYTEST_ARGS ?= -n 3 --dist loadgroup
+# machine.  Each begins with a part of the tests that lie together, so that what a class or a file sets up
+# is set up once, and takes from the others when it has none left.  `make pytest PYTEST_ARGS=--pdb` runs in
+# one process.
+PYTEST_ARGS ?= -n 3 --dist worksteal
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-pythons lint pytest docs bench evidence format lock clean
+.PHONY: help demo test test-all test-pythons test-tools lint ruff mypy pyright pytest docs bench evidence \
+    format lock clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -23,19 +26,31 @@ help:  ## Show this list
 demo: $(VENV)/.demo  ## Set up what it needs, then lose responses, kill a server, and count the money
 	$(BIN)/retrysafe demo
 
-test: lint pytest  ## Set up what is missing, then run every check and every test
+test: lint pytest  ## Set up what is missing, then run every check, and the tests of the library
 
 test-all: export RETRYSAFE_LONG = 1
-test-all: lint test-pythons  ## Every check, and every test at full length on every supported Python found
+test-all: lint test-pythons test-tools  ## Every check, and every test in full on every supported Python found
 
+# Two checkers that take most of a minute each, and use one core each.
 lint: $(INSTALLED)  ## ruff, mypy, pyright
+	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
+	    ruff mypy pyright
+
+ruff: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: $(INSTALLED)
 	$(BIN)/mypy
+
+pyright: $(INSTALLED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-pytest: $(INSTALLED)  ## The tests alone
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+pytest: $(INSTALLED)  ## The tests of the library alone
+	$(BIN)/python -m pytest --ignore tests/tools $(PYTEST_ARGS)
+
+test-tools: $(INSTALLED)  ## The tests of our own tools: planted bugs, crash harness, fuzzing, evidence, benchmarks
+	$(BIN)/python -m pytest tests/tools $(PYTEST_ARGS)
 
 docs: $(INSTALLED) $(VENV)/.docs  ## Build the documentation into build/docs
 	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs build/docs

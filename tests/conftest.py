@@ -1,10 +1,30 @@
 """What holds for every test, and what most of them need."""
 
 import gc
+import os
+from pathlib import Path
 
+import pytest
+
+from tests import sampling
 from tests.servers import database, postgres
 
 __all__ = ["database", "postgres"]
+
+LONG = bool(os.environ.get("RETRYSAFE_LONG"))
+"""Whether this is `make test-all`, or as thorough."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `sampling.py` says, unless there is time for it: as deselected, and not as skipped."""
+    whole = {Path(one).name for one in config.args} >= set(config.getini("testpaths"))
+    if whole and not config.option.keyword and not config.option.markexpr:
+        sampling.check_rules(items)
+    if LONG:
+        return
+    items[:], left_out = sampling.leave_out(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,20 @@
-"""Keeps the tests of a suite in one process: its servers are started once, and not in every one."""
+"""Leaves out what of a suite runs in `make test-all` only."""
 
 import pytest
 
 from retrysafe.testing.adapters import Suite
+from retrysafe.testing.adapters.suite import LONG
+from tests.adapters.sampling import is_in_sample
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if isinstance(item, pytest.Function) and item.cls is not None and issubclass(item.cls, Suite):
-            item.add_marker(pytest.mark.xdist_group(f"{item.cls.__module__}.{item.cls.__name__}"))
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
+    """Before it is collected: there are thousands, and each process that runs tests would collect them."""
+    suite = collector.cls if isinstance(collector, pytest.Class) else None
+    left_out = (
+        not LONG
+        and isinstance(suite, type)
+        and issubclass(suite, Suite)
+        and name.startswith("test_")
+        and not is_in_sample(suite, name)
+    )
+    return [] if left_out else None

@@ -1,26 +1,37 @@
 """The plain ASGI middleware against the reference application, in lease mode.
 
-All of it in one process, on SQLite and on PostgreSQL.  With several processes what depends on them; with
-`RETRYSAFE_LONG=1` all of it there too.
+All of it in one process on SQLite.  On other stores and with several processes a sample; in `make test-all`
+all of it there too.
 """
 
 from retrysafe.testing.adapters import (
+    Abandoned,
     AdapterSuite,
+    Clock,
     Concurrency,
     Enforcement,
     Memory,
     Outage,
     Stored,
-    Suite,
 )
 from retrysafe.testing.adapters.postgres import Postgres
-from retrysafe.testing.adapters.suite import LONG
+from tests.adapters.sampling import sample
 
 
 class TestOneProcess(AdapterSuite):
     framework = "asgi"
 
 
+@sample(
+    Stored,
+    # Claims that race, and leases and fences of a store of its own; and its server's clock.
+    Concurrency.test_a_hundred_at_once,
+    Concurrency.test_waiting_for_the_first_one,
+    Abandoned.test_killed_and_taken_over,
+    Abandoned.test_frozen_and_overtaken,
+    Clock.test_a_wrong_clock,
+    Clock.test_after_the_retention,
+)
 class TestPostgres(AdapterSuite):
     framework = "asgi"
     backing = Postgres()
@@ -33,6 +44,14 @@ class TestPostgresStopped(Outage):
     backing = Postgres(outage="stopped")
 
 
+@sample()
+class TestPostgresLocked(Outage):
+    """Another session has locked the table of records, and holds the lock."""
+
+    framework = "asgi"
+    backing = Postgres(outage="locked")
+
+
 class TestMemory(Enforcement, Stored):
     """A smoke test: the store that is for tests behaves as the one that is not."""
 
@@ -40,33 +59,18 @@ class TestMemory(Enforcement, Stored):
     backing = Memory()
 
 
-class _Three(Suite):
+@sample(
+    Concurrency.test_a_hundred_at_once,
+    Concurrency.test_a_duplicate_meanwhile,
+    Concurrency.test_waiting_for_the_first_one,
+)
+class TestThreeProcesses(AdapterSuite):
+    """In every run: which is first, of several processes."""
+
     framework = "asgi"
     workers = 3
 
 
-class _ThreeOnPostgres(_Three):
+@sample(Concurrency.test_a_hundred_at_once)
+class TestThreeOnPostgres(TestThreeProcesses):
     backing = Postgres()
-
-
-if not LONG:
-
-    class TestThreeProcesses(_Three, Concurrency):
-        """Who is first, of several processes."""
-
-    class TestThreeOnPostgres(_ThreeOnPostgres, Stored):
-        pass
-
-else:
-
-    class TestThreeProcessesAll(_Three, AdapterSuite):
-        pass
-
-    class TestThreeOnPostgresAll(_ThreeOnPostgres, AdapterSuite):
-        pass
-
-    class TestPostgresLocked(Outage):
-        """Somebody has locked the table of records and does not let go."""
-
-        framework = "asgi"
-        backing = Postgres(outage="locked")

@@ -1,102 +1,79 @@
 """The reference application with an engine of SQLAlchemy's, blocking and asynchronous, in both modes.
 
-The store has it (`stores.from_engine`), and in transactional mode the application's sessions join by it.  A
-part of the suite; with `RETRYSAFE_LONG=1` all of it.
+The store has it (`stores.from_engine`), and in transactional mode the application's sessions join by it.  In
+`make test` a sample: stores with each driver are tried by `tests/stores`, and sessions by
+`tests/transactions`, so here it is one driver of each kind that has to meet an adapter.
 """
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from retrysafe.testing.adapters import (
-    AdapterSuite,
-    FailuresTx,
-    Sqlite,
-    Stored,
-    Suite,
-    TransactionalSuite,
-)
+from retrysafe.testing.adapters import AdapterSuite, FailuresTx, Sqlite, Stored, TransactionalSuite
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
-from retrysafe.testing.adapters.suite import LONG
+from tests.adapters.sampling import sample
 
 
-class _Asgi(Suite):
+@sample()
+class TestPsycopg(AdapterSuite):
     framework = "asgi"
+    backing = Postgres("psycopg")
 
 
-class _Wsgi(Suite):
+@sample(Stored)
+class TestAsyncpg(AdapterSuite):
+    framework = "asgi"
+    backing = Postgres("asyncpg")
+
+
+@sample(Stored)
+class TestPysqlite(AdapterSuite):
+    framework = "asgi"
+    backing = Sqlite("pysqlite")
+
+
+@sample()
+class TestAiosqlite(AdapterSuite):
+    framework = "asgi"
+    backing = Sqlite("aiosqlite")
+
+
+@sample(FailuresTx)
+class TestPsycopgTransactions(TransactionalSuite):
+    framework = "asgi"
+    backing = Postgres("psycopg")
+
+
+@sample(FailuresTx)
+class TestAsyncpgTransactions(TransactionalSuite):
+    framework = "asgi"
+    backing = Postgres("asyncpg")
+
+
+@sample()
+class TestPysqliteTransactions(TransactionalSuite):
+    framework = "asgi"
+    backing = Sqlite("pysqlite")
+
+
+@sample(FailuresTx)
+class TestAiosqliteTransactions(TransactionalSuite):
+    framework = "asgi"
+    backing = Sqlite("aiosqlite")
+
+
+class _Wsgi(TransactionalSuite):
     framework = "wsgi"
     options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
     cannot: ClassVar[Limits] = GTHREAD
 
 
-if not LONG:
+@sample()
+class TestWsgiPsycopgTransactions(_Wsgi):
+    backing = Postgres("psycopg")
 
-    class _Leases(Stored):
-        pass
 
-    class _Transactions(FailuresTx):
-        tx = True
-
-    class TestPsycopg(_Asgi, _Leases):
-        backing = Postgres("psycopg")
-
-    class TestAsyncpg(_Asgi, _Leases):
-        backing = Postgres("asyncpg")
-
-    class TestPysqlite(_Asgi, _Leases):
-        backing = Sqlite("pysqlite")
-
-    class TestAiosqlite(_Asgi, _Leases):
-        backing = Sqlite("aiosqlite")
-
-    class TestPsycopgTransactions(_Asgi, _Transactions):
-        backing = Postgres("psycopg")
-
-    class TestAsyncpgTransactions(_Asgi, _Transactions):
-        backing = Postgres("asyncpg")
-
-    class TestPysqliteTransactions(_Asgi, _Transactions):
-        backing = Sqlite("pysqlite")
-
-    class TestAiosqliteTransactions(_Asgi, _Transactions):
-        backing = Sqlite("aiosqlite")
-
-    class TestWsgiPsycopgTransactions(_Wsgi, _Transactions):
-        backing = Postgres("psycopg")
-
-    class TestWsgiPysqliteTransactions(_Wsgi, _Transactions):
-        backing = Sqlite("pysqlite")
-
-else:
-
-    class TestPsycopgAll(_Asgi, AdapterSuite):
-        backing = Postgres("psycopg")
-
-    class TestAsyncpgAll(_Asgi, AdapterSuite):
-        backing = Postgres("asyncpg")
-
-    class TestPysqliteAll(_Asgi, AdapterSuite):
-        backing = Sqlite("pysqlite")
-
-    class TestAiosqliteAll(_Asgi, AdapterSuite):
-        backing = Sqlite("aiosqlite")
-
-    class TestPsycopgTransactionsAll(_Asgi, TransactionalSuite):
-        backing = Postgres("psycopg")
-
-    class TestAsyncpgTransactionsAll(_Asgi, TransactionalSuite):
-        backing = Postgres("asyncpg")
-
-    class TestPysqliteTransactionsAll(_Asgi, TransactionalSuite):
-        backing = Sqlite("pysqlite")
-
-    class TestAiosqliteTransactionsAll(_Asgi, TransactionalSuite):
-        backing = Sqlite("aiosqlite")
-
-    class TestWsgiPsycopgTransactionsAll(_Wsgi, TransactionalSuite):
-        backing = Postgres("psycopg")
-
-    class TestWsgiPysqliteTransactionsAll(_Wsgi, TransactionalSuite):
-        backing = Sqlite("pysqlite")
+@sample(FailuresTx)
+class TestWsgiPysqliteTransactions(_Wsgi):
+    backing = Sqlite("pysqlite")

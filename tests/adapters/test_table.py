@@ -3,12 +3,21 @@
 from importlib import import_module
 from pathlib import Path
 
-from retrysafe.testing.adapters import AdapterSuite, Suite, TransactionalSuite
+from retrysafe.testing.adapters import (
+    AbandonedTx,
+    AdapterSuite,
+    FailuresTx,
+    OutageTx,
+    StreamingTx,
+    Suite,
+    TransactionalSuite,
+)
 from retrysafe.testing.adapters.checklist import LINES
-from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination
+from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination, Extent
 from retrysafe.testing.adapters.limits import ADAPTERS
-from retrysafe.testing.adapters.suite import LONG
 from retrysafe.testing.adapters.table import proofs, table
+from tests.adapters.sampling import is_in_sample
+from tests.adapters.test_transactions import TestWsgiOnSqlite as WsgiOnSqlite
 
 TABLE = Path(__file__).parents[2] / "docs" / "conformance.md"
 
@@ -56,30 +65,33 @@ def test_no_line_is_excused_altogether() -> None:
 
 
 def test_what_is_said_to_be_tried_is_tried() -> None:
-    """Every combination of the table has a class here, as large as it says; in long runs all are whole."""
-    classes = [
+    """Every combination of the table has a class with the whole suite here, sampled as the table says."""
+    classes = {
         value
         for file in Path(__file__).parent.glob("test_*.py")
         for value in vars(import_module(f"tests.adapters.{file.stem}")).values()
         if isinstance(value, type) and issubclass(value, Suite) and value.__name__.startswith("Test")
-    ]
-    whole = {
-        _combination(one, "all") for one in classes if issubclass(one, AdapterSuite | TransactionalSuite)
     }
-    always = {one for one in COMBINATIONS if one.extent == "all"}
-    assert always - whole == set()
-    others = COMBINATIONS - always
-    if LONG:
-        assert {one._replace(extent="all") for one in others} - whole == set()
-    else:
-        assert others - {_combination(one, "part") for one in classes} == set()
-        assert {one._replace(extent="all") for one in others} & whole == set()
+    whole = {_combination(one) for one in classes if issubclass(one, AdapterSuite | TransactionalSuite)}
+    assert COMBINATIONS - whole == set()
 
 
-def _combination(suite: type[Suite], extent: str) -> Combination:
+def _combination(suite: type[Suite]) -> Combination:
     server = str(suite.options.get("server", "gthread")) if suite.framework == "wsgi" else "uvicorn"
-    found = Combination(suite.framework, server, suite.workers, suite.backing.title, suite.tx, "all")
-    return found if extent == "all" else found._replace(extent="part")
+    in_sample = [is_in_sample(suite, name) for name in dir(suite) if name.startswith("test_")]
+    extent: Extent = "all" if all(in_sample) else "part" if any(in_sample) else "none"
+    return Combination(suite.framework, server, suite.workers, suite.backing.title, suite.tx, extent)
+
+
+def test_a_whole_suite_in_every_run() -> None:
+    """Each adapter proves each line in lease mode and what a transaction changes, whatever the sample."""
+    always = {one[:5] for one in COMBINATIONS if one.extent == "all"}
+    assert ("asgi", "uvicorn", 1, "SQLite", False) in always
+    assert ("asgi", "uvicorn", 1, "SQLite", True) in always
+    assert ("wsgi", "gthread", 1, "SQLite", False) in always
+    changed = set(vars(FailuresTx)) | set(vars(StreamingTx)) | set(vars(AbandonedTx)) | set(vars(OutageTx))
+    for name in changed:
+        assert not name.startswith("test_") or is_in_sample(WsgiOnSqlite, name), name
 
 
 def test_the_table_is_current() -> None:

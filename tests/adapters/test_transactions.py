@@ -1,7 +1,7 @@
 """Transactional mode against the reference application: its effects are rows in the store's database.
 
-All of it for ASGI in one process, on SQLite and on PostgreSQL.  Elsewhere a part of it; with
-`RETRYSAFE_LONG=1` all of it there too.
+All of it for ASGI in one process on SQLite, and for WSGI what a transaction makes different.  Elsewhere a
+sample; in `make test-all` all of it there too.
 """
 
 from collections.abc import Mapping
@@ -9,23 +9,33 @@ from typing import ClassVar
 
 from retrysafe.testing.adapters import (
     AbandonedTx,
+    Concurrency,
     FailuresTx,
     OutageTx,
     Stored,
     StreamingTx,
-    Suite,
     TransactionalSuite,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
-from retrysafe.testing.adapters.suite import LONG
+from tests.adapters.sampling import sample
 
 
 class TestAsgiOnSqlite(TransactionalSuite):
     framework = "asgi"
 
 
+@sample(
+    FailuresTx,
+    Concurrency.test_a_hundred_at_once,
+    # SQLite has one writer at a time, and so other answers to these.
+    Concurrency.test_different_keys_do_not_wait,
+    AbandonedTx.test_frozen_in_its_transaction,
+    # The server rolls back what its client did not live to commit.
+    AbandonedTx.test_killed_before_the_commit,
+    AbandonedTx.test_killed_after_the_commit,
+)
 class TestAsgiOnPostgres(TransactionalSuite):
     framework = "asgi"
     backing = Postgres()
@@ -39,65 +49,34 @@ class TestAsgiOnPostgresStopped(OutageTx):
     tx = True
 
 
-class _Wsgi(Suite):
+@sample(Stored, FailuresTx, StreamingTx, AbandonedTx, OutageTx)
+class TestWsgiOnSqlite(TransactionalSuite):
+    """In every run what a transaction makes different: the rest is the same as in lease mode."""
+
     framework = "wsgi"
     options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
     cannot: ClassVar[Limits] = GTHREAD
-    tx = True
 
 
-class _AsgiInThree(Suite):
+@sample(FailuresTx.test_a_failure_is_undone)
+class TestAsgiInThree(TransactionalSuite):
     framework = "asgi"
     workers = 3
-    tx = True
 
 
-class _AsgiInThreeOnPostgres(_AsgiInThree):
+@sample(FailuresTx.test_a_failure_is_undone)
+class TestAsgiInThreeOnPostgres(TestAsgiInThree):
     backing = Postgres()
 
 
-class _WsgiOnPostgres(_Wsgi):
+@sample(FailuresTx)
+class TestWsgiOnPostgres(TestWsgiOnSqlite):
     backing = Postgres()
 
 
-class _WsgiInThreeOnPostgres(_Wsgi):
+@sample(FailuresTx.test_a_failure_is_undone)
+class TestWsgiInThreeOnPostgres(TestWsgiOnPostgres):
     """The application is loaded before the fork: no connection of the parent's may be used by a child."""
 
     workers = 3
     options: ClassVar[Mapping[str, Option]] = {"server": "gthread", "preload": True}
-    backing = Postgres()
-
-
-if not LONG:
-
-    class TestWsgiOnSqlite(_Wsgi, Stored, FailuresTx, StreamingTx, AbandonedTx, OutageTx):
-        """What a transaction makes different."""
-
-    class TestAsgiInThree(_AsgiInThree, FailuresTx):
-        pass
-
-    class TestAsgiInThreeOnPostgres(_AsgiInThreeOnPostgres, FailuresTx):
-        pass
-
-    class TestWsgiOnPostgres(_WsgiOnPostgres, FailuresTx):
-        pass
-
-    class TestWsgiInThreeOnPostgres(_WsgiInThreeOnPostgres, FailuresTx):
-        pass
-
-else:
-
-    class TestWsgiOnSqliteAll(_Wsgi, TransactionalSuite):
-        pass
-
-    class TestAsgiInThreeAll(_AsgiInThree, TransactionalSuite):
-        pass
-
-    class TestAsgiInThreeOnPostgresAll(_AsgiInThreeOnPostgres, TransactionalSuite):
-        pass
-
-    class TestWsgiOnPostgresAll(_WsgiOnPostgres, TransactionalSuite):
-        pass
-
-    class TestWsgiInThreeOnPostgresAll(_WsgiInThreeOnPostgres, TransactionalSuite):
-        pass

@@ -1,7 +1,7 @@
 """The plain WSGI middleware against the reference application, under the servers that people use.
 
 All of it under gunicorn with threads.  Under waitress and gunicorn's other ways of working what depends on
-them, here and in `test_wsgi_gunicorn.py`, and a part on PostgreSQL; with `RETRYSAFE_LONG=1` all of it too.
+them, here and in `test_wsgi_gunicorn.py`, and a sample on PostgreSQL; in `make test-all` all of it too.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from retrysafe.testing.adapters import (
 from retrysafe.testing.adapters.limits import GTHREAD, SYNC, SYNC_ALONE, WAITRESS, Limits
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
-from retrysafe.testing.adapters.suite import LONG, Suite
+from tests.adapters.sampling import sample
 
 
 class TestThreads(AdapterSuite):
@@ -31,76 +31,50 @@ class TestThreads(AdapterSuite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
-class _Waitress(Suite):
+@sample(PassThrough, Concurrency.test_a_hundred_at_once, Fingerprint, Fidelity, Crash)
+class TestWaitress(AdapterSuite):
+    """In every run what depends on how it reads and writes, and on its threads."""
+
     framework = "wsgi"
     options: ClassVar[Mapping[str, Option]] = {"server": "waitress"}
     cannot: ClassVar[Limits] = WAITRESS
 
 
-class _Sync(Suite):
+@sample(Concurrency.test_a_hundred_at_once, Concurrency.test_waiting_for_the_first_one)
+class TestSync(AdapterSuite):
+    """In every run what waits for a free worker."""
+
     framework = "wsgi"
     workers = 5
     options: ClassVar[Mapping[str, Option]] = {"server": "sync"}
     cannot: ClassVar[Limits] = SYNC
 
 
-class _Preloaded(Suite):
+@sample()
+class TestSyncPreloaded(TestSync):
+    options: ClassVar[Mapping[str, Option]] = {"server": "sync", "preload": True}
+
+
+@sample()
+class TestSyncAlone(Syntax, Enforcement, Fingerprint, Stored, Fidelity, Scope):
+    """One process that serves one request at a time: what needs no second one."""
+
     framework = "wsgi"
+    options: ClassVar[Mapping[str, Option]] = {"server": "sync"}
+    cannot: ClassVar[Limits] = SYNC_ALONE
+
+
+@sample(Stored)
+class TestThreeProcesses(TestThreads):
+    workers = 3
+
+
+@sample()
+class TestPreloaded(TestThreads):
     workers = 3
     options: ClassVar[Mapping[str, Option]] = {"server": "gthread", "preload": True}
-    cannot: ClassVar[Limits] = GTHREAD
 
 
-class _OnPostgres(Suite):
-    framework = "wsgi"
-    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
-    cannot: ClassVar[Limits] = GTHREAD
+@sample(Stored)
+class TestOnPostgres(TestThreads):
     backing = Postgres()
-
-
-class _Three(Suite):
-    framework = "wsgi"
-    workers = 3
-    options: ClassVar[Mapping[str, Option]] = {"server": "gthread"}
-    cannot: ClassVar[Limits] = GTHREAD
-
-
-if not LONG:
-
-    class TestWaitress(_Waitress, PassThrough, Concurrency, Fingerprint, Fidelity, Crash):
-        """What depends on how it reads and writes."""
-
-    class TestOnPostgres(_OnPostgres, Stored):
-        pass
-
-    class TestThreeProcesses(_Three, Enforcement, Stored):
-        pass
-
-    class TestSync(_Sync, Concurrency):
-        """What waits for a free worker."""
-
-else:
-
-    class TestWaitressAll(_Waitress, AdapterSuite):
-        pass
-
-    class TestSyncAll(_Sync, AdapterSuite):
-        pass
-
-    class TestSyncPreloaded(_Sync, AdapterSuite):
-        options: ClassVar[Mapping[str, Option]] = {"server": "sync", "preload": True}
-
-    class TestSyncAlone(_Sync, Syntax, Enforcement, Fingerprint, Stored, Fidelity, Scope):
-        """One process that serves one request at a time: what needs no second one."""
-
-        workers = 1
-        cannot: ClassVar[Limits] = SYNC_ALONE
-
-    class TestPreloadedAll(_Preloaded, AdapterSuite):
-        pass
-
-    class TestThreeProcessesOfThreads(_Three, AdapterSuite):
-        pass
-
-    class TestOnPostgresAll(_OnPostgres, AdapterSuite):
-        pass

@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tests.cli.forkserver import forkserver
+
 COMMAND = (sys.executable, "-m", "retrysafe")
 
 # Everything that rich may send: colours and weights, and for a progress bar cursor moves and line erasure.
@@ -44,7 +46,15 @@ def run(
     env: Mapping[str, str] | None = None,
     command: Sequence[str] = COMMAND,
 ) -> Run:
-    """Without a terminal: three pipes."""
+    """Without a terminal: three pipes.
+
+    A process that is forked, unless the environment or the program is another one: libraries read the
+    environment when they are imported.
+    """
+    if env is None and command is COMMAND:
+        base = environment(None)
+        forked = forkserver(tuple(base.items())).run(arguments, environment(store), stdin, _PATIENCE)
+        return Run(forked[0], forked[1].decode(), forked[2].decode())
     done = subprocess.run(
         [*command, *arguments],
         input=stdin,

@@ -12,9 +12,6 @@ from tests.demo.demo_process import RUN, Demo, cents, row
 
 TIME_LIMIT = 20.0
 
-of_one_run = pytest.mark.xdist_group("a run of the demo")
-"""In one process, or each would have a run of its own."""
-
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
@@ -34,7 +31,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     raise AssertionError(f"three runs took {seconds} seconds, and none less than {TIME_LIMIT}")
 
 
-@of_one_run
 def test_it_shows_the_difference_that_keys_make(demo: Demo) -> None:
     """Exit 0 within 20 seconds; too much money without keys, and the right amount with them."""
     expected = [cents(cell) for cell in row(demo.text, "Money that should be taken")]
@@ -49,7 +45,6 @@ def test_it_shows_the_difference_that_keys_make(demo: Demo) -> None:
     assert wrong[1:] == ["0", "0"]
 
 
-@of_one_run
 def test_its_numbers_add_up(demo: Demo) -> None:
     """Every kind of duplicate occurred, and the parts add up."""
     assert row(demo.text, "Payments intended") == ["60"] * 3
@@ -63,7 +58,6 @@ def test_its_numbers_add_up(demo: Demo) -> None:
     assert int(conflicts[1]) > 0
 
 
-@of_one_run
 def test_unknown_outcomes_of_both_kinds_are_settled(demo: Demo) -> None:
     """The server was killed during a payment that was taken and one that was not; retries were refused."""
     unknown = row(demo.text, "Unknown outcomes")
@@ -76,7 +70,6 @@ def test_unknown_outcomes_of_both_kinds_are_settled(demo: Demo) -> None:
     assert int(row(demo.text, "refused until settled (409)")[2]) >= 2
 
 
-@of_one_run
 def test_without_a_terminal_it_writes_plain_lines(demo: Demo) -> None:
     """No colours, no bar, and nothing but a path is wider than 80 columns."""
     assert "\x1b" not in demo.output

@@ -20,9 +20,7 @@ from tests.docs.running import story
 PYTHON = blocks("python")
 
 
-@pytest.mark.parametrize(
-    "block", [pytest.param(block, marks=pytest.mark.xdist_group(block.page)) for block in PYTHON], ids=str
-)
+@pytest.mark.parametrize("block", PYTHON, ids=str)
 def test_python(block: Block) -> None:
     """It runs, after the blocks above it on the same page."""
     ran = story(block.page).ran[block.line]

@@ -27,14 +27,12 @@ def client() -> Iterator[dict[str, Any]]:
     names["post_once"].__globals__["GIVE_UP_AFTER"] = return_to
 
 
-@pytest.mark.xdist_group(CLIENT)
 def test_what_the_page_prints() -> None:
     """Its example prints what its comment says."""
     printed = "".join(ran.printed for ran in story(CLIENT).ran.values())
     assert printed == '201 {"paid":5}\n'
 
 
-@pytest.mark.xdist_group(CLIENT)
 def test_an_answer_is_replayed(client: dict[str, Any], tmp_path: Path) -> None:
     """The same key again: the same bytes, and the card is charged once."""
     with serving.quickstart(tmp_path) as address:
@@ -92,14 +90,12 @@ def flaky() -> Iterator[Flaky]:
     server.server_close()
 
 
-@pytest.mark.xdist_group(CLIENT)
 def test_every_try_is_the_same_request(client: dict[str, Any], flaky: Flaky) -> None:
     """A cut connection, a 503 and a 409 are retried, with the same key and the same bytes."""
     assert client["post_once"](flaky.url, {"amount": 5}, key="k") == (201, b"done")
     assert flaky.seen == [('"k"', b'{"amount": 5}')] * 4
 
 
-@pytest.mark.xdist_group(CLIENT)
 def test_it_gives_up_in_time(client: dict[str, Any]) -> None:
     """Nobody listens there: it says that a person should look."""
     client["post_once"].__globals__["GIVE_UP_AFTER"] = 0.2
@@ -109,7 +105,6 @@ def test_it_gives_up_in_time(client: dict[str, Any]) -> None:
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.xdist_group(CLIENT)
 def test_an_unknown_outcome_is_not_retried(client: dict[str, Any], tmp_path: Path) -> None:
     """After a crash midway the client waits for the lease, and then tells its user to ask."""
     server = Server("asgi", Sqlite().new(tmp_path), tmp_path / "effects", lease=1)

@@ -16,8 +16,6 @@ from tests.docs.running import story
 
 OPERATING = "docs/operating.md"
 
-pytestmark = pytest.mark.xdist_group(OPERATING)
-
 
 def test_the_size_of_a_record() -> None:
     """The figure in the text is what its program prints, give or take what another SQLite does."""

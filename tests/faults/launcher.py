@@ -3,30 +3,21 @@
     python tests/faults/launcher.py asgi --store URL --port N …
 
 A request with the header `Trap: kill before Finish` is served until the driver is about to perform its
-`Finish`; then the process kills itself.  So every gap between two operations of the store can be hit exactly.
+`Finish`; then the process kills itself.  `retrysafe.testing.traps` explains what a trap says; places are the
+steps of the driver (`Reserve`, `Run`, `Checkpoint`, `Finish`, `Release`, …), the `Effect` of the handler, the
+`Commit` of its `Finish`, and `Send`, when the response leaves.
 
-    kill | stop     SIGKILL, or SIGSTOP until somebody sends SIGCONT
-    before | after  the place
-    place           a step of the driver (`Reserve`, `Run`, `Checkpoint`, `Finish`, `Release`, …), the
-                    `Effect` of the handler, the `Commit` of its `Finish`, or `Send`, the answer's way out
-
-The header is no part of a request's fingerprint: its retry just leaves it out.  Whoever falls through writes
+The header is not part of a request's fingerprint: its retry just leaves it out.  A process that falls writes
 a line `<pid> <trap>` into the file that `RETRYSAFE_TRAPS` names, so that a test can wait for it.
-
-No product code knows about this: it is put around the driver's table, the ledger and the application.
 """
 
 import os
-import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 from retrysafe import Guard
-from retrysafe._core import steps
-from retrysafe._runtime import drive_async
 from retrysafe.asgi.types import App, Message, Receive, Send
 from retrysafe.asgi.types import Connection as Scope
 from retrysafe.stores.sql.operations import Row
@@ -36,11 +27,9 @@ from retrysafe.testing.reference import __main__ as reference
 from retrysafe.testing.reference import asgi
 from retrysafe.testing.reference.ledger import Ledger
 from retrysafe.testing.reference.service import Service
+from retrysafe.testing.traps import Trap, around_steps, place, reach, set_trap, trap_set
 
-_trap: ContextVar[str] = ContextVar("trap", default="")
-"""Of the request that is being served here; tasks and threads started for it inherit it."""
-
-_armed: list[str] = []
+_armed: list[Trap] = []
 
 _writers: set[FileLock] = set()
 """Whoever in this process holds the write lock: its writer, or the keeper that renews leases beside it."""
@@ -48,34 +37,19 @@ _writers: set[FileLock] = set()
 _writers_change = threading.Lock()
 
 
-def reach(moment: str, place: str) -> None:
-    """Fall, if there is a trap here."""
-    how, _, where = _trap.get().partition(" ")
-    if where != f"{moment} {place}":
-        return
-    _trap.set("")
+@contextmanager
+def _falling(trap: Trap) -> Generator[None]:
     with open(os.environ["RETRYSAFE_TRAPS"], "a") as file:
-        file.write(f"{os.getpid()} {how} {where}\n")
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif place == "Commit":
-        _freeze()
-    else:
-        _freeze_between_writes()
-
-
-def _freeze() -> None:
-    # By this thread to itself, and so it does not go on before the whole process has been woken up.
-    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-
-
-def _freeze_between_writes() -> None:
-    """With the write lock in any thread's performer, everybody else would be kept from writing, which is what
-    `Commit` is for.  The keeper takes it whenever a lease is due, and knows of no traps."""
+        file.write(f"{os.getpid()} {trap.how} {trap.where}\n")
+    if trap.how == "kill" or trap.where.endswith(" Commit"):
+        yield
+        return
+    # With the write lock in any thread of this process, all other processes would be prevented from writing,
+    # which is what `Commit` is for.  The keeper takes it whenever a lease is due, and knows of no traps.
     while True:
         with _writers_change:
             if not _writers:
-                _freeze()
+                yield
                 return
         time.sleep(0.001)
 
@@ -102,16 +76,13 @@ def _around_write_locks() -> None:
     FileLock.close = closed  # type: ignore[method-assign]  # that is what a trapdoor is
 
 
-def _around_step(place: str, perform: Callable[[Any, Any, Any], Awaitable[object]]) -> Any:
-    async def performed(step: Any, runtime: Any, performer: Any) -> object:
-        reach("before", place)
-        if place == "Finish" and _trap.get().endswith(" Commit"):
-            _armed.append(_trap.get())
-        answer = await perform(step, runtime, performer)
-        reach("after", place)
-        return answer
-
-    return performed
+@contextmanager
+def _step(name: str) -> Generator[None]:
+    with place(name):
+        trap = trap_set()
+        if name == "Finish" and trap is not None and trap.where.endswith(" Commit"):
+            _armed.append(trap)
+        yield
 
 
 def _around_commits() -> None:
@@ -120,7 +91,8 @@ def _around_commits() -> None:
 
     def executed(self: Connection, sql: str, arguments: Mapping[str, object] | None = None) -> Sequence[Row]:
         if sql == "COMMIT" and _armed:
-            _trap.set(_armed.pop())
+            trap = _armed.pop()
+            set_trap(f"{trap.how} {trap.where}", _falling)
             reach("before", "Commit")
         return execute(self, sql, arguments)
 
@@ -131,10 +103,8 @@ def _around_effects() -> None:
     add = Ledger.add
 
     def added(self: Ledger, label: str) -> int:
-        reach("before", "Effect")
-        count = add(self, label)
-        reach("after", "Effect")
-        return count
+        with place("Effect"):
+            return add(self, label)
 
     Ledger.add = added  # type: ignore[method-assign]  # that is what a trapdoor is
 
@@ -148,7 +118,7 @@ class Trapped:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             asked = [value for name, value in scope["headers"] if name == b"trap"]
-            _trap.set(asked[0].decode() if asked else "")
+            set_trap(asked[0].decode() if asked else "", _falling)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -161,10 +131,7 @@ class Trapped:
 
 
 def main() -> None:
-    table = drive_async._PERFORM_ASYNC
-    for step, perform in list(table.items()):
-        assert getattr(steps, step.__name__) is step
-        table[step] = _around_step(step.__name__, perform)
+    around_steps(_step)
     _around_effects()
     _around_commits()
     _around_write_locks()

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from retrysafe.testing.adapters.client import PATIENCE, Reply, eventually, settled
+from retrysafe.testing.adapters.crash import Lease
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 from tests.faults.conftest import StartTrapped
-from tests.faults.trapped import Lease, Trapped
+from tests.faults.trapped import Trapped
 
 LEASE = 1.2
 

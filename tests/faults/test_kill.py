@@ -7,9 +7,10 @@ reservation nothing happened, after its `Finish` everything is stored, and in be
 import pytest
 
 from retrysafe.testing.adapters.client import Reply, settled
+from retrysafe.testing.adapters.crash import DISCONNECTED, Lease
 from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
 from tests.faults.conftest import StartTrapped
-from tests.faults.trapped import BROKEN_OFF, Lease, Trapped
+from tests.faults.trapped import Trapped
 
 LEASE = 1.2
 
@@ -177,6 +178,6 @@ def abandoned_at_last(api: Trapped, key: str, label: str, trap: str) -> None:
         assert answer.code == "in-flight", answer
         return answer
 
-    with pytest.raises(BROKEN_OFF):
+    with pytest.raises(DISCONNECTED):
         settled(refused)
     api.fallen(trap)

@@ -5,23 +5,20 @@ parent puts a new one in its place.
 """
 
 import contextlib
-import http.client
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from retrysafe.testing.adapters.client import Reply, settled, until
+from retrysafe.testing.adapters.crash import DISCONNECTED
 from retrysafe.testing.adapters.server import Option, Server
-from retrysafe.testing.adapters.suite import assert_problem
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-BROKEN_OFF = (http.client.HTTPException, OSError)
 
 
 class Trapped(Server):
@@ -58,7 +55,7 @@ class Trapped(Server):
         """Send a request whose worker dies there.  What was heard of it: nothing, if the connection broke."""
         before = self.falls.read_text().count(f" {trap}\n")
         answer = None
-        with contextlib.suppress(*BROKEN_OFF):
+        with contextlib.suppress(*DISCONNECTED):
             answer = self.post(path, fields=[("Trap", trap)], **rest)
         self.fallen(trap, before + 1)
         return answer
@@ -92,25 +89,6 @@ class Trapped(Server):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGCONT)
         self.kill()
-
-
-class Lease:
-    """A lease that begins later than this is made, and so certainly lasts for its length from now on."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._made = time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._made
-
-    def assert_in_flight(self, send: Callable[[], Reply]) -> None:
-        """A retry is refused with hints while the lease lasts.  A machine that is too slow proves nothing."""
-        answer = send()
-        if self.elapsed < self._seconds:
-            assert_problem(answer, 409, "in-flight")
-            assert int(answer.header("Retry-After") or 0) >= 1
 
 
 def _state(pid: int) -> str:

@@ -12,6 +12,8 @@ from retrysafe.testing.simulate.walk import Walk
 SCHEDULES = 48_000
 ON_SQLITE = 2_000
 CHUNKS = 8
+ALWAYS = 3
+"""Chunks that `make test` walks: everything that can happen does in each, and the others are more of it."""
 
 VERDICTS = {
     "completed", "draining", "failed", "in-flight", "key-reused", "outcome-unknown", "previously-failed",
@@ -19,7 +21,10 @@ VERDICTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk",
+    [pytest.param(chunk, marks=() if chunk < ALWAYS else pytest.mark.full) for chunk in range(CHUNKS)],
+)
 def test_schedules_on_the_model(chunk: int) -> None:
     """I1 to I16 and I22, by seed; what clients saw in a part of them is checked for being linearizable."""
     size = SCHEDULES // CHUNKS
@@ -36,7 +41,7 @@ def test_schedules_on_the_model(chunk: int) -> None:
     assert sum(one.histories for one in seen.values()) > size // 8
 
 
-@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("chunk", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_schedules_on_sqlite(chunk: int) -> None:
     """The same with the real store: its file, its statements, and transactions that carry effects."""
     size = ON_SQLITE // 2

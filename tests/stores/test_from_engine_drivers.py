@@ -22,9 +22,6 @@ from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for
 from tests.stores.rows import PATIENT
 
-# In one process: they share a server that they freeze and kill.
-pytestmark = pytest.mark.xdist_group("engines")
-
 OURS = ("asyncpg", "pg8000")
 """Drivers whose connections are SQLAlchemy's."""
 

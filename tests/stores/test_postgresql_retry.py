@@ -17,8 +17,6 @@ from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import AwaitedHalf, Half
 from tests.stores.rows import PATIENT
 
-pytestmark = pytest.mark.xdist_group("postgresql-trouble")
-
 DEADLINE = 0.5
 SLACK = 10.0
 """Seconds that a busy machine may add before a wait counts as unbounded; a lock is held for ever."""

@@ -3,62 +3,33 @@ that end a transaction, and in the middle of a handler.
 
 A request asks for it by a header, `Trap: kill before Commit`; its retry leaves the header out.
 
-    kill | stop                SIGKILL; or SIGSTOP, until the harness sends SIGCONT
-    before | inside | after    `inside` begins the step, and sends the signal within two milliseconds
-    place                      a step of the driver (`Reserve`, `Run`, `Commit`, …); `conclude` or `COMMIT`,
-                               the statements; or the name that a handler gives to a place
-
+`retrysafe.testing.traps` says what a trap is.  Its places here are the steps of the driver (`Reserve`, `Run`,
+`Commit`, …); `conclude` and `COMMIT`, the statements; and what a handler gives a name to.
 A worker writes to the journal before it is interrupted.  No product code knows about this.
 """
 
 import itertools
-import os
-import random
-import signal
-import threading
-import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-from retrysafe._core.steps import Finish, Forget, Release
 from retrysafe._runtime import drive_async
 from retrysafe.asgi.types import App, Connection, Receive, Send
 from retrysafe.stores.sql.join import Joint
+from retrysafe.testing.traps import Trap, around_steps, set_trap
+from retrysafe.testing.traps import place as place
+from retrysafe.testing.traps import reach as reach
 from tools.crash.journal import Journal
 
 STEPS = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]  # a trap replaces what is private
 """What the driver does at each step of a flow."""
 
-SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-
-
-STORING = frozenset({Finish, Release, Forget})
+STORING = frozenset({"Finish", "Release", "Forget"})
 """Steps by which an owner gives the store the outcome of its attempt.  An owner that is interrupted there may
 not learn whether the store took it; one that did not get there has stored nothing."""
-
-
-class _Trap(NamedTuple):
-    how: str
-    where: str
-    ending: str
-    journal: Journal
-
-    def spring(self) -> None:
-        self.journal.write("trapped", self.how, self.where, self.ending)
-        os.kill(os.getpid(), SIGNALS[self.how])
-        time.sleep(0.1)  # another thread may be the one that gets the signal, and this one must not go on
-
-    def spring_soon(self) -> None:
-        time.sleep(random.uniform(0, 0.002))
-        self.spring()
-
-
-_trap: ContextVar[_Trap | None] = ContextVar("trap", default=None)
-"""Of the current request; the tasks and threads that serve it inherit it."""
 
 _serial: ContextVar[str] = ContextVar("serial")
 
@@ -68,42 +39,17 @@ def serial() -> str:
     return _serial.get()
 
 
-def reach(moment: str, place: str) -> None:
-    """Be interrupted, if the current request has its trap here."""
-    trap = _trap.get()
-    if trap is None or trap.where != f"{moment} {place}":
-        return
-    _trap.set(None)
-    if moment == "inside":
-        threading.Thread(target=trap.spring_soon, daemon=True).start()
-    else:
-        trap.spring()
-
-
-@contextmanager
-def place(name: str) -> Generator[None]:
-    """A place with its three moments."""
-    reach("before", name)
-    reach("inside", name)
-    yield
-    reach("after", name)
-
-
-def _around_step(kind: type, perform: Callable[[Any, Any, Any], Any], journal: Journal) -> Any:
-    async def performed(step: Any, runtime: Any, performer: Any) -> object:
-        with place(kind.__name__):
-            if kind in STORING:
-                journal.write("storing", serial())
-            found = perform(step, runtime, performer)
-            return await found if isinstance(found, Awaitable) else found
-
-    return performed
-
-
 def install(journal: Journal) -> None:
     """Once, in the process that forks the workers.  Each store knows by itself where its COMMIT is."""
-    for step, perform in list(STEPS.items()):
-        STEPS[step] = _around_step(step, perform, journal)
+
+    @contextmanager
+    def step(name: str) -> Generator[None]:
+        with place(name):
+            if name in STORING:
+                journal.write("storing", serial())
+            yield
+
+    around_steps(step)
     perform_joint, perform_joint_async = Joint.perform, Joint.perform_async
 
     def performed(self: Joint, *rest: Any) -> Any:
@@ -135,9 +81,14 @@ class Trapped:
             await self._app(scope, receive, send)
             return
         fields: dict[bytes, bytes] = dict(scope["headers"])
-        how, _, where = fields.get(b"trap", b"").decode().partition(" ")
         ending = fields.get(b"ending", b"").decode()
-        _trap.set(_Trap(how, where, ending, self._journal) if how else None)
+
+        @contextmanager
+        def falling(trap: Trap) -> Generator[None]:
+            self._journal.write("trapped", trap.how, trap.where, ending)
+            yield
+
+        set_trap(fields.get(b"trap", b"").decode(), falling)
         serial = str(next(self._serials))
         _serial.set(serial)
         self._journal.write("arrived", serial, fields[b"idempotency-key"].decode().strip('"'))

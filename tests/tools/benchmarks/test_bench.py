@@ -14,11 +14,9 @@ from benchmarks.variants import VARIANTS, Variant, choose
 
 ROOT = Path(__file__).parents[3]
 
-# Ports, cores and the disk are shared by all tests, and these fill a core on purpose.
-pytestmark = [
-    pytest.mark.xdist_group("benchmarks"),
-    pytest.mark.skipif(sys.platform != "linux", reason="it needs epoll, and the clocks of other processes"),
-]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="it needs epoll, and the clocks of other processes"
+)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

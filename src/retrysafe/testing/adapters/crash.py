@@ -35,10 +35,14 @@ class Lease:
         self._seconds = seconds
         self._made = time.monotonic()
 
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._made
+
     def assert_in_flight(self, send: Callable[[], Reply]) -> None:
         """A retry is refused with hints while it lasts.  A machine that is too slow for it proves nothing."""
         answer = send()
-        if time.monotonic() - self._made < self._seconds:
+        if self.elapsed < self._seconds:
             assert_problem(answer, 409, "in-flight")
             assert int(answer.header("Retry-After") or 0) >= 1
 

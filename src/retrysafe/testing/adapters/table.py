@@ -131,7 +131,7 @@ def table() -> str:
 
 def _tried() -> Iterator[str]:
     yield "\n## What is tried with what\n\n"
-    yield "All of the suite in every run of the tests, or a part of it and all of it in long runs.\n\n"
+    yield "How much of the suite in every run of the tests. In long runs it is all of it in every row.\n\n"
     yield "| adapter | server | processes | store | mode | in every run |\n|---|---|---|---|---|---|\n"
     for one in sorted(COMBINATIONS):
         mode = MODES[one.tx][0]

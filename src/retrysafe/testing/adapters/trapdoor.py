@@ -2,58 +2,38 @@
 
     python -m retrysafe.testing.adapters.trapdoor FILE asgi --store URL --port N …
 
-As long as FILE is not there, nothing happens.  If it says `before Commit`, the next process that is about to
-perform a `Commit` removes it and is gone; `after Commit` likewise, before anybody is told.
+As long as FILE is not there, nothing happens.  If it says `before Commit`, the next process that comes to a
+`Commit` removes it, and is gone before it performs it; `after Commit` likewise, before anyone learns of it.
+A file and not a header, so that it works under every framework.
 """
 
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from retrysafe._runtime import drive_async, drive_sync
+from retrysafe.testing import traps
 from retrysafe.testing.reference.__main__ import main
 
-_file = Path(os.devnull)
 
+def install(file: Path) -> None:
+    """Have the file looked for at every step of this process and of its children."""
 
-def _reach(moment: str, step: object) -> None:
-    try:
-        wanted = _file.read_text()
-    except FileNotFoundError:
-        return
-    if wanted == f"{moment} {type(step).__name__}":
-        _file.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
+    @contextmanager
+    def step(name: str) -> Generator[None]:
+        try:
+            wanted = file.read_text()
+            if wanted.endswith(f" {name}"):
+                file.unlink()
+                traps.set_trap(f"kill {wanted}")
+        except FileNotFoundError:
+            pass  # no trap is set, or another process has fallen into it
+        with traps.place(name):
+            yield
 
-
-def _around(perform: Callable[..., object]) -> Callable[..., object]:
-    def performed(step: object, *rest: Any) -> object:
-        _reach("before", step)
-        answer = perform(step, *rest)
-        _reach("after", step)
-        return answer
-
-    return performed
-
-
-def _around_async(perform: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
-    async def performed(step: object, *rest: Any) -> object:
-        _reach("before", step)
-        answer = await perform(step, *rest)
-        _reach("after", step)
-        return answer
-
-    return performed
+    traps.around_steps(step)
 
 
 if __name__ == "__main__":
-    _file = Path(sys.argv.pop(1))
-    # No product code knows of this: it is put around what performs the steps.
-    blocking = drive_sync._PERFORM  # pyright: ignore[reportPrivateUsage]
-    blocking.update({kind: _around(perform) for kind, perform in blocking.items()})
-    awaiting = drive_async._PERFORM_ASYNC  # pyright: ignore[reportPrivateUsage]
-    awaiting.update({kind: _around_async(perform) for kind, perform in awaiting.items()})
+    install(Path(sys.argv.pop(1)))
     main()

@@ -1,0 +1,69 @@
+"""What runs in `make test-all` only, because it differs from a test of `make test` by store or driver alone.
+
+`docs/decisions/README.md` argues for it.  The rules are here and not at the tests, so that what is left out
+can be read in one place; `tests/adapters/sampling.py` has those of the adapters' suite.  What is the only one
+of its kind stays in `make test`, however slow it is.  More of the same, by number, is marked
+`pytest.mark.full` where it stands.
+"""
+
+from typing import NamedTuple
+
+import pytest
+
+
+class Rule(NamedTuple):
+    where: str
+    """How the ids of the tests begin."""
+    case: str
+    """What their parameters contain; all of them, if it is empty."""
+    why: str
+
+    def matches(self, test: str) -> bool:
+        name, _, case = test.partition("[")
+        return name.startswith(self.where) and self.case in case
+
+
+_SAVEPOINTS = (
+    "its savepoints are real ones, as SQLite's are, and its server is psycopg's; "
+    "what is its own is tried by test_first_savepoint.py"
+)
+_TRANSACTIONS = "tests/transactions/"
+_CRASHES = "tests/faults/test_crashes.py::"
+
+RULES = (
+    Rule(_TRANSACTIONS + "test_misuse.py", "pg8000", _SAVEPOINTS),
+    Rule(_TRANSACTIONS + "test_several_sessions.py", "pg8000", _SAVEPOINTS),
+    Rule(_TRANSACTIONS + "test_random_programs.py", "pg8000", _SAVEPOINTS),
+    Rule(_TRANSACTIONS + "test_past_sqlalchemy.py", "pg8000", _SAVEPOINTS),
+    Rule(_TRANSACTIONS + "test_semantics.py", "Session, pg8000", _SAVEPOINTS),
+    Rule(_TRANSACTIONS + "test_semantics.py", "Core, psycopg", "Core is tried on SQLite, psycopg by Session"),
+    Rule(_TRANSACTIONS + "test_semantics.py", "Core, asyncpg", "Core is tried on SQLite, asyncpg by Session"),
+    Rule(_TRANSACTIONS + "test_semantics.py", "AsyncSession, psycopg", "AsyncSession is tried with asyncpg"),
+    Rule(_CRASHES + "test_kills_and_freezes_on_postgresql", "hold", "the mode is tried on SQLite"),
+    Rule(_CRASHES + "test_cuts_on_postgresql", "psycopg async", "it differs by the driver"),
+    Rule("tests/faults/test_frozen_inside.py", "psycopg async", "it differs by the driver"),
+    Rule("tests/stores/test_from_engine_fork.py", "pg8000", "it differs by the driver"),
+    Rule("tests/stores/test_postgresql_processes.py::TestProcesses", "spawn", "it is tried on SQLite"),
+    Rule("examples/orders/tests/test_orders.py::test_shop", "sqlite", "it differs by the store"),
+    Rule("tests/cli/test_postgresql.py::test_the_same_", "", "it differs by the store"),
+)
+
+
+def leave_out(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """What is to be run in `make test`, and what is not."""
+    run: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        full = item.get_closest_marker("full") or any(rule.matches(item.nodeid) for rule in RULES)
+        (left_out if full else run).append(item)
+    return run, left_out
+
+
+def check_rules(items: list[pytest.Item]) -> None:
+    """A rule for a test that has another name now would leave nothing out, and nothing would say so."""
+    for rule in RULES:
+        if not any(rule.matches(item.nodeid) for item in items):
+            raise pytest.UsageError(
+                f"tests/sampling.py: a rule for {rule.where!r} with {rule.case!r} matches no test: "
+                "correct its names, or remove it"
+            )
