@@ -62,7 +62,7 @@ def refused(server: Server) -> bool:
         (["rails", "--store=memory:", "--port=0"], "invalid choice: 'rails'"),
         (["asgi", "--port=0"], "--store"),
         (["asgi", "--store=nonsense", "--port=0"], "has no scheme"),
-        (["asgi", "--store=memory:", "--port=0", "--lease=0"], "must be a number greater than zero"),
+        (["asgi", "--store=memory:", "--port=0", "--lease=0"], "lease=0.0 must be a"),
         (["asgi", "--store=memory:", "--port=0", "--workers=0"], "less than 1"),
         (["asgi", "--store=memory:", "--port=0", "--server=sync"], "--preload are for wsgi"),
         (["asgi", "--store=memory:", "--port=0", "--preload"], "--preload are for wsgi"),
