@@ -54,7 +54,7 @@ def test_on_a_terminal(full: Shop, columns: int) -> None:
     text = " ".join(screen.text.split())
     for piece in (
         "abandoned 1 the oldest 2 hours ago",
-        "duplicates 35 35.0% of all",
+        "duplicates 35 35.0% of requests with a key",
         "expired 3",
         "POST /refunds",
     ):
@@ -76,3 +76,13 @@ def test_nothing_was_counted(shop: Shop) -> None:
     document = json.loads(run("stats", "--json", store=shop.url).out)
     assert (document["duplicate_rate"], document["counted_since"]) == (None, None)
     assert "None counted yet" in run("stats", store=shop.url).out
+
+
+def test_requests_without_a_key_are_no_part_of_the_rate(shop: Shop) -> None:
+    """They are counted, but cannot be duplicates of anything."""
+    shop.at(0)
+    keeper = shop.store.open_keeper()
+    keeper.count({"completed": 3, "replayed": 1, "keyless": 96})
+    keeper.close()
+    document = json.loads(run("stats", "--json", store=shop.url).out)
+    assert (document["counted"], document["duplicate_rate"]) == (100, 0.25)

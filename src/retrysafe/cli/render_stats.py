@@ -80,7 +80,9 @@ def _requests(found: Statistics) -> RenderableType:
     grid.add_row(Text("total", "bold"), f"{counted:,}", Text(f"counted by services{since}", "dim"))
     rate = duplicate_rate(found.verdicts) or 0.0
     grid.add_row(
-        Text("duplicates", "bold"), f"{duplicates(found.verdicts):,}", Text(f"{rate:.1%} of all", "bold")
+        Text("duplicates", "bold"),
+        f"{duplicates(found.verdicts):,}",
+        Text(f"{rate:.1%} of requests with a key", "bold"),
     )
     return grid
 

@@ -40,9 +40,9 @@ def duplicates(verdicts: Mapping[str, int]) -> int:
 
 
 def duplicate_rate(verdicts: Mapping[str, int]) -> float | None:
-    """The share of duplicates; `None` if no request was counted."""
-    counted = sum(verdicts.values())
-    return duplicates(verdicts) / counted if counted else None
+    """The share of duplicates among requests with a key; `None` if none was counted."""
+    keyed = sum(number for verdict, number in verdicts.items() if verdict != "keyless")
+    return duplicates(verdicts) / keyed if keyed else None
 
 
 def _document(found: Statistics) -> dict[str, object]:
