@@ -1,4 +1,4 @@
-"""python -m benchmarks [server] [growth] [in-process]: measure what is named, or everything."""
+"""python -m benchmarks [server] [growth] [in-process] [calls]: measure what is named, or everything."""
 
 import argparse
 import json
@@ -14,11 +14,11 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import growth, inprocess, machine, plot, report, rounds
+from benchmarks import calls, growth, inprocess, machine, plot, report, rounds
 from benchmarks.goals import GOALS
 from benchmarks.variants import VARIANTS, choose
 
-PARTS = ("server", "growth", "in-process")
+PARTS = ("server", "growth", "in-process", "calls")
 BUILD = Path("build/bench")
 
 WIDTH = 110
@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures += _growth(console, options, document)
     if "in-process" in parts:
         _in_process(console, options, document)
+    if "calls" in parts:
+        _calls(console, document)
     report.show_goals(console, document["figures"], disturbed=bool(document.get("disturbed")))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -134,6 +136,18 @@ def _in_process(console: Console, options: argparse.Namespace, document: dict[st
         table.add_row(name, f"{seconds * 1e6:.1f}", f"{(seconds - took['bare']) * 1e6:+.1f}")
     console.print(table)
     document["in_process_seconds"] = took
+
+
+def _calls(console: Console, document: dict[str, Any]) -> None:
+    with _folder() as folder, console.status("calls"):
+        walks = calls.measure(folder)
+    table = report.table_of(
+        "One request's walk through the package", ("", "Python calls", "files", "switches", "threads")
+    )
+    for name, walk in walks.items():
+        table.add_row(name, *map(str, walk))
+    console.print(table)
+    document["calls"] = {name: walk._asdict() for name, walk in walks.items()}
 
 
 def _show_machine(console: Console, facts: dict[str, str]) -> None:
