@@ -62,7 +62,7 @@ bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, side by side with the bare
 evidence: $(INSTALLED) $(VENV)/.fuzz  ## Run all that looks for broken promises, an hour or more, and make its page
 	$(BIN)/python -m tools.evidence $(EVIDENCE_ARGS)
 
-format: $(INSTALLED)  ## Format, and mend what can be mended
+format: $(INSTALLED)  ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
