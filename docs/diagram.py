@@ -82,14 +82,14 @@ arrives = Box("box", LEFT, 30, MAIN, "a request with a key", "without one it pas
 reads = Box("box", LEFT, 124, MAIN, "whose key, and for what?", "scope, whole body, fingerprint")
 reserves = Box("store", LEFT, 218, MAIN, "reserve", "one atomic step of the store")
 runs = Box("handler", LEFT, 348, MAIN, "run the handler", "its lease is renewed meanwhile")
-keeps = Box("store", LEFT, 452, MAIN, "keep the answer", "fenced; rows are committed with it")
-sends = Box("good", LEFT, 546, MAIN, "send the answer", "never before it is durable")
+stores = Box("store", LEFT, 452, MAIN, "store the response", "fenced; rows are committed with it")
+sends = Box("good", LEFT, 546, MAIN, "send the response", "never before it is durable")
 
 replays = Box("good", RIGHT, 30, SIDE, "replay", "the stored status, headers and bytes")
 busy = Box("stop", RIGHT, 112, SIDE, "409 in-flight", "with Retry-After, or it waits")
 unknown = Box("stop", RIGHT, 194, SIDE, "409 outcome-unknown", 'or run again: abandoned="retry"')
-other = Box("stop", RIGHT, 276, SIDE, "422 key-reused", "the first answer stays")
-releases = Box("box", RIGHT, 380, SIDE, "release the key", "the answer is sent, the next retry runs")
+other = Box("stop", RIGHT, 276, SIDE, "422 key-reused", "the first response stays")
+releases = Box("box", RIGHT, 380, SIDE, "release the key", "the response is sent, the next retry runs")
 abandoned = Box("box", RIGHT, 484, SIDE, "abandoned", "once its lease is over")
 
 FOUND = [
@@ -108,10 +108,10 @@ def draw() -> str:
     top, bottom = replays.middle[1], other.middle[1]
     turn = 330
     parts = [
-        *(box.draw() for box in (arrives, reads, reserves, runs, keeps, sends)),
+        *(box.draw() for box in (arrives, reads, reserves, runs, stores, sends)),
         *(box.draw() for box in (replays, busy, unknown, other, releases, abandoned)),
         *(down(one, two) for one, two in ((arrives, reads), (reads, reserves), (reserves, runs))),
-        *(down(one, two) for one, two in ((runs, keeps), (keeps, sends))),
+        *(down(one, two) for one, two in ((runs, stores), (stores, sends))),
         f'<path class="line" d="M{from_x} {from_y} H{bus} M{bus} {top} V{bottom}"/>',
         *found,
         *labels,
@@ -121,7 +121,7 @@ def draw() -> str:
         label(turn + 32, releases.middle[1] - 7, "known: nothing was done"),
         path(f"M{from_x} {runs.middle[1] + 10} H{turn} V{abandoned.middle[1]} H{RIGHT - 2}", lost=True),
         label(turn + 32, abandoned.middle[1] - 7, "killed or cut off"),
-        label(RIGHT, abandoned.y + Box.height + 22, "Nobody knows how far it came."),
+        label(RIGHT, abandoned.y + Box.height + 22, "How far it came is not known."),
         label(RIGHT, abandoned.y + Box.height + 40, "In a transaction: undone, so the retry runs."),
     ]
     return (

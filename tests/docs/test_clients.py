@@ -100,7 +100,7 @@ def test_it_gives_up_in_time(client: dict[str, Any]) -> None:
     """Nobody listens there: it says that a person should look."""
     client["post_once"].__globals__["GIVE_UP_AFTER"] = 0.2
     began = time.monotonic()
-    with pytest.raises(client["Unsettled"], match="no answer to the key k"):
+    with pytest.raises(client["Unsettled"], match="no response to the key k"):
         client["post_once"]("http://127.0.0.1:9", {}, key="k")
     assert time.monotonic() - began < 20
 

@@ -230,19 +230,19 @@ class Line(NamedTuple):
 
 LINES = [
     Line("nothing", nothing, "first", "first"),
-    Line("the answer is lost", lost, "replay", "replay"),
-    Line("the client hangs up", hung_up, "replay", "replay"),
+    Line("the response is lost", lost, "replay", "replay"),
+    Line("the client disconnects", hung_up, "replay", "replay"),
     Line("duplicates at the same moment", crowd, "replay", "replay"),
     Line("the process is killed **before**", never_arrived, "replay", "replay"),
     Line("… after it, before the effect", killed("before"), "outcome-unknown", "replay", (0, 1)),
     Line("… after the effect", killed("after"), "outcome-unknown", "replay", (1, 2)),
-    Line("… while an answer too large", killed("flowing"), "outcome-unknown", "outcome-unknown"),
-    Line("… after the answer is kept", killed_when_kept, "replay", "replay"),
+    Line("… while a response too large", killed("flowing"), "outcome-unknown", "outcome-unknown"),
+    Line("… after the response is stored", killed_when_kept, "replay", "replay"),
     Line("the handler raises", answering(RuntimeError(), 500), "handler-failed", "replay", (0, 1)),
-    Line("the handler answers 401", answering(401, NotDone()), "replay", "replay"),
+    Line("the handler responds 401", answering(401, NotDone()), "replay", "replay"),
     Line("[a worker freezes]", frozen, "replay", "replay", (1, 2)),
     Line("the store is down when the request", down_at_first, "replay", "replay"),
-    Line("the store is down when the answer", down_at_the_end, "outcome-unknown", "replay", (1, 2)),
+    Line("the store is down when the response", down_at_the_end, "outcome-unknown", "replay", (1, 2)),
 ]
 
 
