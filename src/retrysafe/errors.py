@@ -1,9 +1,9 @@
 """Exceptions: misuse, trouble, and one thing a handler may say.
 
     RetrysafeError
-    ├── ConfigurationError      built wrongly: raised where it was built, or by a scope that answers nonsense
-    ├── StoreError              trouble with the store, answered 503 `store-unavailable`
-    │   ├── StoreUnavailable    did not answer, refused or timed out: may be tried again
+    ├── ConfigurationError      built wrongly: raised where it was built, or by a scope function's first call
+    ├── StoreError              trouble with the store: 503 `store-unavailable`
+    │   ├── StoreUnavailable    timed out, refused or closed: may be tried again
     │   ├── UnreadableRecord    a record that makes no sense: kept, reported, never taken for absent
     │   └── SchemaMismatch      tables of another version
     ├── NotJoined               a session or connection that cannot be part of the running call's transaction
@@ -11,7 +11,7 @@
     └── NotGuarded              `current()` outside a guarded call
     NotDone                     said by a handler: "nothing has happened, let the client try again"
 
-What goes wrong with a *request* (a malformed key, a conflict) is no exception but a value: see
+What goes wrong with a *request* (a malformed key, a conflict) is not an exception but a value: see
 `problems.py`.  Each message says what was found, what was expected and what to do next.
 """
 
@@ -29,7 +29,7 @@ class StoreError(RetrysafeError):
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer.  Whether it did what it was asked is not known."""
+    """The store did not reply.  Whether it did what it was asked is not known."""
 
 
 class UnreadableRecord(StoreError):
@@ -67,8 +67,8 @@ class NotGuarded(RetrysafeError, LookupError):
 class NotDone(Exception):
     """Raised by a handler: nothing has happened, and the same key may be tried again.
 
-    The client is answered 503 `not-done` with `Retry-After`, and no record is kept.  It is not believed
-    after a derived key was given out or part of the answer was sent: then something may have happened.
+    The client gets 503 `not-done` with `Retry-After`, and no record is stored.  It is not believed
+    after a derived key was given out or part of the response was sent: then something may have happened.
     """
 
     def __init__(self, detail: str | None = None, *, retry_after: float = 1.0) -> None:

@@ -115,7 +115,7 @@ class Guard:
     def drain(self, grace: Duration | None = None) -> int:
         """Claim nothing new, and wait for what runs.  Returns how many were still running in the end.
 
-        New keys are answered 503 `draining`; replays go on.  A claim whose handler has not begun is
+        New keys get 503 `draining`; replays go on.  A claim whose handler has not begun is
         released.  Handlers that outlive the grace time keep their lease until the process ends.
         """
         deadline = self._begin_draining(grace)
@@ -136,7 +136,7 @@ class Guard:
         """Stop claiming as soon as a signal arrives, then do whatever was going to be done about it.
 
         For servers that tell the application only after they have waited for its requests.  Call it when
-        the application starts up: servers install handlers of their own before that, and ask nobody.
+        the application starts up: servers install handlers of their own before that, in place of any other.
         """
         for number in signals or (signal.SIGTERM,):
             previous = signal.getsignal(number)
@@ -190,7 +190,9 @@ def _grace(value: object) -> float:
 
 def _check(store: object, on_event: object) -> None:
     if not isinstance(store, str) and not hasattr(type(store), "reserve"):
-        raise ConfigurationError(f'store={store!r} is no store: expected a URL such as "sqlite:///keys.db"')
+        raise ConfigurationError(
+            f'store={store!r} is not a store: expected a URL such as "sqlite:///keys.db"'
+        )
     if on_event is None:
         return
     from inspect import iscoroutinefunction  # half as long to import as all of this library

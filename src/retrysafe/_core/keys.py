@@ -43,7 +43,7 @@ class BadKey(NamedTuple):
 def parse_key(values: Sequence[bytes], *, longest: int = LONGEST, shortest: int = 1) -> str | BadKey:
     """The key in the field lines of a header, given as they arrived."""
     if len(values) != 1:
-        # RFC 9651, section 4.2: several lines are one comma-separated value, and that is no Item.
+        # RFC 9651, section 4.2: several lines are one comma-separated value, and that is not an Item.
         # Even when all are alike: something between the client and us repeats headers.
         return BadKey(f"the header was sent {len(values)} times; send it once")
     key: str | BadKey
@@ -75,7 +75,7 @@ def _parse_unusual(value: bytes) -> str | BadKey:
         if isinstance(item, tuple) and isinstance(item[0], str):
             return item[0]
     return BadKey(
-        "it opens with a quotation mark but is no string of RFC 9651; close the string, escape "
+        "it opens with a quotation mark but is not a string of RFC 9651; close the string, escape "
         'only \\" and \\\\ in it, and let nothing but ;parameters follow'
     )
 

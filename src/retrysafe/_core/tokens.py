@@ -16,7 +16,7 @@ _pieces: list[bytes] = []
 
 
 def draw() -> bytes:
-    """Sixteen bytes that nobody else has."""
+    """Sixteen bytes that are drawn once."""
     try:
         return _pieces.pop()
     except IndexError:

@@ -63,7 +63,7 @@ class ConnectionLimit:
     """
 
     limit: int | None = None
-    """As many as there are connections; `None` where nobody waits for one in a thread."""
+    """As many as there are connections; `None` where no call waits for one in a thread."""
 
     def __init__(self) -> None:
         self.forked()

@@ -25,13 +25,13 @@ gunicorn, in `gunicorn.conf.py` (the hooks run in each worker, `preload_app` or 
         guard.close()
 
 A worker that gunicorn aborts (`timeout`), or a sync worker at a quick stop (SIGINT, SIGQUIT), ends in the
-middle of its handler: nobody knows what happened, so the key is held as *outcome unknown*.  waitress has no
-signal handlers, and waits 5 seconds for running requests: have SIGTERM raise `SystemExit`, call
+middle of its handler: it is not known what happened, so the key is held as *outcome unknown*.  waitress has
+no signal handlers, and waits 5 seconds for running requests: have SIGTERM raise `SystemExit`, call
 `guard.drain_on()` after that, and `guard.drain()` when `serve()` has returned.
 
-The application's iterable is read to its end and closed before its answer is stored and sent, so what
-`close()` does belongs to the request.  With `background="after"` it is WSGI's background task: the answer is
-stored and sent first, and what `close()` raises is the server's to log.
+The application's iterable is read to its end and closed before its response is stored and sent, so what
+`close()` does belongs to the request.  With `background="after"` it is WSGI's background task: the response
+is stored and sent first, and what `close()` raises is the server's to log.
 
 What WSGI does not tell: whether a header was written with `-` or `_` (good servers drop the latter), and
 where one of several fields of a name ended and the next began (servers join them with commas, and a key has

@@ -17,7 +17,7 @@ from retrysafe._http.exchange import Exchange
 
 GUARDED = "retrysafe.guarded"
 """Marks a request that a guard outside of us has taken on already.  With a dot, as PEP 3333 asks of whatever
-is no string."""
+is not a string."""
 
 _WAYS_AROUND = frozenset({"HTTP_ACCEPT_ENCODING", "gunicorn.socket", "werkzeug.socket", "wsgi.early_hints"})
 
@@ -34,7 +34,7 @@ def variable(header: bytes) -> str:
 
 
 def decoded(text: str) -> str:
-    """A path as its client meant it.  What is no UTF-8 is written out: two paths must not become one."""
+    """A path as its client meant it.  What is not UTF-8 is written out: two paths must not become one."""
     return text if text.isascii() else _bytes(text).decode("utf-8", "backslashreplace")
 
 

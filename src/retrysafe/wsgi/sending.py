@@ -17,7 +17,7 @@ _UNFIT = re.compile(r"[^\t\x20-\x7e\x80-\xff]")  # RFC 9110 section 5.5, and RFC
 def checked(status: str, sent: Sequence[tuple[str, str]]) -> tuple[int, list[Header]]:
     """A head as the application gave it.  What no server would take is refused, as a server would."""
     if not (status[:3].isascii() and status[:3].isdigit() and status[3:4] in ("", " ")):
-        raise ValueError(f"the application answered {status!r}: expected a status such as '200 OK'")
+        raise ValueError(f"the application responded {status!r}: expected a status such as '200 OK'")
     for name, value in sent:
         # By its name only: the value may be a secret.
         if not is_name(name.encode("utf-8", "surrogatepass")) or _UNFIT.search(value):
@@ -49,13 +49,13 @@ def _phrase(status: int) -> str:
 
 
 def and_then_raise(body: Iterable[bytes], error: Exception) -> Iterator[bytes]:
-    """The answer, and then the handler's exception for the application's log."""
+    """The response, and then the handler's exception for the application's log."""
     yield from body
     raise error
 
 
 class AndThenClose:
-    """An answer after which the application goes on."""
+    """A response after which the application goes on."""
 
     def __init__(self, body: Iterable[bytes], close: Callable[[], None]) -> None:
         self._body = body

@@ -105,7 +105,7 @@ same = compare_digest
 
 
 def check(kind: object) -> None:
-    """Refuse what is no `Fingerprint`, where a policy is built and not at its first request."""
+    """Refuse what is not a `Fingerprint`, where a policy is built and not at its first request."""
     if kind is None or kind in ("raw", "json") or callable(kind):
         return
     paths = cast("tuple[object, ...]", kind) if isinstance(kind, tuple) else ()
