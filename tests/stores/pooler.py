@@ -52,6 +52,7 @@ class Pooler:
         self._room = asyncio.Semaphore(SESSIONS)
         self._lent = 0
         self._free: list[Backend] = []
+        self._serving: set[asyncio.Task[None]] = set()
         """Those that were opened, in the order in which they were used."""
         self._greeting = b""
         """What the server says when a session is opened: every client hears it again."""
@@ -105,6 +106,11 @@ class Pooler:
         return backend
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Held here: a task that waits for a backend whose client is gone is referred to by nothing else.
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
             length = int.from_bytes(await reader.readexactly(4), "big")
             await reader.readexactly(length - 4)  # who it is, and what it would like to be set

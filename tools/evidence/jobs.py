@@ -93,9 +93,9 @@ def _product_and(*testing: str, tools: tuple[str, ...] = ()) -> Sources:
 SIMULATED = _product_and("simulate", "linearize", "report.py")
 HUNTED = _product_and("simulate", "linearize", "report.py", tools=("planted",))
 CRASHED = _product_and(
-    "linearize", "report.py", "postgres.py", "proxy.py", "conversation.py",
+    "linearize", "report.py", "postgres.py", "proxy.py", "conversation.py", "traps.py",
     "adapters/client.py", "adapters/server.py",
-    "reference/serve.py", "reference/layers.py", "reference/cors.py", "reference/principals.py",
+    "reference/serve.py", "reference/asgi_layers.py", "reference/cors.py", "reference/principals.py",
     tools=("crash",),
 )  # fmt: skip
 COVERED = _product_and("simulate", "linearize", "report.py", tools=("evidence/coverage.py",))
