@@ -43,7 +43,7 @@ class Routes:
         self.rules = compile_rules({})
         self._on_keyless = on_keyless
         self._selected = any_of(paths) if paths is not None else None
-        self._otherwise = Route("", lambda _: True, self.rules)
+        self._otherwise = Route("", _any_path, self.rules)
         self.routes = [
             Route(path, any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
         ]
@@ -81,6 +81,10 @@ class Routes:
             return found
         self._on_keyless(method, path, found.path, warn=required == "warn")
         return None
+
+
+def _any_path(_: str) -> bool:
+    return True
 
 
 def any_of(paths: Paths) -> Matcher:
