@@ -18,6 +18,7 @@ from retrysafe._core.model import (
     Reservation,
     Reserved,
     Response,
+    make,
 )
 from retrysafe._core.problems import Previous, Problem, stored_code
 from retrysafe._core.steps import (
@@ -47,9 +48,9 @@ def admit(request: Request, rules: Rules) -> str | Problem:
     if not values:
         return Problem("key-missing", f"This request needs the header {wire.key_header}.")
     key = keys.parse_key(values, longest=wire.longest_key)
-    if isinstance(key, keys.BadKey):
-        return Problem("key-invalid", f"The header {wire.key_header} is not a key: {key.reason}")
-    return key
+    if isinstance(key, str):
+        return key
+    return Problem("key-invalid", f"The header {wire.key_header} is not a key: {key.reason}")
 
 
 def judge(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
@@ -64,7 +65,7 @@ def judge(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
         return Problem("key-reused", "This key was used for a different request.")
     match record.state:
         case "completed":
-            return Replay(record)
+            return make(Replay, (record,))
         case "failed":
             return _judge_failed(record, policy)
         case "in_progress":
@@ -123,9 +124,11 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToReleas
     believable = not (attempt.derived or attempt.checkpointed)
     if isinstance(outcome, Responded):
         response, omitted, storable = outcome
-        if believable and _nothing_done(response, attempt, call.rules):
+        rules = call.rules
+        if believable and _nothing_done(response, attempt, rules):
             return ToRelease(response)
-        return ToStore(_final(response, call.rules, omitted=omitted, storable=storable), response)
+        final = _final(response, rules, omitted=omitted, storable=storable)
+        return make(ToStore, (final, response, None))
     match outcome:
         case Raised(NotDone() as notice) if believable:
             return ToRelease(call.describe(Problem("not-done", str(notice), notice.retry_after)))
@@ -197,4 +200,4 @@ def _final(
         omitted, body = True, b""
     unsettled = 400 if rules.refusals == "release" else 500
     state: Literal["completed", "failed"] = "failed" if status >= unsettled else "completed"
-    return Final(state, Response(status, storable, body), omitted)
+    return make(Final, (state, make(Response, (status, storable, body)), omitted))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
-from retrysafe._core.model import Header, Headers
+from retrysafe._core.model import Header, Headers, make
 
 _DROPPED = frozenset(
     {
@@ -95,7 +95,7 @@ class UnfitHeader(ValueError):
         super().__init__(f"the application's header {name!r} has a character that no header may have")
 
 
-_STORED, _DROPPED_HERE, _LENGTH, _TYPE, _REQUEST_ID, _CONNECTION = range(6)
+_DROPPED_HERE, _LENGTH, _TYPE, _REQUEST_ID, _CONNECTION = range(5)
 _SPECIAL = {
     b"content-length": _LENGTH,
     b"content-type": _TYPE,
@@ -105,31 +105,30 @@ _SPECIAL = {
 
 
 @lru_cache(maxsize=1024)
-def _kind(name: bytes) -> tuple[bytes, int]:
-    """A name in lower case, and what is done with its header."""
+def _kind(name: bytes) -> tuple[bytes, int | None]:
+    """A name in lower case, and what is done with its header; `None`: it is stored as it is."""
     lower = name.lower()
     if not is_name(lower):
         raise UnfitHeader(lower)
-    return lower, _SPECIAL.get(lower, _STORED if _is_kept(lower) else _DROPPED_HERE)
+    return lower, _SPECIAL.get(lower, None if _is_kept(lower) else _DROPPED_HERE)
 
 
 def sort(headers: Iterable[tuple[bytes, bytes]], drop: Set[bytes] = frozenset()) -> Sorted:
     """All that has to be known about the headers of a response, in one pass; none in `drop` is storable."""
     sent: list[Header] = []
     storable: list[Header] = []
+    values: list[bytes] = []
     announced: int | None = None
     streams = False
-    named = set(drop)
+    named = drop
     for given, value in headers:
-        # Names may be buffers that will be used again, and so may values.
-        name, kind = _kind(given if type(given) is bytes else bytes(given))
-        if type(value) is not bytes:
-            value = bytes(value)
-        if value.translate(None, _IN_VALUES):
-            raise UnfitHeader(name)
+        if type(given) is not bytes or type(value) is not bytes:
+            given, value = bytes(given), bytes(value)  # they may be buffers that will be used again
+        name, kind = _kind(given)
         pair = (name, value)
         sent.append(pair)
-        if kind == _STORED:
+        values.append(value)
+        if kind is None:
             storable.append(pair)
         elif kind == _LENGTH:
             announced = length(value)
@@ -140,10 +139,12 @@ def sort(headers: Iterable[tuple[bytes, bytes]], drop: Set[bytes] = frozenset())
             storable.append((ORIGINAL_ID, value))
         elif kind == _CONNECTION:
             # RFC 9110 section 7.6.1: fields that `Connection` names belong to the connection too.
-            named.update(option.strip().lower() for option in value.split(b","))
+            named = {*named, *(option.strip().lower() for option in value.split(b","))}
+    if not _is_value(b"".join(values)):
+        raise UnfitHeader(next(name for name, value in sent if not _is_value(value)))
     if named:
         storable = [pair for pair in storable if pair[0] not in named]
-    return Sorted(tuple(sent), tuple(storable), announced, streams)
+    return make(Sorted, (tuple(sent), tuple(storable), announced, streams))
 
 
 def kept(headers: Sequence[Header], drop: Set[bytes] = frozenset()) -> Headers:
@@ -156,10 +157,10 @@ def kept(headers: Sequence[Header], drop: Set[bytes] = frozenset()) -> Headers:
     for pair in headers:
         name, value = pair
         if _is_kept(name):
-            if not value.translate(None, _IN_VALUES):
+            if _is_value(value):
                 chosen.append(pair)
         elif name == b"x-request-id":
-            if not value.translate(None, _IN_VALUES):
+            if _is_value(value):
                 chosen.append((ORIGINAL_ID, value))
         elif name == b"connection":
             # RFC 9110 section 7.6.1: fields that `Connection` names belong to the connection too.
@@ -169,18 +170,27 @@ def kept(headers: Sequence[Header], drop: Set[bytes] = frozenset()) -> Headers:
     return tuple([pair for pair in chosen if pair[0] not in named] if named else chosen)
 
 
-def are_fit(headers: Iterable[Header]) -> bool:
-    """Whether stored headers are such as `kept` would have let through, and so may be replayed."""
-    for name, value in headers:
-        if value.translate(None, _IN_VALUES) or not (_is_kept(name) or name == ORIGINAL_ID):
-            return False
-    return True
+def are_fit(headers: Sequence[Header], *more: bytes) -> bool:
+    """Whether stored headers are such as `kept` would have let through, and so may be replayed.
+
+    `more` are values that are to be sent with them.
+    """
+    names, values = zip(*headers, strict=True) if headers else ((), ())
+    if not all(map(_is_kept, names)) and not all(_is_kept(name) or name == ORIGINAL_ID for name in names):
+        return False
+    return _is_value(b"".join((*values, *more)))
+
+
+def _is_value(value: bytes) -> bool:
+    """Whether this may be the value of a header, or be several of them, one after the other."""
+    # What is printable may; for what is not, `translate` knows, but it builds a table each time.
+    return value.decode("latin-1").isprintable() or not value.translate(None, _IN_VALUES)
 
 
 def unfit(headers: Iterable[Header]) -> bytes | None:
     """The name of a header that no server could send."""
     for name, value in headers:
-        if value.translate(None, _IN_VALUES) or not is_name(name):
+        if not _is_value(value) or not is_name(name):
             return name
     return None
 

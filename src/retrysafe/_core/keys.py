@@ -101,7 +101,7 @@ def digest(door: str, scope: Parts, key: str, secret: bytes | None = None) -> by
     With a secret it is an HMAC, for stores that must not hold the key: a plain digest of a weak key can be
     guessed by trying keys.
     """
-    identity = b"%b%d:%b" % (_owner(door, scope), len(key), key.encode("utf-8", "surrogatepass"))
+    identity = _owner(door, scope) + f"{len(key)}:{key}".encode("utf-8", "surrogatepass")
     if secret is None:
         return sha256(identity).digest()
     return hmac.digest(secret, identity, "sha256")

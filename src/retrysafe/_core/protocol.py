@@ -35,6 +35,7 @@ from retrysafe._core.model import (
     Reserved,
     Response,
     Scope,
+    make,
 )
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
@@ -89,27 +90,27 @@ def respond(
 ) -> Flow[Result]:
     """The request door: from the head of a request to what its client is sent."""
     key = admit(request, rules)
-    if isinstance(key, Problem):
+    if not isinstance(key, str):
         return _refuse(key)
     scope: Scope | None = yield IDENTIFY
     if scope is None:
         return _refuse(Problem("principal-required", "The owner of this key is not known."))
-    shortest = rules.wire.shortest_public_key
-    if scope.public and len(key) < shortest:
+    parts, public = scope
+    if public and len(key) < (shortest := rules.wire.shortest_public_key):
         return _refuse(Problem("key-invalid", f"A public key needs at least {shortest} characters."))
     # Nothing is reserved before the body is complete.
     try:
         fingerprint: bytes | TooLarge | Gone = yield READ_BODY
     except StoreError as trouble:
         return _unavailable("The request could not be read.", trouble)
-    if isinstance(fingerprint, TooLarge):
+    if not isinstance(fingerprint, bytes):
+        if isinstance(fingerprint, Gone):
+            return Result("gone", None)
         return _refuse(Problem("body-too-large", f"The body is larger than {fingerprint.limit} bytes."))
-    if isinstance(fingerprint, Gone):
-        return Result("gone", None)
     policy = rules.policy
     claim = make_claim(
         "request",
-        scope.parts,
+        parts,
         key,
         fingerprint,
         policy,
@@ -118,10 +119,11 @@ def respond(
         request.path,
         request_id,
         correlation_id,
-        secret=rules.identity_secret,
+        (),
+        rules.identity_secret,
     )
     reauthorises = rules.request.reauthorise is not None
-    call = Call(claim, policy, rules.outcome, describe, draining, secret, reauthorises)
+    call = make(Call, (claim, policy, rules.outcome, describe, draining, secret, reauthorises))
     return (yield from once(call))
 
 
@@ -140,23 +142,27 @@ def make_claim(
     secret: keys.Secret | None = None,
 ) -> Claim:
     """A bid for a key, through whichever door it came."""
-    return Claim(
-        keys.digest(door, scope, key, secret),
-        token,
-        fingerprint,
-        policy.lease,
-        policy.retention,
-        policy.unknown_retention if policy.abandoned == "hold" else 0.0,
-        door,
-        scope,
-        key if policy.keep_key else None,
-        action,
-        target,
-        request_id,
-        correlation_id,
-        "tx" if policy.effects == "database" else "lease",
-        policy.in_flight == "wait",
-        details,
+    return make(
+        Claim,
+        (
+            keys.digest(door, scope, key, secret),
+            token,
+            fingerprint,
+            policy.lease,
+            policy.retention,
+            policy.unknown_retention if policy.abandoned == "hold" else 0.0,
+            door,
+            scope,
+            key if policy.keep_key else None,
+            action,
+            target,
+            request_id,
+            correlation_id,
+            "tx" if policy.effects == "database" else "lease",
+            policy.in_flight == "wait",
+            details,
+            "creation",
+        ),
     )
 
 
@@ -181,13 +187,14 @@ def once(call: Call) -> Flow[Result]:
         if unconfirmed:
             yield from ask(Forget(call.claim))
         return held
-    attempt = Attempt(call.claim, held.attempt, call.secret)
-    if call.claim.mode == "tx":
+    claim = call.claim
+    attempt = Attempt(claim, held.attempt, call.secret)
+    if claim.mode == "tx":
         result = yield from commit(call, attempt)
     else:
         # An exception here is not an outcome of the handler but a cancellation or the end of the process:
         # it is not known how far it came, so the lease is left to lapse.
-        outcome: Outcome = yield Run(attempt, call)
+        outcome: Outcome = yield make(Run, (attempt, call))
         result = yield from conclude(call, attempt, outcome)
     if attempt.callbacks and result.verdict == "completed":
         yield from ask(CallBack(attempt))
@@ -219,7 +226,8 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
                     return judgement
                 yield from _release(call)
                 return _refuse(_DRAINING)
-            case Replay(record):
+            case Replay():
+                record = judgement.record
                 return (yield from _replay(call, record)) if call.reauthorises else _replayed(record)
             case Busy(retry_after):
                 # Poll: fast at first, since most handlers are, then gently.
@@ -240,7 +248,7 @@ def _bid(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Replay | Busy 
         found = yield from ask(Look(claim))
         judgement = judge(found, claim, policy) if found else _DRAINING
         return _DRAINING if isinstance(judgement, CanTakeOver) else judgement
-    bid: Reserve | TakeOver = Reserve(claim)
+    bid: Reserve | TakeOver = make(Reserve, (claim,))
     while True:
         try:
             reservation: Reservation = yield bid
@@ -272,11 +280,12 @@ def _replay(call: Call, record: Record) -> Flow[Result]:
 
 
 def _replayed(record: Record) -> Result:
-    original_id = (headers.ORIGINAL_ID, record.request_id.encode(errors="replace"))
-    if record.response is None or not headers.are_fit((*record.response.headers, original_id)):
+    response = record.response
+    # The first request's id becomes a header too.
+    if response is None or not headers.are_fit(response.headers, record.request_id.encode(errors="replace")):
         damage = UnreadableRecord("the stored response is missing, or has headers that must not be sent")
         return _unavailable("The stored response cannot be read.", damage)
-    return Result("replayed", record, attempt=record.attempt)
+    return make(Result, ("replayed", record, True, None, record.attempt, None, False))
 
 
 def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
@@ -290,7 +299,7 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         # Taken over before a byte of it had left.  Nothing is to be stored: a bid of ours that came late may
         # have made the record anew, and then the client would be sent nothing at all.
         return (yield from _taken_over(call, error))
-    stored = yield from store(call, Finish(call.claim, final))
+    stored = yield from store(call, make(Finish, (call.claim, final)))
     # A response that is on its way as one that will be stored, and is not, is never brought to its end: a
     # client that saw the end would take the effect for settled, and its retry would be refused.
     cut_off = stored is not True and attempt.promised
@@ -298,7 +307,7 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         # The client gets the truth, marked as not stored; the record is left to lapse, never released.
         return Result("unstored", reply, False, error, attempt.number, stored, cut_off)
     if stored or attempt.checkpointed:
-        return Result(final.state, reply, stored, error, attempt.number, None, cut_off)
+        return make(Result, (final.state, reply, stored, error, attempt.number, None, cut_off))
     return (yield from _taken_over(call, error))
 
 

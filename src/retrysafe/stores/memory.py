@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
+from time import monotonic
 
 from retrysafe._core.model import (
     Claim,
@@ -24,6 +25,7 @@ from retrysafe._core.model import (
     Response,
     State,
     Unsettled,
+    make,
 )
 from retrysafe._runtime import fork
 from retrysafe.stores.memory_admin import Books, MemoryAdmin
@@ -40,7 +42,7 @@ _EPOCH = time.time() - time.monotonic()
 
 def _steady() -> float:
     """Seconds since the epoch that never jump: a stepped wall clock must not end a lease."""
-    return _EPOCH + time.monotonic()
+    return _EPOCH + monotonic()
 
 
 class _Row:
@@ -89,29 +91,35 @@ class _Row:
 
     def record(self) -> Record:
         claim, first = self.claim, self.first
-        return Record(
-            claim.id,
-            claim.token,
-            claim.fingerprint,
-            self.state,
-            claim.mode,
-            self.attempt,
-            self.lease_until,
-            self.checkpointed,
-            first.door,
-            first.scope,
-            first.key,
-            first.action,
-            first.target,
-            first.request_id,
-            first.correlation_id,
-            self.created_at,
-            self.updated_at,
-            self.completed_at,
-            self.expires_at,
-            self.held_until,
-            self.response,
-            self.omitted,
+        return make(
+            Record,
+            (
+                claim.id,
+                claim.token,
+                claim.fingerprint,
+                self.state,
+                claim.mode,
+                self.attempt,
+                self.lease_until,
+                self.checkpointed,
+                first.door,
+                first.scope,
+                first.key,
+                first.action,
+                first.target,
+                first.request_id,
+                first.correlation_id,
+                self.created_at,
+                self.updated_at,
+                self.completed_at,
+                self.expires_at,
+                self.held_until,
+                self.response,
+                self.omitted,
+                (),
+                1,
+                "creation",
+            ),
         )
 
 
@@ -135,13 +143,13 @@ class MemoryStore:
         with self._lock:
             now = self._clock()
             row = self._rows.get(claim.id)
-            if row is None or row.expired(now):
+            if row is None or (row.expires_at <= now and row.expired(now)):
                 self._sweep(now)
                 self._rows[claim.id] = _Row(claim, now)
                 return _FRESH
-            if row.running(claim.token):
+            if row.state == "in_progress" and row.running(claim.token):
                 return Reserved(row.attempt)
-            return Found(row.record(), now)
+            return make(Found, (row.record(), now))
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
         with self._lock:
@@ -230,8 +238,11 @@ class MemoryStore:
 
     def _sweep(self, now: float) -> None:
         rows = self._rows
-        for _ in range(min(_SWEPT, len(rows))):
-            id, oldest = next(iter(rows.items()))
+        for _ in range(_SWEPT):
+            id = next(iter(rows), None)
+            if id is None:
+                return
+            oldest = rows[id]
             if oldest.expires_at > now or not oldest.expired(now):
                 rows.move_to_end(id)
                 return
