@@ -30,12 +30,16 @@ Shared = Literal["never", "sometimes", "always"]
 _NO_OWNER = frozenset({"", "none", "null", "undefined", "anonymous", "anonymoususer"})
 
 
-class _Rule:
-    """A ready-made rule: a function of the request that can be described and bound to a secret."""
+class ReadyMade:
+    """A rule of this module: a function of the request that can be described and bound to a secret."""
 
     __slots__ = ()
 
     def __call__(self, request: Request) -> ScopeAnswer:
+        return self.find(request)
+
+    def find(self, request: Request) -> Scope | None:
+        """The owner; `None` if it is not known."""
         raise NotImplementedError
 
     def describe(self) -> str:
@@ -51,7 +55,7 @@ class _Rule:
     def always_finds(self) -> bool:
         return False
 
-    def bind(self, secret: bytes | None) -> "_Rule":  # noqa: ARG002 - most need none
+    def bind(self, secret: bytes | None) -> "ReadyMade":  # noqa: ARG002 - most need none
         """The rule as it works with the guard's secret."""
         return self
 
@@ -59,7 +63,7 @@ class _Rule:
         return f"<scope: {self.describe()}>"
 
 
-class _Header(_Rule):
+class _Header(ReadyMade):
     __slots__ = ("_name", "_part", "_wanted")
 
     def __init__(self, name: str) -> None:
@@ -67,7 +71,7 @@ class _Header(_Rule):
         self._wanted = _header_name(name, "header")
         self._part = name.lower()
 
-    def __call__(self, request: Request) -> ScopeAnswer:
+    def find(self, request: Request) -> Scope | None:
         fields = request.fields
         value = fields.get(self._wanted)
         if value is None:
@@ -83,7 +87,7 @@ class _Header(_Rule):
         return self.describe()
 
 
-class _Credentials(_Rule):
+class _Credentials(ReadyMade):
     __slots__ = ("_name", "_secret", "_wanted")
 
     def __init__(self, name: str, secret: bytes | None) -> None:
@@ -91,7 +95,7 @@ class _Credentials(_Rule):
         self._wanted = _header_name(name, "credentials")
         self._secret = secret
 
-    def __call__(self, request: Request) -> ScopeAnswer:
+    def find(self, request: Request) -> Scope | None:
         if self._secret is None:
             raise ConfigurationError(_NO_SECRET)
         values = request.every(self._wanted)
@@ -106,7 +110,7 @@ class _Credentials(_Rule):
     def wanted(self) -> str | None:
         return self.describe()
 
-    def bind(self, secret: bytes | None) -> _Rule:
+    def bind(self, secret: bytes | None) -> ReadyMade:
         if self._secret is not None:
             return self
         if secret is None:
@@ -123,10 +127,10 @@ _NO_SECRET = (
 )
 
 
-class _Public(_Rule):
+class _Public(ReadyMade):
     __slots__ = ()
 
-    def __call__(self, request: Request) -> ScopeAnswer:  # noqa: ARG002 - the same for every request
+    def find(self, request: Request) -> Scope | None:  # noqa: ARG002 - the same for every request
         return _EVERYONE
 
     def describe(self) -> str:
@@ -142,13 +146,13 @@ class _Public(_Rule):
 _EVERYONE = Scope((("public", "*"),), public=True)
 
 
-class _FirstOf(_Rule):
+class _FirstOf(ReadyMade):
     __slots__ = ("_rules",)
 
     def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
         self._rules = rules
 
-    def __call__(self, request: Request) -> ScopeAnswer:
+    def find(self, request: Request) -> Scope | None:
         for rule in self._rules:
             if (scope := resolve(_at_once(rule(request)))) is not None:
                 return scope
@@ -170,24 +174,26 @@ class _FirstOf(_Rule):
     def always_finds(self) -> bool:
         return any(always_finds(rule) for rule in self._rules)
 
-    def bind(self, secret: bytes | None) -> _Rule:
+    def bind(self, secret: bytes | None) -> ReadyMade:
         return _FirstOf(tuple(bind(rule, secret) for rule in self._rules))
 
 
-class _AllOf(_Rule):
+class _AllOf(ReadyMade):
     __slots__ = ("_rules",)
 
     def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
         self._rules = rules
 
-    def __call__(self, request: Request) -> ScopeAnswer:
+    def find(self, request: Request) -> Scope | None:
         found = [resolve(_at_once(rule(request))) for rule in self._rules]
         known = [scope for scope in found if scope is not None]
         if len(known) < len(self._rules):
             return None
-        return Scope(
-            tuple(part for scope in known for part in scope.parts),
-            public=all(scope.public for scope in known),
+        return resolve(
+            Scope(
+                tuple(part for scope in known for part in scope.parts),
+                public=all(scope.public for scope in known),
+            )
         )
 
     def describe(self) -> str:
@@ -205,7 +211,7 @@ class _AllOf(_Rule):
     def always_finds(self) -> bool:
         return all(always_finds(rule) for rule in self._rules)
 
-    def bind(self, secret: bytes | None) -> _Rule:
+    def bind(self, secret: bytes | None) -> ReadyMade:
         return _AllOf(tuple(bind(rule, secret) for rule in self._rules))
 
 
@@ -215,9 +221,9 @@ def header(name: str) -> ScopeRule:
 
 
 @lru_cache(maxsize=1024)
-def _one_part(name: str, value: bytes) -> Scope:
+def _one_part(name: str, value: bytes) -> Scope | None:
     # A client that sends one request sends more.
-    return Scope(((name, value.decode("latin-1")),))
+    return resolve(Scope(((name, value.decode("latin-1")),)))
 
 
 def user(request: Request) -> ScopeAnswer:
@@ -288,7 +294,7 @@ def bind(rule: object, secret: bytes | None) -> ScopeRule:
             f"scope={rule!r} is not a valid scope: expected a function of the request, such as "
             'scopes.user or scopes.header("X-Tenant")'
         )
-    if isinstance(rule, _Rule):
+    if isinstance(rule, ReadyMade):
         return rule.bind(secret)
     example = _MAKERS.get(rule) if getattr(rule, "__module__", None) == __name__ else None
     if example is not None:
@@ -301,7 +307,7 @@ def bind(rule: object, secret: bytes | None) -> ScopeRule:
 
 def describe(rule: ScopeRule) -> str:
     """Where a rule looks for the owner, for the log and for operators."""
-    if isinstance(rule, _Rule):
+    if isinstance(rule, ReadyMade):
         return rule.describe()
     if rule is user:
         return 'the authenticated user (scope["user"] under ASGI, REMOTE_USER under WSGI)'
@@ -322,16 +328,16 @@ def missing(rule: ScopeRule) -> str:
 
 def shared(rule: ScopeRule) -> Shared:
     """Whether all clients share their keys, as far as ready-made rules can tell."""
-    return rule.shared() if isinstance(rule, _Rule) else "never"
+    return rule.shared() if isinstance(rule, ReadyMade) else "never"
 
 
 def always_finds(rule: ScopeRule) -> bool:
     """Whether each request has an owner by this rule, so that none is refused for the lack of one."""
-    return isinstance(rule, _Rule) and rule.always_finds()
+    return isinstance(rule, ReadyMade) and rule.always_finds()
 
 
 def _wanted(rule: ScopeRule) -> str | None:
-    return rule.wanted() if isinstance(rule, _Rule) else None
+    return rule.wanted() if isinstance(rule, ReadyMade) else None
 
 
 def _joined(conjunction: str, rules: "list[ScopeRule] | tuple[ScopeRule, ...]") -> str | None:

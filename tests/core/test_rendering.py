@@ -38,7 +38,7 @@ def replayed(record: Record, *headers: Header, rules: Rules = RULES) -> Response
 
 
 def described(exchange: Exchange, problem: Problem) -> Response:
-    return describe(problem, exchange.request, exchange.rules)
+    return describe(exchange.request, exchange.rules, problem)
 
 
 def values(response: Response, name: bytes) -> list[bytes]:

@@ -7,6 +7,7 @@ number of times: by the fingerprint, and then by the handler.
 
 from collections.abc import Iterable
 from mmap import ACCESS_READ, mmap
+from typing import NamedTuple
 
 from retrysafe.errors import StoreUnavailable
 
@@ -17,26 +18,27 @@ _PIECE = 256 * 1024
 """What a handler is given at a time: large enough for few calls, small enough not to be felt."""
 
 
-class Whole:
+class Whole(NamedTuple):
     """A body that arrived in one piece: nearly all of them."""
 
-    on_disk = False
+    piece: bytes
+    size: int
 
-    def __init__(self, piece: bytes) -> None:
-        self.size = len(piece)
-        self._piece = piece
+    @property
+    def on_disk(self) -> bool:
+        return False
 
     def chunks(self) -> Iterable[bytes]:
-        return (self._piece,) if self._piece else ()
+        return (self.piece,) if self.size else ()
 
     def view(self) -> bytes:
-        return self._piece
+        return self.piece
 
     def close(self) -> None:
         """It is freed with its request."""
 
 
-EMPTY = Whole(b"")
+EMPTY = Whole(b"", 0)
 
 
 class Spool:

@@ -6,14 +6,13 @@ protocol says that it is durable.  It decides nothing.
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from time import monotonic
 from typing import Literal
 
 from retrysafe import scopes
 from retrysafe._core import headers, protocol, tokens
 from retrysafe._core.fingerprint import fingerprint
-from retrysafe._core.model import Claim, Door, Header, Headers, Record, Request, Response
+from retrysafe._core.model import Claim, Door, Header, Headers, Record, Request, Response, make
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Flow, Outcome, Raised, Responded, Result, Run, Streamed, TooLarge
 from retrysafe._http.body import EMPTY, Spool, Whole
@@ -45,6 +44,8 @@ class Exchange:
     background = 0.0
     """For how many seconds the client waited after the last byte of the application's response."""
     is_complete = False
+    _held: list[bytes]
+    """Pieces of the response, once it has started."""
     _storable: Headers = ()
     _streams = False
     _size = 0
@@ -56,11 +57,9 @@ class Exchange:
 
     def __init__(self, request: Request, route: Route) -> None:
         self.request = request
-        self.route = route.path
-        self.rules = route.rules
+        self.route, _, self.rules = route
         sent = request.fields.get(self.rules.names.request_id)
         self.request_id = (_usable_id(sent) if sent else None) or tokens.draw().hex()
-        self._held: list[bytes] = []
 
     # --- flows
 
@@ -71,7 +70,7 @@ class Exchange:
         return protocol.respond(
             request,
             rules,
-            partial(describe, request=request, rules=rules),
+            lambda problem: describe(request, rules, problem),
             tokens.draw(),
             self.request_id,
             _usable_id(sent) if sent else None,
@@ -122,13 +121,13 @@ class Exchange:
         return TooLarge(limit) if (headers.length(said) or 0) > limit else None
 
     def take(self, chunk: bytes, *, last: bool) -> TooLarge | None:
-        limit, body = self.rules.request.max_request, self.body
-        if body.size + len(chunk) > limit:
+        limit, body, size = self.rules.request.max_request, self.body, len(chunk)
+        if body.size + size > limit:
             return TooLarge(limit)
-        if isinstance(body, Spool):
+        if type(body) is Spool:
             body.add(chunk)
         elif last:
-            self.body = Whole(chunk)
+            self.body = make(Whole, (chunk, size))
         else:
             self.body = Spool(chunk)
         return None
@@ -142,8 +141,9 @@ class Exchange:
 
     def close(self) -> None:
         """The call is over: give back disk space, unless the application may still be reading it."""
-        if self.body.on_disk and self.rules.request.background == "before":
-            self.body.close()
+        body = self.body
+        if type(body) is Spool and body.on_disk and self.rules.request.background == "before":
+            body.close()
 
     # --- the handler's response
 
@@ -159,7 +159,8 @@ class Exchange:
                 "the application responded with an event stream, which would have to leave before its "
                 'effects are committed: give this route effects="outside", or stream by another route'
             )
-        self.head = Response(int(status), every)
+        self._held = []
+        self.head = make(Response, (int(status), every, b""))
         if length is not None and status not in (204, 304):
             self._expected = length
 
@@ -171,8 +172,8 @@ class Exchange:
         """
         if self.head is None:
             raise RuntimeError("the application sent a body before it started a response")
-        self._size += len(chunk)
-        piece = bytes(chunk)  # a copy, if it is a buffer that will be used again
+        piece = chunk if type(chunk) is bytes else bytes(chunk)  # a buffer may be used again
+        self._size += len(piece)
         if self._spooled is not None:
             self._spooled.add(piece)
         else:
@@ -180,9 +181,10 @@ class Exchange:
         if last:
             self.is_complete = True
             self._complete_at = monotonic()
-        if self._expected is not None and self._size >= self._expected:
-            if self._size > self._expected:
-                raise RuntimeError(f"the application sent more than the {self._expected} bytes it announced")
+        expected = self._expected
+        if expected is not None and self._size >= expected:
+            if self._size > expected:
+                raise RuntimeError(f"the application sent more than the {expected} bytes it announced")
             return True
         return last or (self.stage == "held" and self._may_be_held())
 
@@ -230,10 +232,12 @@ class Exchange:
             return Raised(error or IncompleteResponse("the application sent no response"))
         if self.stage != "held":
             return Streamed(head, error)
-        response = self._responded = Response(head.status, head.headers, self.pour())
+        status, sent, _ = head
+        response = self._responded = make(Response, (status, sent, b"".join(self._held)))
+        self._held.clear()
         if error is not None:
-            return Raised(error, response if self.is_complete and response.status >= 500 else None)
-        return Responded(response, self._spooled is not None or self._streams, self._storable)
+            return Raised(error, response if self.is_complete and status >= 500 else None)
+        return make(Responded, (response, self._spooled is not None or self._streams, self._storable))
 
     # --- what the client is sent
 

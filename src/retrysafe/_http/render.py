@@ -6,7 +6,7 @@ A pure function of the flow's result, the request and the rules.  Nothing is dec
 import re
 
 from retrysafe._core import headers, problems
-from retrysafe._core.model import Header, Headers, Record, Request, Response
+from retrysafe._core.model import Header, Headers, Record, Request, Response, make
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Result
 from retrysafe.policy import Policy, Rendering, Rules
@@ -24,25 +24,29 @@ def render(result: Result, request: Request, rules: Rules, request_id: str) -> R
     reply = result.reply
     if reply is None:
         return None
-    if isinstance(reply, Problem):
-        status, sent, body = describe(reply, request, rules)
-    elif isinstance(reply, Record):
-        status, sent, body = _replay(reply, request, rules)
-    else:
-        status, sent, body = reply
-        if status >= 500 or result.verdict == "failed":
-            sent = _with_hint(sent, may_retry(result, rules.policy), rules.rendering)
-        if rules.rendering.adds:
-            sent = _with_additions(sent, request, rules, request_id)
     names = rules.names
-    if names.request_id not in dict(sent):
-        sent += ((names.request_id, request_id.encode()),)
+    if isinstance(reply, Record):
+        status, stored, body = reply.response or Response(500)
+        replayed = _replay(reply, status, stored, len(body), request, rules)
+        replayed.append((names.request_id, request_id.encode()))
+        sent = tuple(replayed)
+    else:
+        if isinstance(reply, Problem):
+            status, sent, body = describe(request, rules, reply)
+        else:
+            status, sent, body = reply
+            if status >= 500 or result.verdict == "failed":
+                sent = _with_hint(sent, may_retry(result, rules.policy), rules.rendering)
+            if rules.rendering.adds:
+                sent = _with_additions(sent, request, rules, request_id)
+        if names.request_id not in dict(sent):
+            sent += ((names.request_id, request_id.encode()),)
     if not result.stored:
         sent += ((names.stored, b"false"),)
-    return Response(status, sent, body)
+    return make(Response, (status, sent, body))
 
 
-def describe(problem: Problem, request: Request, rules: Rules) -> Response:
+def describe(request: Request, rules: Rules, problem: Problem) -> Response:
     """A problem as a response (RFC 9457), or in the application's own envelope."""
     return problems.render(problem, specification_url(request, rules), rules.rendering.problems)
 
@@ -96,22 +100,29 @@ def specification_url(request: Request, rules: Rules) -> str:
     return f"{request.scheme}://{host.decode()}{request.root}{where}"
 
 
-def _replay(record: Record, request: Request, rules: Rules) -> Response:
-    names, rendering, stored = rules.names, rules.rendering, record.response or Response(500)
-    original_id = record.request_id.encode()
-    failed = stored.status >= 500 or record.state == "failed"
-    sent: list[Header] = []
-    for name, value in stored.headers:
-        if name == headers.ORIGINAL_ID or name == names.request_id:
-            original_id = value
-        elif name in rendering.renewed or (record.omitted and name in _ABOUT_THE_BODY):
-            continue  # sent anew below, dropped by this route, or not true any more
-        elif not failed or name not in rendering.hints:
-            sent.append((name, value))
+def _replay(
+    record: Record, status: int, stored: Headers, length: int, request: Request, rules: Rules
+) -> list[Header]:
+    """The headers of a stored response as they are sent, but for the id of this request."""
+    names, rendering = rules.names, rules.rendering
+    original_id, omitted = record.request_id.encode(), record.omitted
+    failed = status >= 500 or record.state == "failed"
+    by_name = dict(stored)
+    if failed or omitted or headers.ORIGINAL_ID in by_name or not rendering.renewed.isdisjoint(by_name):
+        sent: list[Header] = []
+        for name, value in stored:
+            if name == headers.ORIGINAL_ID or name == names.request_id:
+                original_id = value
+            elif name in rendering.renewed or (omitted and name in _ABOUT_THE_BODY):
+                continue  # sent anew below, dropped by this route, or not true any more
+            elif not failed or name not in rendering.hints:
+                sent.append((name, value))
+    else:
+        sent = list(stored)
     if failed:
         sent.extend(rendering.no_retry)  # a retry with this key would get the same response again
-    if stored.status not in (204, 304):  # RFC 9110 section 8.6
-        sent.append((b"content-length", b"%d" % len(stored.body)))
+    if status not in (204, 304):  # RFC 9110 section 8.6
+        sent.append((b"content-length", b"%d" % length))
     sent.append((names.replayed, b"true"))
     sent.append((names.original_id, original_id))
     if rendering.adds:
@@ -119,6 +130,6 @@ def _replay(record: Record, request: Request, rules: Rules) -> Response:
             sent.append((rendering.keyed_id, original_id))
         if rendering.echo_key and (key := request.fields.get(names.key)) is not None:
             sent.append((names.key, key))
-    if record.omitted:
+    if omitted:
         sent.append((names.body, b"omitted"))
-    return Response(stored.status, tuple(sent), stored.body)
+    return sent

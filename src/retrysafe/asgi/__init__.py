@@ -9,7 +9,7 @@ Requests that do not concern it, websockets among them, are handed on as they ar
 from asyncio import to_thread
 from collections.abc import Mapping
 
-from retrysafe.asgi.exchange import AsgiExchange, route_path, send_whole, translate
+from retrysafe.asgi.exchange import AsgiExchange, AsgiRequest, route_path, send_whole
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
@@ -48,10 +48,10 @@ class Middleware:
             fields = dict(scope["headers"])
             route = self._routes.match(method, path, fields)
             if route is not None:
-                request = translate(scope, fields)
-                return await AsgiExchange(request, route, self.app, self.guard, scope, receive, send).serve()
+                exchange = AsgiExchange(AsgiRequest(scope, fields), route)
+                return await exchange.serve(self.app, self.guard.runtime, scope, receive, send)
             if self._routes.publishes(method, path):
-                return await send_whole(send, self._routes.specification(translate(scope, fields)))
+                return await send_whole(send, self._routes.specification(AsgiRequest(scope, fields)))
         elif scope["type"] == "lifespan":
             return await _live(self.app, self.guard, scope, receive, send)
         return await self.app(scope, receive, send)

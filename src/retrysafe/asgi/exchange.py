@@ -6,7 +6,7 @@ outcome is stored, and the retry replays it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from functools import cached_property
 
 from retrysafe import scopes
@@ -14,11 +14,38 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core.model import Request, Response, Scope
 from retrysafe._core.steps import Gone, Outcome, Run, TooLarge
 from retrysafe._http.exchange import Exchange
-from retrysafe._http.routes import Route
+from retrysafe._http.render import render
 from retrysafe._runtime.drive_async import call_async, drive_async
+from retrysafe._runtime.runtime import Runtime
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.events import log
-from retrysafe.guard import Guard
+
+
+class AsgiRequest(Request):
+    """The head of a request, out of its ASGI scope; `fields` are the headers by name."""
+
+    __slots__ = ()
+    native: Connection
+
+    def __init__(self, scope: Connection, fields: dict[bytes, bytes]) -> None:
+        self.method = scope["method"]
+        self.path = scope["path"]
+        self.query = scope.get("query_string", b"")
+        self.headers = scope["headers"]
+        self.fields = fields
+        self.native = scope
+        self.root = scope.get("root_path", "")
+
+    # Few requests ask for these.
+
+    @property
+    def scheme(self) -> str:
+        scheme: str = self.native.get("scheme", "http")
+        return scheme
+
+    @property
+    def principal(self) -> object:
+        return self.native.get("user")
 
 
 class AsgiExchange(Exchange):
@@ -33,23 +60,6 @@ class AsgiExchange(Exchange):
     """What the application still does after its response."""
     _run: Run
 
-    def __init__(
-        self,
-        request: Request,
-        route: Route,
-        app: App,
-        guard: Guard,
-        scope: Connection,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        super().__init__(request, route)
-        self._app = app
-        self._runtime = guard.runtime
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-
     # Most responses never flow, and most handlers never ask whether their client is gone.
 
     @cached_property
@@ -60,16 +70,23 @@ class AsgiExchange(Exchange):
     def _pouring(self) -> asyncio.Lock:
         return asyncio.Lock()
 
-    async def serve(self) -> None:
-        runtime = self._runtime
+    async def serve(
+        self, app: App, runtime: Runtime, scope: Connection, receive: Receive, send: Send
+    ) -> None:
+        self._app = app
+        self._runtime = runtime
+        self._scope = scope
+        self._receive = receive
+        self._send = send
         result = await call_async(self.respond(runtime.is_draining, runtime.secret), runtime, self)
-        response = self.render(result)
+        response = render(result, self.request, self.rules, self.request_id)
         if response is not None:
-            pieces = self.spooled(result)
-            if pieces is None:
-                await send_whole(self._send, response)
-            else:
-                await _send_pieces(self._send, response, pieces)
+            status, headers, body = response
+            await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+            if self._spooled is not None and (pieces := self.spooled(result)) is not None:
+                for piece in pieces:
+                    await _send_body(send, piece, more=True)
+            await send({"type": "http.response.body", "body": body, "more_body": False})
         if result.error is not None or result.cut_off:
             raise self.error_after(result)
         if self.stage == "flowing":
@@ -80,7 +97,10 @@ class AsgiExchange(Exchange):
     # --- the steps of the flow
 
     def identify(self) -> Awaitable[Scope | None] | Scope | None:
-        found = self.rules.request.scope(self.request)
+        rule = self.rules.request.scope
+        if isinstance(rule, scopes.ReadyMade):
+            return rule.find(self.request)
+        found = rule(self.request)
         if isinstance(found, Scope) or not isinstance(found, Awaitable):
             return scopes.resolve(found)
         return _resolved(found)
@@ -90,8 +110,7 @@ class AsgiExchange(Exchange):
         return ask(self.request) if ask is not None else True
 
     async def read_body(self) -> bytes | TooLarge | Gone:
-        refused = self.announced()
-        more = True
+        refused, more = self.announced(), True
         while more and refused is None:
             message = await self._receive()
             if message["type"] == "http.disconnect":
@@ -202,20 +221,6 @@ async def _resolved(found: Awaitable[scopes.ScopeAnswer]) -> Scope | None:
     return scopes.resolve(await found)
 
 
-def translate(scope: Connection, fields: dict[bytes, bytes]) -> Request:
-    return Request(
-        scope["method"],
-        scope["path"],
-        scope.get("query_string", b""),
-        scope["headers"],
-        scope.get("scheme", "http"),
-        scope.get("user"),
-        scope,
-        scope.get("root_path", ""),
-        fields,
-    )
-
-
 def route_path(scope: Connection) -> str:
     """The path as the application's own routes have it, without the prefix where it is mounted."""
     path: str = scope["path"]
@@ -267,13 +272,6 @@ async def send_whole(send: Send, response: Response) -> None:
     status, headers, body = response
     await send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def _send_pieces(send: Send, response: Response, pieces: Iterable[bytes]) -> None:
-    await _send_head(send, response)
-    for piece in pieces:
-        await _send_body(send, piece, more=True)
-    await _send_body(send, b"", more=False)
 
 
 async def _send_head(send: Send, head: Response) -> None:

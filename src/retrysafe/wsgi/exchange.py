@@ -92,7 +92,10 @@ class WsgiExchange(Exchange):
     # --- the steps of the flow
 
     def identify(self) -> Scope | None:
-        found = self.rules.request.scope(self.request)
+        rule = self.rules.request.scope
+        if isinstance(rule, scopes.ReadyMade):
+            return rule.find(self.request)
+        found = rule(self.request)
         if isinstance(found, Awaitable) and not isinstance(found, Scope):
             _refuse("scope", found)
         return scopes.resolve(found)
