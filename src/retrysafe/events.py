@@ -41,9 +41,6 @@ class Event(NamedTuple):
     """Where a callback comes from."""
 
 
-_UNREMARKABLE = frozenset({"completed", "replayed"})
-
-
 class Counted(NamedTuple):
     """What calls are counted by."""
 
@@ -99,7 +96,12 @@ class Observers:
                 'failure of that work does not concern the client, background="after" responds first',
                 call.background,
             )
-        if verdict not in _UNREMARKABLE or self._outage.lasts or _is_failure(result):
+        if verdict == "replayed":
+            reply = result.reply
+            is_remarkable = isinstance(reply, Record) and reply.state == "failed"
+        else:
+            is_remarkable = verdict != "completed"
+        if is_remarkable or self._outage.lasts:
             self._log(call, result)
         if self._on_event is not None:
             claim = call.claim
@@ -219,11 +221,6 @@ class _Outage:
             refused,
             ran,
         )
-
-
-def _is_failure(result: Result) -> bool:
-    """Whether a failure is replayed."""
-    return isinstance(result.reply, Record) and result.reply.state == "failed"
 
 
 def _short_id(claim: Claim | None) -> str:

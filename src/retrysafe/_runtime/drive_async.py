@@ -59,9 +59,10 @@ from retrysafe.events import log
 
 T = TypeVar("T")
 
-# Since Python 3.12 a task may begin at once, and a handler that never waits costs no turn of the loop.
+# Since Python 3.12 a task may begin at once, and a handler that never waits costs no turn of the loop.  On no
+# version is a task factory of the application's asked: this task is ours.
 _start: Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], asyncio.Task[Any]] = getattr(
-    asyncio, "eager_task_factory", lambda loop, work: loop.create_task(work)
+    asyncio, "eager_task_factory", lambda loop, work: asyncio.Task(work, loop=loop)
 )
 
 
@@ -92,9 +93,14 @@ async def call_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer)
         runtime.end(call, reached)
         return reached
     rest = _FromRunOn(flow, runtime, call, reached)
+    loop = asyncio.get_running_loop()
+    task: asyncio.Task[Result] = _start(loop, rest.live())
     try:
-        return await rest.result()
+        if not task.done():
+            await rest.end_of(task, loop)
+        return task.result()
     except asyncio.CancelledError:
+        task.add_done_callback(_log_failure)
         call.desert()
         raise
 
@@ -102,34 +108,26 @@ async def call_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer)
 class _FromRunOn:
     """What is left of a call when its handler is about to run, in a task that its caller does not cancel."""
 
-    __slots__ = ("begun", "call", "done", "flow", "run", "runtime", "task")
+    begun = False
+    done: asyncio.Future[None] | None = None
+    task: asyncio.Task[Result] | None = None
 
     def __init__(self, flow: Flow[Result], runtime: Runtime, call: AsyncPerformer, run: Run) -> None:
         self.flow = flow
         self.runtime = runtime
         self.call = call
         self.run = run
-        self.begun = False
-        self.done: asyncio.Future[None] | None = None
-        self.task: asyncio.Task[Result] | None = None
 
-    async def result(self) -> Result:
-        loop = asyncio.get_running_loop()
-        task: asyncio.Task[Result] = _start(loop, self._live())
-        if not task.done():
-            self.task = task
-            self.runtime.tasks.add(task)
-            if not self.begun:
-                task.add_done_callback(self._ended_before_it_began)
-            self.done = loop.create_future()
-            try:
-                await self.done
-            except asyncio.CancelledError:
-                task.add_done_callback(_log_failure)
-                raise
-        return task.result()
+    def end_of(self, task: asyncio.Task[Result], loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """What its caller waits for, which is not the task: a waiting that is cancelled would cancel it."""
+        self.task = task
+        self.runtime.tasks.add(task)
+        if not self.begun:
+            task.add_done_callback(self._ended_before_it_began)
+        self.done = done = loop.create_future()
+        return done
 
-    async def _live(self) -> Result:
+    async def live(self) -> Result:
         self.begun = True
         if self.task is not None:
             self.task.remove_done_callback(self._ended_before_it_began)
@@ -149,8 +147,9 @@ class _FromRunOn:
     def _end(self) -> None:
         if self.task is not None:
             self.runtime.tasks.discard(self.task)
-        if self.done is not None and not self.done.done() and not self.done.get_loop().is_closed():
-            self.done.set_result(None)
+        done = self.done
+        if done is not None and not done.done() and not done.get_loop().is_closed():
+            done.set_result(None)
 
 
 async def drive_async(flow: Flow[T], runtime: Runtime, performer: AsyncPerformer) -> T:
@@ -166,17 +165,17 @@ async def _drive(
     try:
         if step is None:
             step = next(flow)
-        while type(step) is not until:
+        while (kind := type(step)) is not until:
             try:
                 try:
-                    found = _PERFORM_ASYNC[type(step)](step, runtime, performer)
+                    found = _PERFORM_ASYNC[kind](step, runtime, performer)
                     if hasattr(found, "__await__"):
                         found = await found
                 except asyncio.CancelledError as error:
                     if not isinstance(step, Finish | Release | Checkpoint | Commit | RollBack):
                         raise
                     cancelled = error
-                    found = await _to_its_end(partial(_PERFORM_ASYNC[type(step)], step, runtime, performer))
+                    found = await _to_its_end(partial(_PERFORM_ASYNC[kind], step, runtime, performer))
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:

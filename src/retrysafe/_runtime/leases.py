@@ -34,6 +34,9 @@ either arrived or never will."""
 _ROUND = 10.0
 """Seconds between two rounds if no lease asks for more, and between two updates of the store's counts."""
 
+_UNCOUNTED = 500
+"""Ends of calls that are noted before they are counted: enough to be cheap, and little memory."""
+
 
 class Forgotten(NamedTuple):
     """A claim to be released."""
@@ -63,17 +66,19 @@ class LeaseKeeper:
         self._forgotten: deque[Forgotten] = deque(maxlen=_FORGOTTEN_LIMIT)
         self._period = _ROUND
         self._counting = Lock()
-        self._counts: dict[Ended, int] = {}
+        self._counts: Counter[Ended] = Counter()
+        self._ended: deque[Ended] = deque()
+        """Calls that ended and are not in the counts yet."""
         self._stored: Counter[str] = Counter()
         """How many of them the store knows of, by verdict."""
 
     def hold(self, attempt: Attempt) -> None:
         """Renew this attempt's lease until it is dropped."""
-        claim = attempt.claim
-        attempt.lease_ends = monotonic() + claim.lease
+        claim, lease = attempt.claim, attempt.claim.lease
+        attempt.lease_ends = monotonic() + lease
         self._held[claim.token] = attempt
-        if claim.lease / 3 < self._period:
-            self._period = claim.lease / 3
+        if lease / 3 < self._period:
+            self._period = lease / 3
             self._wake.set()
         if self._thread is None:
             self._start()
@@ -103,14 +108,19 @@ class LeaseKeeper:
 
     def count(self, ended: Ended) -> None:
         """Count how a call ended."""
-        with self._counting:
-            self._counts[ended] = self._counts.get(ended, 0) + 1
+        # Appending is atomic and needs no lock, which would cost more than all the rest of the counting.
+        self._ended.append(ended)
+        if len(self._ended) >= _UNCOUNTED:
+            self.counts()
         if self._thread is None:
             self._start()
 
     def counts(self) -> dict[Ended, int]:
         """How calls have ended in this process."""
+        ended = self._ended
         with self._counting:
+            for _ in range(len(ended)):
+                self._counts[ended.popleft()] += 1
             return dict(self._counts)
 
     def close(self) -> None:

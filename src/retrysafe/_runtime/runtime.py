@@ -68,17 +68,17 @@ class Runtime:
 
     def end(self, call: GuardedCall, result: Result | None) -> None:
         """It is over, with this result or by an exception: free what it holds, and tell observers."""
-        claim = call.claim
+        claim, leases = call.claim, self.leases
         if claim is not None:
             self.running.discard(claim.token)
-            attempt = self.leases.drop(claim)
+            attempt = leases.drop(claim)
             if attempt is not None and attempt.derived and self.secret == DEFAULT_SECRET:
                 _warn_of_missing_secret()
             if self.connection_limit is not None:
                 self.connection_limit.leave(claim.token)
         call.close()
         if result is not None:
-            self.leases.count((result.verdict, call.door, call.route, call.source))
+            leases.count((result.verdict, call.door, call.route, call.source))
             self.observers.ended(call, result)
 
     def abandon(self, call: GuardedCall) -> None:
