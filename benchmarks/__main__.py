@@ -1,4 +1,7 @@
-"""python -m benchmarks [server] [growth] [in-process] [calls]: measure what is named, or everything."""
+"""python -m benchmarks [server] [growth] [in-process] [calls]: measure what is named, or everything.
+
+python -m benchmarks compare REVISION: measure the layer alone, beside another revision of it.
+"""
 
 import argparse
 import json
@@ -14,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import calls, growth, inprocess, machine, plot, report, rounds
+from benchmarks import calls, compare, growth, inprocess, machine, plot, report, rounds
 from benchmarks.goals import GOALS
 from benchmarks.variants import VARIANTS, choose
 
@@ -26,6 +29,10 @@ WIDTH = 110
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    if arguments is None:
+        arguments = sys.argv[1:]
+    if arguments[:1] == ["compare"]:
+        return compare.main(arguments[1:])
     options = _parse(arguments)
     # As with Ctrl-C, servers are to be ended and files removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -59,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; else everything")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="variants, or patterns of them")

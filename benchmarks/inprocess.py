@@ -81,6 +81,23 @@ async def _measure(rounds: int) -> dict[str, float]:
     return best
 
 
+async def _send_all(kind: str, requests: int) -> None:
+    guarded = Middleware(bare, Guard("memory:", scope=scopes.header("X-Tenant")))
+    known: list[bytes | None] = [b"known-%04d" % number for number in range(96)]
+    await _seconds(guarded, known)
+    if kind == "fresh":
+        keys: list[bytes | None] = [b"fresh-%06d" % number for number in range(requests)]
+    else:
+        keys = [known[number % len(known)] for number in range(requests)]
+    await _seconds(guarded, keys)
+    os._exit(0)  # what a process does at its end is not the cost of a request
+
+
+def send(kind: str, requests: int) -> None:
+    """Send so many requests of a kind, `fresh` or `replay`, and end the process: for a counting of steps."""
+    asyncio.run(_send_all(kind, requests))
+
+
 def measure(rounds: int) -> dict[str, float]:
     """Seconds of processor time per request, by variant."""
     return asyncio.run(_measure(rounds))

@@ -24,12 +24,16 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "load": f"{load} (1, 5 and 15 minutes, at the start)",
         "disk": f"keeps a page in {_flush_seconds() * 1000:.2f} ms: what a lone commit waits for",
-        "python": f"{platform.python_implementation()} {platform.python_version()}, {_build()}",
+        "python": facts_of_python(),
         "sqlite": sqlite3.sqlite_version,
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
         "drivers": ", ".join(f"{name} {_version(name)}" for name in DRIVERS),
         "rivals": ", ".join(f"{name} {_version(name)}" for name in RIVALS),
     }
+
+
+def facts_of_python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}, {_build()}"
 
 
 def _processor() -> str:
