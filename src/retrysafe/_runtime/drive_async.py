@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Found, Reservation, Scope
@@ -133,8 +133,8 @@ class _FromRunOn:
             self.task.remove_done_callback(self._ended_before_it_began)
         result: Result | None = None
         try:
-            result = await _drive(self.flow, self.runtime, self.call, self.run, None)
-            return result
+            result = ended = cast("Result", await _drive(self.flow, self.runtime, self.call, self.run, None))
+            return ended
         finally:
             self.runtime.end(self.call, result)
             self._end()
