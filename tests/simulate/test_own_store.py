@@ -14,8 +14,17 @@ from retrysafe._core.model import Claim, Final, Purged, Reservation
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
-from retrysafe.testing.simulate import SETTINGS, Bound, Broken, Refuted, Setting, Stage, search, simulate
-from retrysafe.testing.simulate import aftermath as aftermaths
+from retrysafe.testing.simulate import (
+    SETTINGS,
+    Bound,
+    Broken,
+    Refuted,
+    Setting,
+    Stage,
+    recovery,
+    search,
+    simulate,
+)
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.setting import RETRYING, TX, Clock
@@ -127,14 +136,14 @@ def troubled(monkeypatch: pytest.MonkeyPatch, every: int) -> tuple[type[MemorySt
 
     for name in OPERATIONS:
         setattr(Troubled, name, bad(name))
-    recover = aftermaths.recover
+    recover = recovery.recover
 
     def quietly(world: World) -> None:
         assert isinstance(world.store, Troubled)
         world.store.is_quiet = True
         recover(world)
 
-    monkeypatch.setattr(aftermaths, "recover", quietly)
+    monkeypatch.setattr(recovery, "recover", quietly)
     return Troubled, met
 
 

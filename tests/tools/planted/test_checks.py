@@ -16,20 +16,19 @@ from retrysafe._core.problems import Problem
 from retrysafe._core.steps import READ_BODY, Result
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer
-from retrysafe.testing.simulate import Setting, Stage, aftermath, answers, happenings, promises
+from retrysafe.testing.simulate import Setting, Stage, actions, monitor, recovery, responses
 from retrysafe.testing.simulate import world as worlds
-from retrysafe.testing.simulate.actions import Action
-from retrysafe.testing.simulate.answers import Told
-from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.actions import Action, perform
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.promises import Promise, Violation
+from retrysafe.testing.simulate.responses import Told
 from retrysafe.testing.simulate.setting import TX
 from retrysafe.testing.simulate.world import World
 from tests.tools.planted.hunted import Hunts, Site, noting
 from tools.planted.bug import HOLD
 from tools.planted.catalogue import CATALOGUE
 
-MONITORS: tuple[ModuleType, ...] = (answers, promises, aftermath, worlds, happenings)
+MONITORS: tuple[ModuleType, ...] = (responses, monitor, recovery, worlds, actions)
 ANOTHER = Response(200, (), b"something else")
 
 
@@ -70,15 +69,15 @@ def a_different_request_is_told_that_it_may_not_see_the_answer() -> None:
     world = answered()
     another = world.arrive(2, 0, 1, 0)
     refusal = Result("replay-forbidden", Problem("replay-forbidden", ""))
-    answers.check(Told(another, refusal, world.clock.now, world.setting, world.accounts, {0: 0}))
+    responses.check(Told(another, refusal, world.clock.now, world.setting, world.accounts, {0: 0}))
 
 
 def the_answer_is_not_replayed_when_all_is_quiet() -> None:
     bug = next(one for one in CATALOGUE if one.name == "a replay is refused as a conflict")
     world = answered()
     with bug.plant(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "check", _hears_nothing)
-        aftermath.recover(world)
+        patch.setattr(responses, "check", _hears_nothing)
+        recovery.recover(world)
 
 
 def _hears_nothing(_told: Told) -> None:
@@ -106,7 +105,7 @@ class StubbornKeeper(MemoryRenewer):
 def what_was_forgotten_is_never_released() -> None:
     world = answered(Setting(store=Stubborn))
     world.workers[0].forgotten.append(world.visits[0])
-    aftermath.recover(world)
+    recovery.recover(world)
 
 
 class Case(NamedTuple):
@@ -138,8 +137,8 @@ def test_nothing_is_wrong_with_the_world_that_these_begin_in() -> None:
     """They fail because of what is done to it."""
     for setting in (HOLD, TX):
         world = answered(setting)
-        aftermath.recover(world)
-        aftermath.expire(world)
+        recovery.recover(world)
+        recovery.expire(world)
 
 
 def test_every_check_is_seen_to_fail(hunts: Hunts) -> None:

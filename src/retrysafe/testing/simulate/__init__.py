@@ -12,19 +12,20 @@ purged.  What is promised is checked on what really happened, beside the store. 
 its seed, the shortened schedule, and what happened step by step; the same seed gives the same run.
 
     setting.py      what a world is like: policies, and how handlers behave
-    stage.py        who asks for what: claims made by the real arrival of a request
+    stage.py        one setting, compiled, and the claims of its requests, made by the real arrival of a request
     world.py        requests, workers, handlers and the store, one step at a time
-    happenings.py   what can happen to them (`actions.py` names it)
-    accounts.py     what is true of each key, kept beside the store
-    promises.py     what the store and handlers do, held against that; `answers.py`: what clients hear
-    aftermath.py    faults stop, and every key is served
-    mishaps.py      what a store raises that no store may raise
-    walk.py         a seed chooses what happens; `search.py`: everything happens, within a bound
-    story.py        a violation, shortened and told
+    request.py      a request on its way, and the worker that serves it
+    actions.py      what can happen to them: steps, faults, operators, time
+    promises.py     the promises, and the exception that says which one was broken
+    keystate.py     what is true of each key, tracked beside the store
+    monitor.py      checks of what the store and handlers do; `responses.py`: of what clients receive
+    recovery.py     faults stop, and every key is served
+    walk.py         random schedules, by seed; `search.py`: every schedule within a bound
+    run.py          many schedules, and what was seen in them
+    story.py        a violation: its schedule, shortened, and what happens in it
     histories.py    what clients saw, for the checker of `retrysafe.testing.linearize`
-    model.py        the store of most worlds, and what a store may have to be tried further
+    model.py        the store of most worlds, and the methods by which a store can be tested further
     sqlite.py       the real SQLite store as part of a world
-    planted/        bugs, to see that all this finds them
 
 `python -m retrysafe.testing.simulate --help` is the command.
 """

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from retrysafe.testing.report import Report, Stopwatch
 from retrysafe.testing.simulate import story
-from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.run import Broken, Simulation
 from retrysafe.testing.simulate.search import Bound, Refuted, search
 from retrysafe.testing.simulate.setting import HOLDING, RETRYING, SETTINGS, TX, Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from retrysafe.testing.simulate.world import quiet
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from retrysafe._core.model import Record, Response
 from retrysafe._core.steps import Result
 from retrysafe.testing.linearize import Heard, History, Mode, Operation, check
 from retrysafe.testing.simulate.promises import broken
+from retrysafe.testing.simulate.request import Visit
 from retrysafe.testing.simulate.setting import RETENTION, Setting
 from retrysafe.testing.simulate.stage import ASKED
-from retrysafe.testing.simulate.visit import Visit
 from retrysafe.testing.simulate.world import START, World
 
 _HEARD: dict[str, Heard] = {

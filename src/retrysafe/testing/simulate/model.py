@@ -6,9 +6,8 @@ The model is the store in memory: the contract in its shortest form.
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from retrysafe._core.model import Claim, Final, Mode
+from retrysafe._core.model import Claim, Final
 from retrysafe.stores.memory import MemoryStore
-from retrysafe.testing.simulate.actions import MEANING
 
 
 @runtime_checkable
@@ -33,20 +32,6 @@ class Database(Protocol):
     def effects(self) -> Sequence[bytes]:
         """Every effect that was ever committed."""
         ...
-
-
-def cannot_show(store: object, mode: Mode) -> list[str]:
-    """What is not tried on a store, or is taken for granted, because it lacks a method; and which one."""
-    found: list[str] = []
-    name = type(store).__name__
-    if not isinstance(store, Fragile):
-        found.append(f"{MEANING['lose lease']}: {name} has no lose_lease(id)")
-    if mode == "tx" and not isinstance(store, Database):
-        found.append(
-            "whether an effect is committed with its outcome, or neither of them: that is taken for granted, "
-            f"because {name} does not have both commit_with_effect(claim, final, effect) and effects()"
-        )
-    return found
 
 
 class ModelStore(MemoryStore):

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from retrysafe._core.model import Mode
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import histories, story
 from retrysafe.testing.simulate.actions import MEANING
-from retrysafe.testing.simulate.mishaps import as_violation
-from retrysafe.testing.simulate.model import cannot_show
-from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate.model import Database, Fragile
+from retrysafe.testing.simulate.promises import as_violation
 from retrysafe.testing.simulate.setting import SETTINGS, Clock, Setting
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from retrysafe.testing.simulate.world import quiet
 
 CHECKED = 4
 """The histories of one schedule in so many are checked for being linearizable."""
@@ -45,7 +46,7 @@ class Seen:
 
     def add(self, walk: Walk) -> None:
         if not self.schedules:
-            self.cannot_show = cannot_show(walk.world.store, walk.world.setting.mode)
+            self.cannot_show = _cannot_show(walk.world.store, walk.world.setting.mode)
         self.schedules += 1
         self.actions += len(walk.taken)
         self.histories += len(walk.histories)
@@ -62,6 +63,20 @@ class Seen:
             "faults": dict(sorted(self.faults.items())),
             "verdicts": dict(sorted(self.verdicts.items())),
         }
+
+
+def _cannot_show(store: object, mode: Mode) -> list[str]:
+    """What is not tried on a store, or is taken for granted, because it lacks a method; and which one."""
+    found: list[str] = []
+    name = type(store).__name__
+    if not isinstance(store, Fragile):
+        found.append(f"{MEANING['lose lease']}: {name} has no lose_lease(id)")
+    if mode == "tx" and not isinstance(store, Database):
+        found.append(
+            "whether an effect is committed with its outcome, or neither of them: that is taken for granted, "
+            f"because {name} does not have both commit_with_effect(claim, final, effect) and effects()"
+        )
+    return found
 
 
 class Result(dict[str, Seen]):

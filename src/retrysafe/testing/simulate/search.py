@@ -9,15 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from retrysafe._core.steps import Commit, Finish, Release, Reserve, Step
-from retrysafe.testing.simulate import aftermath
-from retrysafe.testing.simulate.actions import Action, Kind
-from retrysafe.testing.simulate.happenings import perform
-from retrysafe.testing.simulate.mishaps import as_violation
-from retrysafe.testing.simulate.promises import Violation
-from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate import recovery
+from retrysafe.testing.simulate.actions import Action, Kind, perform
+from retrysafe.testing.simulate.promises import Violation, as_violation
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import ASKED, Stage
-from retrysafe.testing.simulate.world import STORE_STEPS, WORKERS, World
+from retrysafe.testing.simulate.world import STORE_STEPS, WORKERS, World, quiet
 
 
 class Bound(NamedTuple):
@@ -149,8 +146,8 @@ class _Search:
     def _end(self, world: World, path: list[Action]) -> None:
         self._at_the_end(world)
         try:
-            aftermath.recover(world)
-            aftermath.expire(world)
+            recovery.recover(world)
+            recovery.expire(world)
         except Exception as error:  # noqa: BLE001 - the same
             violation = as_violation(error)
             raise Refuted(violation, path) from violation.__cause__

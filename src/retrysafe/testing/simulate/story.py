@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from retrysafe.testing.simulate import aftermath, histories
-from retrysafe.testing.simulate.actions import MEANING, Action, Kind
-from retrysafe.testing.simulate.happenings import perform
-from retrysafe.testing.simulate.mishaps import alike, as_violation
-from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate import histories, recovery
+from retrysafe.testing.simulate.actions import MEANING, Action, Kind, perform
+from retrysafe.testing.simulate.promises import Violation, alike, as_violation
+from retrysafe.testing.simulate.request import Visit
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
-from retrysafe.testing.simulate.visit import Visit
 from retrysafe.testing.simulate.walk import replay
 from retrysafe.testing.simulate.world import START, World
 
@@ -95,10 +93,10 @@ def _play(world: World, schedule: Sequence[Action], lines: list[str]) -> None:
     world.trouble = None
     lines.append("All faults stop: everybody comes to an end, and then somebody asks for each key once more.")
     try:
-        aftermath.recover(world)
+        recovery.recover(world)
         seen = histories.gather(world)
         lines.append("All records expire, and somebody asks for each key as if it were new.")
-        aftermath.expire(world)
+        recovery.expire(world)
         histories.judge(seen, world.setting)
     except Exception:
         for visit in world.visits.values():

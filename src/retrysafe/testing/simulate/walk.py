@@ -6,11 +6,9 @@ from itertools import repeat
 from random import Random
 
 from retrysafe.testing.linearize import History
-from retrysafe.testing.simulate import aftermath, histories
-from retrysafe.testing.simulate.actions import Action, Kind
-from retrysafe.testing.simulate.happenings import perform
-from retrysafe.testing.simulate.mishaps import as_violation
-from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate import histories, recovery
+from retrysafe.testing.simulate.actions import Action, Kind, perform
+from retrysafe.testing.simulate.promises import Violation, as_violation
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
 from retrysafe.testing.simulate.world import WORKERS, World
@@ -87,11 +85,11 @@ class Walk:
             taken.append(action)
             if not perform(world, action):
                 taken.pop()
-        aftermath.recover(world)
+        recovery.recover(world)
         if gather:
             self.histories = histories.gather(world)
         if seed & 1:
-            aftermath.expire(world)
+            recovery.expire(world)
 
 
 def _arrival(number: int, who: float, what: float, where: float) -> Action:
@@ -133,7 +131,7 @@ def replay(stage: Stage, schedule: Sequence[Action]) -> Violation | None:
 
 def conclude(world: World) -> None:
     """All that is checked when a schedule is over.  Raises `Violation`."""
-    aftermath.recover(world)
+    recovery.recover(world)
     seen = histories.gather(world)
-    aftermath.expire(world)
+    recovery.expire(world)
     histories.judge(seen, world.setting)

@@ -4,8 +4,10 @@ No threads and no real time.  `perform` makes one thing happen; what happens nex
 seed (`walk.py`), a search through everything (`search.py`), or a schedule that is played again.
 """
 
+import logging
 from asyncio import CancelledError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from retrysafe._core import protocol
@@ -37,14 +39,15 @@ from retrysafe._core.steps import (
 )
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.contract import Renewer, Store
-from retrysafe.testing.simulate import answers, clocks
-from retrysafe.testing.simulate.accounts import Account, Execution
-from retrysafe.testing.simulate.answers import Told
+from retrysafe.testing.simulate import clocks, responses
+from retrysafe.testing.simulate.keystate import Account, Execution
 from retrysafe.testing.simulate.model import Database
-from retrysafe.testing.simulate.promises import Monitor, Violation, broken
+from retrysafe.testing.simulate.monitor import Monitor
+from retrysafe.testing.simulate.promises import Violation, broken
+from retrysafe.testing.simulate.request import Visit, Worker
+from retrysafe.testing.simulate.responses import Told
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import Stage, describe
-from retrysafe.testing.simulate.visit import Visit, Worker
 
 START = 1_800_000_000.0
 WORKERS = 3
@@ -54,6 +57,17 @@ _WRITES = 2
 STORE_STEPS = frozenset({Reserve, TakeOver, Look, Checkpoint, Finish, Commit, Release})
 _IN_PASSING = frozenset({Pause, Forget, RollBack, CallBack})
 """Steps that concern nobody else, or are done by and by: they are made with the one before."""
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """A store says in the log what expired unresolved, and here that is thousands."""
+    log = logging.getLogger("retrysafe.store")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def carried(kept: bool) -> bool:
@@ -212,7 +226,7 @@ class World:
             return
         visit.answer = answer
         visit.ended = self.tick
-        answers.check(Told(visit, answer, self.clock.now, self.setting, self.accounts, self.revoked))
+        responses.check(Told(visit, answer, self.clock.now, self.setting, self.accounts, self.revoked))
 
     def lose(self, visit: Visit) -> None:
         """It is over, and whether anybody is told is another matter."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim
 from retrysafe._core.steps import Call, Flow, Result, Step
-from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
+from retrysafe.testing.simulate.keystate import Account, Execution, Outcome
 
 if TYPE_CHECKING:
     from retrysafe._core.model import Response

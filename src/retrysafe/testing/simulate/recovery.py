@@ -1,11 +1,10 @@
 """I11: faults stop, and every key is answered, claimable, or known as unknown."""
 
-from retrysafe.testing.simulate.accounts import Account
-from retrysafe.testing.simulate.actions import Action
-from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.actions import Action, perform
+from retrysafe.testing.simulate.keystate import Account
 from retrysafe.testing.simulate.promises import broken
+from retrysafe.testing.simulate.request import Visit
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
-from retrysafe.testing.simulate.visit import Visit
 from retrysafe.testing.simulate.world import World
 
 ENOUGH = 200

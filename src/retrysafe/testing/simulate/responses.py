@@ -6,11 +6,11 @@ from typing import NamedTuple
 from retrysafe._core.model import Record, Response
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe._core.steps import Result
-from retrysafe.testing.simulate.accounts import Account, Outcome
+from retrysafe.testing.simulate.keystate import Account, Outcome
 from retrysafe.testing.simulate.promises import at_most, broken
+from retrysafe.testing.simulate.request import Visit
 from retrysafe.testing.simulate.setting import LEASE, Setting
 from retrysafe.testing.simulate.stage import describe
-from retrysafe.testing.simulate.visit import Visit
 
 _FAILED = describe(Problem("handler-failed", ""))
 _NOT_DONE = describe(Problem("not-done", ""))
