@@ -1,18 +1,19 @@
-"""A simulator: the real flows and a store of your own, in worlds where everything goes wrong.
+"""A simulator: the real flows and a store of your own, in worlds where every kind of fault occurs.
 
     from retrysafe.testing.simulate import simulate
 
     def test_my_store() -> None:
         simulate(MyStore, schedules=2_000)
 
-`MyStore` is given a clock, a function that answers the time, and makes an empty store that goes by it.  Each
-schedule is chosen by a seed: requests come in and step through the protocol one at a time, replies are lost
-and come late, workers crash, freeze and are cancelled, leases lapse, clocks are wrong, records expire and are
-purged.  What is promised is checked on what really happened, beside the store.  A broken promise is told with
-its seed, the shortened schedule, and what happened step by step; the same seed gives the same run.
+`MyStore` is given a clock, a function that returns the time, and makes an empty store that uses it.  Each
+schedule is chosen by a seed: requests arrive and step through the protocol one at a time, replies are lost
+and delayed, workers crash, freeze and are cancelled, leases end, clocks are wrong, records expire and are
+purged.  The promises are checked on what really happened, which is tracked beside the store.  A broken
+promise is an exception with its seed, the shortened schedule, and what happened step by step; the same seed
+gives the same run.
 
     setting.py      what a world is like: policies, and how handlers behave
-    stage.py        one setting, compiled, and the claims of its requests, made by the real arrival of a request
+    stage.py        one setting, compiled, and the claims of the requests that may arrive
     world.py        requests, workers, handlers and the store, one step at a time
     request.py      a request on its way, and the worker that serves it
     actions.py      what can happen to them: steps, faults, operators, time

@@ -12,41 +12,41 @@ from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.keystate import Outcome
 from retrysafe.testing.simulate.model import Fragile
-from retrysafe.testing.simulate.request import Visit
+from retrysafe.testing.simulate.request import SimulatedRequest
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.world import STORE_STEPS, World
 
 Kind = Literal[
     "arrive", "step", "lose reply", "lose request", "delay", "deliver", "refuse", "crash", "crash after",
     "cancel", "cancel after", "freeze", "thaw", "renew", "forget", "elapse", "step clock", "purge", "outage",
-    "mend", "release", "resolve", "lose lease", "revoke", "drain",
+    "recover", "release", "resolve", "lose lease", "revoke", "drain",
 ]  # fmt: skip
 
 MEANING: dict[Kind, str] = {
-    "arrive": "a request comes in",
+    "arrive": "a request arrives",
     "step": "a request makes its next step",
-    "lose reply": "the store does what it was asked, and the reply is lost",
-    "lose request": "what was asked of the store never arrives",
-    "delay": "what was asked of the store is given up, and still on its way",
-    "deliver": "what was given up arrives after all",
+    "lose reply": "the store performs a call, and the reply is lost",
+    "lose request": "a call to the store never arrives",
+    "delay": "a call to the store times out, and is still on its way",
+    "deliver": "a call that timed out arrives after all",
     "refuse": "the database refuses a commit",
     "crash": "a worker dies, with all its requests",
-    "crash after": "a worker dies right after the store has done what it was asked",
+    "crash after": "a worker dies right after the store has performed its call",
     "cancel": "a request's task is cancelled",
     "cancel after": "the same, right after its step was done",
     "freeze": "a worker is frozen",
     "thaw": "a frozen worker goes on",
     "renew": "a worker's keeper renews the leases that it holds",
-    "forget": "a worker's keeper releases what it was told to forget",
+    "forget": "a worker's keeper releases the claims that it was given to forget",
     "elapse": "time passes",
     "step clock": "a worker's clock is set to another time",
     "purge": "expired records are removed",
     "outage": "the store is down",
-    "mend": "the store is there again",
+    "recover": "the store is available again",
     "release": "an operator releases an abandoned record",
     "resolve": "an operator settles an abandoned record",
     "lose lease": "a running record's lease is lost in the store",
-    "revoke": "a principal may no longer see stored answers",
+    "revoke": "a principal may no longer see stored responses",
     "drain": "a worker is about to shut down",
 }
 
@@ -63,20 +63,20 @@ class Action(NamedTuple):
         return f"{self.kind} {self.who}{how}"
 
 
-_TO_THEIR_END = frozenset({Finish, Release, Checkpoint, Commit, RollBack})
-"""What `drive.py` does not let a cancellation cut off."""
+_UNINTERRUPTED = frozenset({Finish, Release, Checkpoint, Commit, RollBack})
+"""Steps that the drivers complete even if the request is cancelled."""
 
 _BY_HAND = Final("completed", Response(200, (), b"by hand"))
-"""What an operator found out."""
+"""The outcome that an operator enters."""
 
 _LOOKS = 3
-"""How often somebody looks at a record, if the store has trouble."""
+"""How often a record is looked at, if the store raises an error."""
 
 
 def perform(world: World, action: Action) -> bool:
-    """Make it happen."""
+    """Whether it happened: `False`, if it cannot in this state of the world."""
     world.tick += 1
-    return _HAPPENS[action.kind](world, action)
+    return _PERFORM[action.kind](world, action)
 
 
 def _arrive(world: World, action: Action) -> bool:
@@ -85,108 +85,108 @@ def _arrive(world: World, action: Action) -> bool:
     return True
 
 
-def _awake(world: World, action: Action) -> Visit | None:
-    visit = world.visits.get(action.who)
-    return None if visit is None or visit.flow is None or visit.worker.frozen else visit
+def _awake(world: World, action: Action) -> SimulatedRequest | None:
+    request = world.requests.get(action.who)
+    return None if request is None or request.flow is None or request.worker.frozen else request
 
 
 def _step(world: World, action: Action) -> bool:
-    visit = _awake(world, action)
-    if visit is None:
+    request = _awake(world, action)
+    if request is None:
         return False
-    world.turn(visit)
+    world.turn(request)
     return True
 
 
-def _talking(world: World, action: Action) -> Visit | None:
-    """The visit, if it is about to ask something of a store that is there."""
-    visit = _awake(world, action)
-    return None if visit is None or world.down or type(visit.step) not in STORE_STEPS else visit
+def _talking(world: World, action: Action) -> SimulatedRequest | None:
+    """The request, if it is about to call a store that is available."""
+    request = _awake(world, action)
+    return None if request is None or world.down or type(request.step) not in STORE_STEPS else request
 
 
 def _lose_reply(world: World, action: Action) -> bool:
-    visit = _talking(world, action)
-    if visit is None:
+    request = _talking(world, action)
+    if request is None:
         return False
-    clocks.set_local(world.clock.now + visit.worker.offset)
-    world.apply_unheard(visit, visit.step)
-    world.fail(visit)
+    clocks.set_local(world.clock.now + request.worker.offset)
+    world.apply_without_reply(request, request.step)
+    world.fail(request)
     return True
 
 
 def _lose_request(world: World, action: Action) -> bool:
-    visit = _talking(world, action)
-    if visit is None:
+    request = _talking(world, action)
+    if request is None:
         return False
-    world.fail(visit)
+    world.fail(request)
     return True
 
 
 def _delay(world: World, action: Action) -> bool:
-    visit = _talking(world, action)
-    if visit is None or visit.step is None:
+    request = _talking(world, action)
+    if request is None or request.step is None:
         return False
-    world.adrift.append((visit, visit.step))
-    world.fail(visit)
+    world.delayed.append((request, request.step))
+    world.fail(request)
     return True
 
 
 def _deliver(world: World, action: Action) -> bool:
-    if not world.adrift or world.down:
+    if not world.delayed or world.down:
         return False
-    visit, step = world.adrift.pop(action.who % len(world.adrift))
-    visit.haunts = True
-    world.apply_unheard(visit, step)
+    request, step = world.delayed.pop(action.who % len(world.delayed))
+    request.arrived_late = True
+    world.apply_without_reply(request, step)
     return True
 
 
 def _refuse(world: World, action: Action) -> bool:
-    visit = _talking(world, action)
-    if visit is None or type(visit.step) is not Commit:
+    request = _talking(world, action)
+    if request is None or type(request.step) is not Commit:
         return False
-    world.resume(visit, None, CommitRefused("a constraint"))
+    world.resume(request, None, CommitRefused("a constraint"))
     return True
 
 
 def _crash(world: World, action: Action) -> bool:
     worker = world.workers[action.who]
-    lost = [visit for visit in world.live if visit.worker is worker]
-    for visit in lost:
-        world.lose(visit)
-    for visit in (*lost, *worker.forgotten):
-        visit.stranded = True
+    lost = [request for request in world.live if request.worker is worker]
+    for request in lost:
+        world.remove(request)
+    for request in (*lost, *worker.forgotten):
+        request.stranded = True
     worker.frozen = False
     worker.restart()
     return True
 
 
 def _crash_after(world: World, action: Action) -> bool:
-    visit = _talking(world, action)
-    if visit is None:
+    request = _talking(world, action)
+    if request is None:
         return False
-    world.apply_unheard(visit, visit.step)
-    return _crash(world, Action("crash", visit.worker.number))
+    world.apply_without_reply(request, request.step)
+    return _crash(world, Action("crash", request.worker.number))
 
 
 def _cancel(world: World, action: Action) -> bool:
-    visit = _awake(world, action)
-    if visit is None or visit.cancelled:
+    request = _awake(world, action)
+    if request is None or request.cancelled:
         return False
-    visit.cancelled = True
-    step = visit.step
-    # Nobody knows how far its handler came, so nothing is let go; but a transaction is rolled back.
-    visit.stranded |= isinstance(step, Run) and world.setting.mode == "lease"
-    if visit.inner is not None or type(step) in _TO_THEIR_END:
-        world.turn(visit)
+    request.cancelled = True
+    step = request.step
+    # How far its handler came is not known, so nothing is released; but a transaction is rolled back.
+    request.stranded |= isinstance(step, Run) and world.setting.mode == "lease"
+    if request.inner is not None or type(step) in _UNINTERRUPTED:
+        world.turn(request)
         return True
     if action.kind == "cancel after":
         if isinstance(step, Run):
-            world.run(visit, step.attempt)
-            if visit.inner is not None:
+            world.run(request, step.attempt)
+            if request.inner is not None:
                 return True
         elif type(step) in STORE_STEPS and not world.down:
-            world.apply_unheard(visit, step)
-    world.resume(visit, None, CancelledError())
+            world.apply_without_reply(request, step)
+    world.resume(request, None, CancelledError())
     return True
 
 
@@ -214,16 +214,16 @@ def _renew(world: World, action: Action) -> bool:
     local = world.clock.now + worker.offset
     clocks.set_local(local)
     try:
-        answers = world.keeper().renew([visit.claim for visit, _ in held])
-    except StoreError as trouble:
-        return _failed(world, trouble)
-    for (visit, attempt), kept in zip(held, answers, strict=True):
-        world.monitor.renewed(visit, kept=kept, now=world.clock.now)
-        if kept:
+        renewals = world.keeper().renew([request.claim for request, _ in held])
+    except StoreError as error:
+        return _failed(world, error)
+    for (request, attempt), renewed in zip(held, renewals, strict=True):
+        world.monitor.renewed(request, renewed=renewed, now=world.clock.now)
+        if renewed:
             attempt.lease_ends = local + LEASE
         else:
             attempt.lost = True
-            worker.held.pop(visit.claim.token, None)
+            worker.held.pop(request.claim.token, None)
     return True
 
 
@@ -234,21 +234,21 @@ def _forget(world: World, action: Action) -> bool:
     half = (len(worker.forgotten) + 1) // 2
     due = worker.forgotten[:half]
     try:
-        world.keeper().release([visit.claim for visit in due])
-    except StoreError as trouble:
-        return _failed(world, trouble)
+        world.keeper().release([request.claim for request in due])
+    except StoreError as error:
+        return _failed(world, error)
     worker.forgotten = worker.forgotten[half:]
-    for visit in due:
-        world.monitor.released(visit)
-    # The second time comes when whatever was on its way has arrived, or never will.
-    last = [visit for visit in due if visit not in worker.forgotten]
-    world.adrift = [(visit, step) for visit, step in world.adrift if visit not in last]
+    for request in due:
+        world.monitor.released(request)
+    # The second release comes when a delayed call has arrived, or never will.
+    last = [request for request in due if request not in worker.forgotten]
+    world.delayed = [(request, step) for request, step in world.delayed if request not in last]
     return True
 
 
-def _failed(world: World, trouble: StoreError) -> bool:
-    """What a keeper tried has come to nothing: it notes that, and tries again when its time comes."""
-    world.trouble = trouble
+def _failed(world: World, error: StoreError) -> bool:
+    """A call of a lease keeper failed.  It opens another connection, and tries again at its next turn."""
+    world.store_error = error
     world.drop_keeper()
     return True
 
@@ -268,8 +268,8 @@ def _purge(world: World, _: Action) -> bool:
         return False
     try:
         purged = world.store.purge()
-    except StoreError as trouble:
-        world.trouble = trouble
+    except StoreError as error:
+        world.store_error = error
     else:
         world.monitor.purged(purged.records, world.clock.now)
     return True
@@ -282,7 +282,7 @@ def _outage(world: World, _: Action) -> bool:
     return True
 
 
-def _mend(world: World, _: Action) -> bool:
+def _recover(world: World, _: Action) -> bool:
     if not world.down:
         return False
     world.down = False
@@ -290,32 +290,32 @@ def _mend(world: World, _: Action) -> bool:
 
 
 def _intervene(world: World, action: Action) -> bool:
-    account = world.accounts.get(action.who)
-    if account is None or world.down:
+    key = world.keys.get(action.who)
+    if key is None or world.down:
         return False
-    id = world.stage.claim(account.identity, account.asked, 0).id
+    id = world.stage.claim(key.identity, key.asked, 0).id
     now = world.clock.now
     try:
         if not _settle(world.store, id, release=action.kind == "release"):
-            world.monitor.denied(account, now)
+            world.monitor.denied(key, now)
             return False
-    except StoreError as trouble:
-        world.trouble = trouble
+    except StoreError as error:
+        world.store_error = error
         return True
     world.intervened = True
-    world.monitor.intervened(account, now)
+    world.monitor.intervened(key, now)
     if action.kind == "release":
-        account.close()
+        key.close()
     else:
         token = _token(world, id)
-        lasts = account.expires - account.created
-        account.keep(Outcome(token, *_BY_HAND, account.asked, account.window), now)
-        account.expires = now + lasts
+        lasts = key.expires - key.created
+        key.store(Outcome(token, *_BY_HAND, key.asked, key.window), now)
+        key.expires = now + lasts
     return True
 
 
 def _settle(store: Store, id: bytes, *, release: bool) -> bool:
-    """As an operator does it, who has looked at the record before."""
+    """Settle a record as an operator does: look at it first, then release or resolve what was seen."""
     found = store.look(id)
     if found is None:
         return False
@@ -329,30 +329,30 @@ def _settle(store: Store, id: bytes, *, release: bool) -> bool:
 
 
 def _token(world: World, id: bytes) -> bytes:
-    """Under which it was settled; empty, which is nobody's, if that cannot be seen."""
+    """The token under which the record was settled; empty, which no request has, if it cannot be read."""
     for _ in range(_LOOKS):
         try:
             after = world.store.look(id)
-        except StoreError as trouble:
-            world.trouble = trouble
+        except StoreError as error:
+            world.store_error = error
         else:
             return b"" if after is None else after.record.token
     return b""
 
 
 def _lose_lease(world: World, action: Action) -> bool:
-    account = world.accounts.get(action.who)
-    if account is None or account.standing != "running" or account.expired(world.clock.now):
+    key = world.keys.get(action.who)
+    if key is None or key.standing != "running" or key.expired(world.clock.now):
         return False
-    id = world.stage.claim(account.identity, account.asked, 0).id
+    id = world.stage.claim(key.identity, key.asked, 0).id
     if not isinstance(world.store, Fragile):
         return False
     try:
         world.store.lose_lease(id)
-    except StoreError as trouble:
-        world.trouble = trouble
+    except StoreError as error:
+        world.store_error = error
         return True
-    account.until = None
+    key.until = None
     return True
 
 
@@ -368,7 +368,7 @@ def _drain(world: World, action: Action) -> bool:
     return True
 
 
-_HAPPENS: dict[Kind, Callable[[World, Action], bool]] = {
+_PERFORM: dict[Kind, Callable[[World, Action], bool]] = {
     "arrive": _arrive,
     "step": _step,
     "lose reply": _lose_reply,
@@ -388,7 +388,7 @@ _HAPPENS: dict[Kind, Callable[[World, Action], bool]] = {
     "step clock": _step_clock,
     "purge": _purge,
     "outage": _outage,
-    "mend": _mend,
+    "recover": _recover,
     "release": _intervene,
     "resolve": _intervene,
     "lose lease": _lose_lease,

@@ -1,6 +1,6 @@
-"""The promises, each checked where it could be broken, on the ground truth of `accounts.py`.
+"""The promises, each checked where it could be broken, on the ground truth of `keys.py`.
 
-A monitor is told what the store answered, what handlers did and what clients heard.  It never asks the store.
+They are checked on what the store replied, what handlers did and what clients received.
 Numbers are those of the table of invariants in the documentation (`docs/evidence.md`).
 """
 
@@ -17,22 +17,22 @@ _HERE = Path(__file__).parent
 
 PROMISES = {
     "I1": "one outcome, which stays until it expires",
-    "I2": "a key is given to nobody else while its lease is alive",
-    "I3": "who does not hold the key changes nothing and is told so; who holds it is not refused",
-    "I4": "a replay is what was answered: status, headers in order and number, body",
-    "I5": "all answers that are meant to last are the same, and are kept before they are told",
-    "I6": "once somebody has the answer, nobody who comes later runs or is told to wait",
+    "I2": "a key is given to no other request while its lease is alive",
+    "I3": "a request that does not hold the key changes nothing and is refused; one that holds it is not",
+    "I4": "a replay is the stored response: status, headers in order and number, body",
+    "I5": "all definitive responses are the same, and are stored before they are sent",
+    "I6": "once a client has the response, no later request runs or has to wait",
     "I7": "the same key with another request neither runs nor sees nor changes anything",
-    "I8": "nobody meets the key of somebody else",
-    "I9": "a stored answer goes only to those who may see it now",
+    "I8": "no request uses the key of another principal",
+    "I9": "a stored response is sent only to those who may see it now",
     "I10": "a purge removes what has expired, and nothing else",
-    "I11": "when faults stop, every key is answered, claimable or known as unknown",
+    "I11": "when faults stop, every key has a response, is claimable or is known as unknown",
     "I12": "nothing runs unconfirmed, unless that was chosen and is marked",
     "I13": "under hold a handler starts at most once",
-    "I14": "in transactions, effects are committed as often as outcomes are kept: once or never",
+    "I14": "in transactions, effects are committed as often as outcomes are stored: once or never",
     "I15": "under retry there are no more executions than one and one for each lost lease",
-    "I16": "the same thing said again with the same token is answered the same",
-    "I18": "an answer that has begun to leave is never run again",
+    "I16": "the same call with the same token has the same reply",
+    "I18": "a request whose response has begun to leave is never run again",
     "I22": "workers' clocks do not matter",
 }
 """I22 has no check of its own: workers' clocks are wrong in every world, and nothing else may break."""
@@ -41,7 +41,7 @@ Promise = Literal[
     "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16",
     "I18", "contract",
 ]  # fmt: skip
-"""Which one was broken; or what is written in `retrysafe.stores.contract`, of exceptions."""
+"""Which one was broken; "contract" is the rule of `retrysafe.stores.contract` on exceptions."""
 
 
 class Violation(AssertionError):
@@ -64,11 +64,11 @@ def at_most(setting: Setting) -> Promise:
 
 
 class ContractViolation(Violation):
-    """Something was raised that a store does not raise, or not when all is quiet."""
+    """The store raised what a store may not raise, or not after faults have stopped."""
 
     def __init__(self, error: Exception) -> None:
         wrong = (
-            "when all was quiet"
+            "after faults had stopped"
             if isinstance(error, StoreError)
             else "and only a StoreError may leave a store"
         )
@@ -82,7 +82,7 @@ def as_violation(error: Exception) -> Violation:
 
 
 def alike(one: Violation, other: Violation | None) -> bool:
-    """Whether they are two sights of one thing: the same promise; and the same exception, if it is that."""
+    """Whether they break the same promise; and by the same exception, if it is the contract."""
     return (
         other is not None
         and one.promise == other.promise
@@ -91,15 +91,15 @@ def alike(one: Violation, other: Violation | None) -> bool:
 
 
 def _raised(error: Exception) -> str:
-    """What was called, what it raised, and where that happened."""
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """What was called, what it raised, and where."""
+    raised = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = list(traceback.walk_tb(error.__traceback__))
     for frame, _ in frames:
         if not _is_ours(frame):
             innermost, line = frames[-1]
             where = f"{innermost.f_code.co_filename}, line {line}"
-            return f"{frame.f_code.co_qualname}() raised {said} ({where})"
-    return f"this was raised: {said}"
+            return f"{frame.f_code.co_qualname}() raised {raised} ({where})"
+    return f"this was raised: {raised}"
 
 
 def _is_ours(frame: FrameType) -> bool:
