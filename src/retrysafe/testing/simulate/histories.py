@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from retrysafe._core.model import Record, Response
 from retrysafe._core.steps import Result
-from retrysafe.testing.linearize import Heard, History, Mode, Operation, check
+from retrysafe.testing.linearize import History, Mode, Operation, ResponseKind, check
 from retrysafe.testing.simulate.promises import broken
 from retrysafe.testing.simulate.request import SimulatedRequest
 from retrysafe.testing.simulate.setting import RETENTION, Setting
 from retrysafe.testing.simulate.stage import ASKED
 from retrysafe.testing.simulate.world import START, World
 
-_HEARD: dict[str, Heard] = {
+_KINDS: dict[str, ResponseKind] = {
     "replayed": "replay",
     "in-flight": "in-flight",
     "key-reused": "mismatch",
@@ -54,15 +54,15 @@ def _operation(request: SimulatedRequest, failed: str) -> Operation:
     if request.result is None or request.ended is None:
         return Operation(request.began, None, asked, "nothing")
     verdict, reply = request.result.verdict, request.result.reply
-    heard: Heard = _HEARD.get(verdict, "open")
+    received: ResponseKind = _KINDS.get(verdict, "open")
     response: Response | None = None
-    if heard == "replay" and isinstance(reply, Record):
+    if received == "replay" and isinstance(reply, Record):
         response = reply.response
     elif request.stored is not None and _is_definitive(request.result, failed, promised=request.promised):
-        heard, response = "first", request.stored.response
+        received, response = "first", request.stored.response
     # A call that the store did not reply to may still be on its way.
-    ended = None if heard == "open" and request.store_failed else request.ended
-    return Operation(request.began, ended, asked, heard, b"" if response is None else _all_of(response))
+    ended = None if received == "open" and request.store_failed else request.ended
+    return Operation(request.began, ended, asked, received, b"" if response is None else _all_of(response))
 
 
 def _is_definitive(result: Result, failed: str, *, promised: bool) -> bool:
