@@ -36,7 +36,7 @@ class _Key:
         """When it ended and what it received, as soon as that is certain."""
         self.active: list[int] = []
         self.in_transit: list[tuple[int, ResponseKind, bytes]] = []
-        """Answers that are on their way."""
+        """Responses that are on their way."""
 
     def run(self) -> History:
         chance = self.chance

@@ -223,7 +223,7 @@ class _Losers:
         return list(found.values())
 
     def _seeing(self, holder: int, seen: int) -> list[tuple[int, int]]:
-        """Those that see what they need while this one has the key: all but one of each kind that may wait."""
+        """Those that see what they need while this one has the key; one of each kind may wait with that."""
         if holder == _NO_OWNER:
             return [(holder, seen)]
         loser = holder - self.first - 1
