@@ -1,6 +1,6 @@
 """The specification of `retrysafe.testing.linearize` once more, word by word and as slow as that is.
 
-No cut, no kinds of owners, nobody is left out: every operation may make every move that its words allow at
+No cut, no kinds of owners, nothing is left out: every operation may make every move that its words allow at
 every moment, and every order of moves is tried.
 """
 
@@ -17,7 +17,7 @@ def is_linearizable(history: Sequence[Operation], mode: Mode) -> bool:
     moments: list[tuple[float, int, int]] = []
     for number, operation in enumerate(history):
         moments.append((operation.began, 0, number))
-        if operation.ended is not None and operation.heard != "nothing":
+        if operation.ended is not None and operation.received != "nothing":
             moments.append((operation.ended, 1, number))
     moments.sort()
     # Who is there, who has seen what it says it saw (or done what it says it did), and the state.
@@ -41,7 +41,7 @@ def is_linearizable(history: Sequence[Operation], mode: Mode) -> bool:
 
 
 def _says_nothing(operation: Operation) -> bool:
-    return operation.heard in ("open", "nothing")
+    return operation.received in ("open", "nothing")
 
 
 def _moves(
@@ -53,19 +53,19 @@ def _moves(
     for number in present - done:
         me = history[number]
         mine = word == "RUNNING" and owner == number
-        if me.heard in ("first", "open", "nothing") or mode != "hold":
+        if me.received in ("first", "open", "nothing") or mode != "hold":
             if word == "ABSENT":
                 yield done, ("RUNNING", number)
             if word == "RUNNING" and mode != "hold" and not mine and history[owner].asked == me.asked:
                 yield done, ("RUNNING", number)
-        if mine and me.heard in ("first", "open", "nothing"):
+        if mine and me.received in ("first", "open", "nothing"):
             yield done | {number}, ("FINAL", number)
-        if _says_nothing(me) or me.heard == "first" or mine or word == "ABSENT":
+        if _says_nothing(me) or me.received == "first" or mine or word == "ABSENT":
             continue
         same = history[owner].asked == me.asked
-        match me.heard:
+        match me.received:
             case "replay":
-                seen = word == "FINAL" and same and _answer(history, owner, me.answer)
+                seen = word == "FINAL" and same and _response(history, owner, me.response)
             case "in-flight":
                 seen = word == "RUNNING" and same
             case "unknown":
@@ -76,8 +76,8 @@ def _moves(
             yield done | {number}, state
 
 
-def _answer(history: Sequence[Operation], owner: int, answer: bytes) -> bool:
-    """Whether this can be what the owner came to.  If nobody heard it first, it is what all replays say."""
-    if history[owner].heard == "first":
-        return history[owner].answer == answer
-    return all(other.answer == answer for other in history if other.heard == "replay")
+def _response(history: Sequence[Operation], owner: int, response: bytes) -> bool:
+    """Whether this can be the owner's response.  If none received it first, it is that of all replays."""
+    if history[owner].received == "first":
+        return history[owner].response == response
+    return all(other.response == response for other in history if other.received == "replay")

@@ -1,17 +1,17 @@
-"""The fast checker and the slow one agree, on histories that nobody chose."""
+"""The fast checker and the slow one agree, on random histories."""
 
 from random import Random
 
 import pytest
 
-from retrysafe.testing.linearize import MODES, Heard, History, Mode, Operation, check, is_linearizable
+from retrysafe.testing.linearize import MODES, History, Mode, Operation, ResponseKind, check, is_linearizable
 from retrysafe.testing.linearize.explain import contradicting
 from retrysafe.testing.linearize.generate import good
 from retrysafe.testing.linearize.mutate import MUTATIONS, bad
 from tests.linearize import reference
 
 # Dice that fall on everything; on what decides before FINAL; on owners that lose the key.
-DICE: tuple[tuple[Heard, ...], ...] = (
+DICE: tuple[tuple[ResponseKind, ...], ...] = (
     ("first", "replay", "in-flight", "mismatch", "unknown", "open", "nothing"),
     ("in-flight", "in-flight", "mismatch", "unknown", "open", "open", "nothing"),
     ("in-flight", "in-flight", "mismatch", "replay", "open", "first"),
@@ -25,15 +25,15 @@ def anything(random: Random, most: int) -> History:
     dice = random.choice(DICE)
     history: History = []
     for _ in range(random.randint(1, most)):
-        heard = random.choice(dice)
-        if heard == "first" and any(other.heard == "first" for other in history):
-            heard = "in-flight"
+        received = random.choice(dice)
+        if received == "first" and any(other.received == "first" for other in history):
+            received = "in-flight"
         began = random.randint(0, span)
-        ended = None if heard == "nothing" else began + random.randint(0, span // 2 + 1)
-        if heard == "open" and random.random() < 0.3:
+        ended = None if received == "nothing" else began + random.randint(0, span // 2 + 1)
+        if received == "open" and random.random() < 0.3:
             ended = None
-        answer = random.choice((b"x",) * 9 + (b"y",)) if heard in ("first", "replay") else b""
-        history.append(Operation(began, ended, random.choice(asked), heard, answer))
+        response = random.choice((b"x",) * 9 + (b"y",)) if received in ("first", "replay") else b""
+        history.append(Operation(began, ended, random.choice(asked), received, response))
     return history
 
 
@@ -78,14 +78,14 @@ def test_a_contradiction_is_one_and_no_more(mode: Mode) -> None:
         history, _ = bad(random, good(random, mode, 6), mode)
         named = contradicting(history, mode)
         assert named
-        kept = [
-            operation if number in named else operation._replace(ended=None, heard="nothing", answer=b"")
+        left = [
+            operation if number in named else operation._replace(ended=None, received="nothing", response=b"")
             for number, operation in enumerate(history)
         ]
-        assert not is_linearizable(kept, mode)
+        assert not is_linearizable(left, mode)
         for number in named:
-            without = list(kept)
-            without[number] = kept[number]._replace(ended=None, heard="nothing", answer=b"")
+            without = list(left)
+            without[number] = left[number]._replace(ended=None, received="nothing", response=b"")
             assert is_linearizable(without, mode)
         why = check(history, mode=mode)
         assert why is not None
@@ -105,7 +105,7 @@ def test_long_ones_are_judged_in_no_time(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crowd_is_judged_in_no_time(mode: Mode) -> None:
-    """A hundred at once, of which nobody can have had the key before they all had gone."""
+    """A hundred at once, of which none can have had the key before all had ended."""
     crowd = [Operation(0, 5, "pay", "in-flight")] * 100
     assert not is_linearizable([*crowd, Operation(6, 7, "pay", "first", b"201")], mode)
     assert is_linearizable([*crowd, Operation(4, 7, "pay", "first", b"201")], mode)

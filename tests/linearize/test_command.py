@@ -60,7 +60,7 @@ def test_a_checker_that_believes_nothing_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_recorded_histories(tmp_path: Path) -> None:
-    """A file of good ones passes; with a bad one it does not, and which one and why is told."""
+    """A file of good ones passes; with a bad one it does not, and the report has which one and why."""
     file = tmp_path / "histories.jsonl"
     recorded = [files.dump(known.history(text), modes[0], name) for name, modes, text in known.GOOD]
     file.write_text("\n\n".join(recorded) + "\n")
@@ -94,7 +94,7 @@ def test_a_line_and_its_history_are_the_same() -> None:
         ('{"operations": [{"start": 3}]}', "has no start"),
         ('{"operations": [{"began": true}]}', "expected times"),
         ('{"operations": [{"began": 1, "ended": 2}]}', "expected texts"),
-        ('{"operations": [{"began": 1, "ended": 2, "asked": "", "heard": "bang"}]}', "expected one of"),
+        ('{"operations": [{"began": 1, "ended": 2, "asked": "", "received": "bang"}]}', "expected one of"),
         ("{", "line 1"),
     ],
 )
@@ -107,9 +107,9 @@ def test_a_line_that_is_no_history(
     with pytest.raises(SystemExit) as ended:
         command.main([str(file)])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert "line 1" in told
-    assert says in told
+    printed = capsys.readouterr().err
+    assert "line 1" in printed
+    assert says in printed
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_a_line_that_is_no_history(
         ((), "either files or --histories"),
         (("missing.jsonl", "--histories", "3"), "either files or --histories"),
         (("missing.jsonl",), "missing.jsonl"),
-        (("--histories", "0"), "at least one"),
-        (("missing.jsonl", "--seed", "3"), "--seed is for"),
-        (("--histories", "3", "--mode", "tx"), "--mode is for"),
+        (("--histories", "0"), "must be 1 or more, got 0"),
+        (("missing.jsonl", "--seed", "3"), "--seed can be combined with --histories only"),
+        (("--histories", "3", "--mode", "tx"), "--mode can be combined with files only"),
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str) -> None:
@@ -137,4 +137,4 @@ def test_a_file_without_a_history(capsys: pytest.CaptureFixture[str], tmp_path: 
     with pytest.raises(SystemExit) as ended:
         command.main([str(file)])
     assert ended.value.code == 2
-    assert "it has no history" in capsys.readouterr().err
+    assert "the file has no history" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from retrysafe.testing.linearize.__main__ import main as linearize
 from retrysafe.testing.report import read
 from retrysafe.testing.simulate import SETTINGS, Broken, simulate
-from retrysafe.testing.simulate.__main__ import ENOUGH, main
+from retrysafe.testing.simulate.__main__ import MAX_VIOLATIONS, main
 from retrysafe.testing.simulate.walk import Walk
 
 
@@ -71,7 +71,7 @@ def test_one_schedule_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["--schedules", "0"], "expected at least one"),
         (["--schedules", "many"], "'many' is not a number"),
         (["--store", "redis"], "invalid choice"),
-        (["--search", "--store", "sqlite"], "there is also --store: leave it out"),
+        (["--search", "--store", "sqlite"], "got also --store: leave it out"),
         (["--show", "0", "--json", "file"], "--show can be combined with --setting and --store only"),
     ],
 )
@@ -84,7 +84,7 @@ def test_nonsense_is_refused(
     assert complaint in capsys.readouterr().err
 
 
-def test_a_violation_is_told_and_the_exit_code_says_so(
+def test_a_violation_is_reported_and_is_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
@@ -96,11 +96,11 @@ def test_a_violation_is_told_and_the_exit_code_says_so(
 def test_a_run_that_ends_early_does_not_claim_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After ten violations it is over: the seeds that are told are those that were tried."""
+    """After ten violations it is over: the seeds that are reported are those that were run."""
     monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
     assert main(["--schedules", "20000", "--json", str(tmp_path / "report.json")]) == 1
     report = read(tmp_path / "report.json")
-    assert len(report.violations) == ENOUGH
+    assert len(report.violations) == MAX_VIOLATIONS
     last = report.asked["last seed"]
     assert last < 19_999
     assert report.counts["schedules"] == last + 1
@@ -110,7 +110,7 @@ def test_a_run_that_ends_early_does_not_claim_the_rest(
     assert "20,000 were asked for, but 10 violations are enough." in said
 
 
-def test_a_broken_seed_that_is_shown_is_told_to_be_broken(
+def test_a_broken_seed_that_is_shown_is_reported_as_broken(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
@@ -123,7 +123,7 @@ def test_a_broken_seed_that_is_shown_is_told_to_be_broken(
 def test_histories_are_checked_when_a_seed_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was broken by I6 alone was told with the words that nothing is broken."""
+    """What breaks I6 alone is not reported as if nothing was broken."""
     monkeypatch.setattr("retrysafe.testing.simulate.histories.check", lambda history, mode: "impossible")
     assert main(["--show", "7"]) == 1
     said = capsys.readouterr().out

@@ -1,7 +1,7 @@
-"""What the simulator found in retrysafe itself: the shortened schedules, and that they are mended.
+"""What the simulator found in retrysafe itself: the shortened schedules, and that they are fixed.
 
 Each is played on the code as it is, where nothing breaks, and on the code as it was, where it still does: a
-schedule that has gone blind would keep nothing.
+schedule that no longer fails there would prove nothing.
 """
 
 from collections.abc import Callable
@@ -24,49 +24,49 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 def lost_leases_last_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A record whose lease was lost in the store was in flight for as long as it was held, a month."""
-    mended = decisions._judge_unfinished
+    fixed = decisions._judge_unfinished
 
     def judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
-        return Busy(1.0) if record.lease_until is None else mended(record, now, policy)
+        return Busy(1.0) if record.lease_until is None else fixed(record, now, policy)
 
     patch.setattr(decisions, "_judge_unfinished", judge_unfinished)
 
 
 def what_has_left_is_stored(patch: pytest.MonkeyPatch) -> None:
-    """An answer that had begun to leave when its owner lost the key was counted as stored."""
-    mended = protocol.conclude
+    """A response that had begun to leave when its owner lost the key was counted as stored."""
+    fixed = protocol.conclude
 
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
-        answer = yield from mended(call, attempt, outcome)
-        return answer._replace(stored=True) if attempt.checkpointed else answer
+        result = yield from fixed(call, attempt, outcome)
+        return result._replace(stored=True) if attempt.checkpointed else result
 
     patch.setattr(protocol, "conclude", conclude)
 
 
-def the_overtaken_finish_all_the_same(patch: pytest.MonkeyPatch) -> None:
-    """Who lost the key before its large answer could leave, and got it back by a bid of its own that came
-    late, kept the outcome and told its client nothing at all."""
-    mended = protocol.conclude
+def after_a_take_over_it_finishes_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    """A request that lost the key before its large response could leave, and got it back by a bid of its own
+    that arrived late, stored the outcome and sent its client nothing at all."""
+    fixed = protocol.conclude
 
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         if isinstance(outcome, Streamed) and not attempt.checkpointed:
-            kept = yield from ask(
+            stored = yield from ask(
                 Finish(call.claim, Final("completed", storable_part(outcome.head, call.rules), omitted=True))
             )
-            if kept:
+            if stored:
                 return Result("completed", None, attempt=attempt.number)
-        return (yield from mended(call, attempt, outcome))
+        return (yield from fixed(call, attempt, outcome))
 
     patch.setattr(protocol, "conclude", conclude)
 
 
-def the_overtaken_are_not_asked_again(patch: pytest.MonkeyPatch) -> None:
-    """Who was overtaken got the stored answer, whether or not it might still see it."""
+def after_a_take_over_nothing_is_reauthorised(patch: pytest.MonkeyPatch) -> None:
+    """A request that was taken over received the stored response, even if it might no longer see it."""
     patch.setattr(protocol, "_replay", _unasked(protocol._replay))
 
 
-def _unasked(mended: Callable[[Call, Record], Flow[Result]]) -> Callable[[Call, Record], Flow[Result]]:
-    return lambda call, record: mended(call._replace(reauthorises=False), record)
+def _unasked(fixed: Callable[[Call, Record], Flow[Result]]) -> Callable[[Call, Record], Flow[Result]]:
+    return lambda call, record: fixed(call._replace(reauthorises=False), record)
 
 
 def streams_are_ended_unstored(patch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ FOUND = (
         1067937,
         "hold, asked again who may see it",
         "I9",
-        the_overtaken_are_not_asked_again,
+        after_a_take_over_nothing_is_reauthorised,
         (
             Action("revoke", 0),
             Action("arrive", 1, (0, 0, 0)),
@@ -162,7 +162,7 @@ FOUND = (
         7043257,
         "hold, too large to keep",
         "I5",
-        the_overtaken_finish_all_the_same,
+        after_a_take_over_it_finishes_all_the_same,
         (
             Action("arrive", 3, (2, 0, 1)),
             Action("delay", 3),
@@ -179,7 +179,7 @@ FOUND = (
 
 
 @pytest.mark.parametrize("found", FOUND, ids=[str(found.seed) for found in FOUND])
-def test_it_is_mended(found: Found) -> None:
+def test_it_is_fixed(found: Found) -> None:
     assert replay(Stage(BY_NAME[found.setting]), found.schedule) is None
 
 

@@ -1,4 +1,4 @@
-"""A store of one's own: whatever it raises is told with its seed, and it is closed when its world is over."""
+"""A store of one's own: what it raises is reported with its seed, and it is closed when its world ends."""
 
 import itertools
 import os
@@ -14,19 +14,28 @@ from retrysafe._core.model import Claim, Final, Purged, Reservation
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
-from retrysafe.testing.simulate import SETTINGS, Bound, Broken, Refuted, Setting, Stage, search, simulate
-from retrysafe.testing.simulate import aftermath as aftermaths
+from retrysafe.testing.simulate import (
+    SETTINGS,
+    Bound,
+    Broken,
+    Refuted,
+    Setting,
+    Stage,
+    recovery,
+    search,
+    simulate,
+)
 from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.setting import RETRYING, TX, Clock
 from retrysafe.testing.simulate.sqlite import emptied
-from retrysafe.testing.simulate.story import tell
+from retrysafe.testing.simulate.story import trace
 from retrysafe.testing.simulate.walk import Walk
 from retrysafe.testing.simulate.world import World
 
 
 class Mistaken(MemoryStore):
-    """Raises what no store may raise, when an outcome is kept for a second time."""
+    """Raises what no store may raise, when an outcome is stored for a second time."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
         row = self._rows.get(claim.id)
@@ -42,7 +51,7 @@ def mistaken() -> Broken:
     return raised.value
 
 
-def test_what_a_store_raises_is_told_with_the_seed(mistaken: Broken) -> None:
+def test_what_a_store_raises_is_reported_with_the_seed(mistaken: Broken) -> None:
     """And with the exception itself, whose traceback leads to the line in the store."""
     assert isinstance(mistaken.__cause__, KeyError)
     assert mistaken.promise == "contract"
@@ -55,7 +64,7 @@ def test_what_a_store_raises_is_told_with_the_seed(mistaken: Broken) -> None:
     assert f"seed={mistaken.seed}, schedules=1" in rest
 
 
-def test_a_search_tells_it_with_its_schedule() -> None:
+def test_a_search_reports_it_with_its_schedule() -> None:
     with pytest.raises(Refuted, match=r"Mistaken.finish\(\) raised KeyError") as refuted:
         search(Stage(RETRYING[0]._replace(store=Mistaken)), Bound(attempts=2))
     assert isinstance(refuted.value.__cause__, KeyError)
@@ -67,8 +76,8 @@ def test_its_schedule_is_shortened(mistaken: Broken) -> None:
     walk = Walk(stage)
     with pytest.raises(KeyError):
         walk.go(mistaken.seed)
-    kept = str(mistaken).count("Action(")
-    assert 0 < kept < len(walk.taken)
+    left = str(mistaken).count("Action(")
+    assert 0 < left < len(walk.taken)
 
 
 class Confused(MemoryStore):
@@ -82,7 +91,7 @@ class Confused(MemoryStore):
         return super().reserve(claim)
 
 
-def test_a_store_that_does_not_do_the_same_again_is_told_so() -> None:
+def test_a_store_that_does_not_do_the_same_again_is_reported() -> None:
     """Else the story of a violation would end with the words that there was none."""
     with pytest.raises(Broken, match="does not always do the same"):
         simulate(Confused, schedules=1)
@@ -127,34 +136,34 @@ def troubled(monkeypatch: pytest.MonkeyPatch, every: int) -> tuple[type[MemorySt
 
     for name in OPERATIONS:
         setattr(Troubled, name, bad(name))
-    recover = aftermaths.recover
+    recover = recovery.recover
 
     def quietly(world: World) -> None:
         assert isinstance(world.store, Troubled)
         world.store.is_quiet = True
         recover(world)
 
-    monkeypatch.setattr(aftermaths, "recover", quietly)
+    monkeypatch.setattr(recovery, "recover", quietly)
     return Troubled, met
 
 
 @pytest.mark.parametrize("every", [3, 7])
-def test_trouble_of_the_store_is_an_outage_at_that_moment(
+def test_an_error_of_the_store_is_an_outage_at_that_moment(
     every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever it comes, and whoever asked: no promise is broken by it."""
+    """In any call, by any caller: no promise is broken by it."""
     store, met = troubled(monkeypatch, every)
     seen = simulate(store, schedules=40 * len(SETTINGS))
     assert set(met) == {*OPERATIONS, "release by the keeper"}
     assert sum(one.verdicts["unprotected"] for one in seen.values())
 
 
-def test_trouble_is_part_of_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_part_of_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = [Action("arrive", 0, (0, 0, 0)), *[Action("step", 0)] * 3, Action("purge"), Action("purge")]
     store, _ = troubled(monkeypatch, 2)
-    told = tell(Stage(Setting(store=store)), schedule).text
-    assert "request 0, Finish; the store raises StoreUnavailable: a hiccup; next is Persist" in told
-    assert "expired records are removed; the store raises StoreUnavailable: a hiccup" in told
+    text = trace(Stage(Setting(store=store)), schedule).text
+    assert "request 0, Finish; the store raises StoreUnavailable: a hiccup; next is Persist" in text
+    assert "expired records are removed; the store raises StoreUnavailable: a hiccup" in text
 
 
 class NeverPurging(MemoryStore):
@@ -176,11 +185,16 @@ class Stubborn(MemoryStore):
 @pytest.mark.parametrize(
     ("store", "complaint"),
     [
-        (NeverPurging, r"NeverPurging.purge\(\) raised StoreUnavailable: the vacuum .* when all was quiet"),
-        (Stubborn, "cannot release what it was told to forget"),
+        (
+            NeverPurging,
+            r"NeverPurging.purge\(\) raised StoreUnavailable: the vacuum .* after faults had stopped",
+        ),
+        (Stubborn, "cannot release the claims that it was given to forget"),
     ],
 )
-def test_trouble_that_does_not_end_with_the_faults_is_told(store: type[MemoryStore], complaint: str) -> None:
+def test_an_error_that_does_not_end_with_the_faults_is_reported(
+    store: type[MemoryStore], complaint: str
+) -> None:
     with pytest.raises(Broken, match=complaint):
         simulate(store, schedules=200)
 
@@ -262,8 +276,8 @@ def test_a_file_for_each_world_leaves_no_descriptor_open(tmp_path: Path) -> None
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
-def test_what_was_not_exercised_is_told() -> None:
-    """A store with the contract and no more is not damaged, and its transactions are taken for granted."""
+def test_what_was_not_exercised_is_listed() -> None:
+    """A store with the contract and no more is not damaged, and its transactions are assumed."""
     seen = simulate(MemoryStore, schedules=20 * len(SETTINGS))
     lease, transactions = seen.not_exercised
     assert lease == "a running record's lease is lost in the store: MemoryStore has no lose_lease(id)"
@@ -277,7 +291,7 @@ def test_a_store_with_all_of_it_leaves_nothing_out() -> None:
 
 
 def test_few_schedules_leave_much_out() -> None:
-    """What merely did not come about is told, too."""
+    """What merely did not happen is listed, too."""
     missing = simulate(emptied, schedules=1).not_exercised
     assert "expired records are removed: not in these schedules" in missing
 

@@ -25,14 +25,14 @@ class Observed:
     seen: Counter[str] = field(default_factory=Counter[str])
 
     def __call__(self, world: World) -> None:
-        visits = world.visits.values()
-        self.seen.update(visit.answer.verdict for visit in visits if visit.answer is not None)
-        executions = len(world.accounts[0].executions)
+        requests = world.requests.values()
+        self.seen.update(request.result.verdict for request in requests if request.result is not None)
+        executions = len(world.keys[0].executions)
         self.seen["twice"] += executions > 1
         self.seen["thrice"] += executions > 2
         self.seen["fenced"] += any(
-            visit.execution is not None and visit.kept is None and visit.answer is not None
-            for visit in visits
+            request.execution is not None and request.stored is None and request.result is not None
+            for request in requests
         )
 
     def missing(self, expected: str) -> list[str]:
@@ -102,7 +102,7 @@ def test_all_settings_are_searched() -> None:
 
 @pytest.mark.parametrize("setting", [HOLD, RETRY, TX], ids=["hold", "retry", "tx"])
 def test_one_asks_for_something_else(setting: Setting) -> None:
-    """I7: in every order, the same key with another request neither runs nor sees an answer."""
+    """I7: in every order, the same key with another request neither runs nor sees a response."""
     observed = Observed()
     search(Stage(setting), Bound(lost_replies=0, asked=(0, 0, 1)), observed)
     assert observed.missing("completed replayed key-reused in-flight") == []
@@ -110,7 +110,7 @@ def test_one_asks_for_something_else(setting: Setting) -> None:
 
 @pytest.mark.parametrize("setting", [HOLD, RETRY, TX], ids=["hold", "retry", "tx"])
 def test_a_lease_is_lost_in_the_store(setting: Setting) -> None:
-    """F24: it counts as alive, and nobody takes its owner for an orphan."""
+    """F24: it counts as alive, and its key is not taken over."""
     observed = Observed()
     search(Stage(setting), Bound(lost_replies=0, lapses=0, lost_leases=1), observed)
     assert observed.missing("completed replayed in-flight") == []
@@ -134,13 +134,13 @@ def test_two_lapses() -> None:
 
 
 def test_without_faults_one_executes() -> None:
-    """In a quiet world there is one execution, and everybody else gets its answer or a 409."""
+    """Without faults there is one execution, and all other requests receive its response or a 409."""
 
     def at_the_end(world: World) -> None:
         verdicts = Counter(
-            visit.answer.verdict for visit in world.visits.values() if visit.answer is not None
+            request.result.verdict for request in world.requests.values() if request.result is not None
         )
-        assert len(world.accounts[0].executions) == 1
+        assert len(world.keys[0].executions) == 1
         assert verdicts.total() == 3
         assert verdicts["completed"] == 1
         assert set(verdicts) <= {"completed", "in-flight", "replayed"}
@@ -152,7 +152,7 @@ def test_without_faults_one_executes() -> None:
 
 
 def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found can be told: the schedule that leads there is part of it."""
+    """What is found can be explained: the schedule that leads there is part of it."""
     monkeypatch.setattr("retrysafe._core.decisions.same", lambda one, other: True)
     with pytest.raises(Refuted, match="I7") as refuted:
         search(Stage(HOLD), Bound(asked=(0, 1, 0)))
@@ -160,7 +160,7 @@ def test_a_refutation_has_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_first_bid_is_spared_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may be cancelled before it was answered for the first time."""
+    """A request may be cancelled before its first reply."""
 
     def again(
         bid: Reserve | TakeOver, trouble: BaseException, unconfirmed: protocol.Unconfirmed
@@ -187,12 +187,12 @@ def test_more_attempts_than_workers() -> None:
 @pytest.mark.parametrize(
     ("bound", "complaint"),
     [
-        (Bound(attempts=0), r"attempts=0.*nothing to search"),
+        (Bound(attempts=0), r"attempts=0.*1 or more"),
         (Bound(crashes=-1), r"crashes=-1.*0 or more"),
         (Bound(asked=()), r"asked=\(\).*from 0 to"),
         (Bound(asked=(0, 99)), r"asked=\(0, 99\).*from 0 to"),
     ],
-    ids=["no attempt", "a negative number", "nothing asked for", "something unheard of"],
+    ids=["no attempt", "a negative number", "nothing asked for", "an unknown number"],
 )
 def test_a_bound_that_makes_no_sense(bound: Bound, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):

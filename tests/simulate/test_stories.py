@@ -1,4 +1,4 @@
-"""A broken promise is told: the seed, the shortened schedule, and what happened step by step."""
+"""A broken promise is explained: the seed, the shortened schedule, and what happened step by step."""
 
 import re
 
@@ -10,12 +10,12 @@ from retrysafe.testing.simulate.actions import Action
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.promises import Violation
 from retrysafe.testing.simulate.setting import RETRYING
-from retrysafe.testing.simulate.story import shorten, tell
+from retrysafe.testing.simulate.story import shorten, trace
 from retrysafe.testing.simulate.walk import Walk, replay
 
 
 class Unfenced(ModelStore):
-    """Keeps whatever it is given, whoever holds the key."""
+    """Stores every outcome, whichever claim holds the key."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
         row = self._rows.get(claim.id)
@@ -41,9 +41,9 @@ def test_the_seed_and_the_promise_are_named(broken: Broken) -> None:
 def test_the_story_is_short_and_readable(broken: Broken) -> None:
     """Two requests and a lapse are enough to show a missing fence; the rest was left out."""
     text = str(broken)
-    kept, of = map(int, re.findall(r"The schedule \((\d+) of (\d+) actions\)", text)[0])
-    assert kept < of
-    assert kept <= 12
+    left, of = map(int, re.findall(r"The schedule \((\d+) of (\d+) actions\)", text)[0])
+    assert left < of
+    assert left <= 12
     assert "asks worker" in text
     assert "seconds have passed" in text
     assert "Finish" in text
@@ -79,10 +79,10 @@ def _first_broken(stage: Stage) -> tuple[Walk, Violation]:
     raise AssertionError("an unfenced store survived")
 
 
-def test_a_peaceful_schedule_is_told_too() -> None:
+def test_a_schedule_without_violation_is_described_too() -> None:
     schedule = [Action("arrive", 0, (0, 0, 0)), Action("step", 0), Action("step", 0), Action("step", 0)]
-    told, violation = tell(Stage(Setting()), schedule)
+    text, violation = trace(Stage(Setting()), schedule)
     assert violation is None
-    assert "request 0 of a/bc with key 1k asks worker 0 for POST /orders" in told
-    assert "request 0, Finish; it is told completed" in told
-    assert told.endswith("No promise is broken.")
+    assert "request 0 of a/bc with key 1k asks worker 0 for POST /orders" in text
+    assert "request 0, Finish; it received completed" in text
+    assert text.endswith("No promise is broken.")

@@ -60,11 +60,11 @@ def test_the_same_seed_gives_the_same_run(seed: int) -> None:
     for store in (None, None, emptied):
         walk = Walk(Simulation(store).stage(seed))
         walk.go(seed)
-        told = [
-            (visit.number, visit.answer.verdict if visit.answer else None)
-            for visit in walk.world.visits.values()
+        received = [
+            (request.number, request.result.verdict if request.result else None)
+            for request in walk.world.requests.values()
         ]
-        runs.append((walk.taken, told))
+        runs.append((walk.taken, received))
     assert runs[0] == runs[1] == runs[2]
 
 

@@ -14,14 +14,14 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from retrysafe.testing.adapters.client import Reply
-from retrysafe.testing.linearize.history import Heard, History, Operation
+from retrysafe.testing.linearize.history import History, Operation, ResponseKind
 from tools.crash.audit import id_in
 from tools.crash.modes import ENDINGS, LARGE, MAX_RESPONSE, Interruption, Mode, Place
 
 PATIENCE = 60.0
 """Seconds for one response.  A worker that is frozen responds when it is continued."""
 
-SETTLED: frozenset[Heard] = frozenset({"first", "replay"})
+SETTLED: frozenset[ResponseKind] = frozenset({"first", "replay"})
 """Responses that last: every retry gets the same."""
 
 
@@ -39,7 +39,7 @@ def stored_body(body: bytes) -> bytes:
     return body if len(body) <= MAX_RESPONSE else b""
 
 
-def classify(mode: Mode, reply: Reply) -> Heard | Literal["wrong"]:
+def classify(mode: Mode, reply: Reply) -> ResponseKind | Literal["wrong"]:
     """What a response means, in the words of a history; "wrong" if the application never responds so."""
     lasting = reply.status == 201 or (mode == "hold" and reply.status == 500)
     if reply.replayed:
@@ -59,9 +59,9 @@ def classify(mode: Mode, reply: Reply) -> Heard | Literal["wrong"]:
             return "wrong"
 
 
-def is_last(mode: Mode, heard: Heard) -> bool:
+def is_last(mode: Mode, kind: ResponseKind) -> bool:
     """Whether a client has no reason to retry."""
-    return heard in SETTLED or (mode == "hold" and heard == "unknown")
+    return kind in SETTLED or (mode == "hold" and kind == "unknown")
 
 
 def may_arrive_late(reply: Reply) -> bool:
@@ -140,7 +140,7 @@ class Clients:
             if not asking.done():
                 return
 
-    async def _after_large(self, key: str, asking: "asyncio.Task[Heard]") -> None:
+    async def _after_large(self, key: str, asking: "asyncio.Task[ResponseKind]") -> None:
         if not is_last(self._mode, await asking):
             await self._retry_until_settled(key)
         elif self.open:
@@ -175,19 +175,19 @@ class Clients:
                 order = self.successor_order()
             # A successor that asks twice would be too late: the request without an order would take over.
             patience = self._retry_after * (3 if order and order.place.successor else 1)
-            heard = await self._ask_with_retry(key, self._fields(order), patience)
-            done = is_last(self._mode, heard)
+            kind = await self._ask_with_retry(key, self._fields(order), patience)
+            done = is_last(self._mode, kind)
             # A successor gets to its place only when the lease has ended.
-            if order and (not order.place.successor or done or heard == "nothing" or times == 0):
+            if order and (not order.place.successor or done or kind == "nothing" or times == 0):
                 self.over(order)
                 order = None
             if done:
                 break
-            successor = successor or heard == "nothing"
+            successor = successor or kind == "nothing"
             await asyncio.sleep(self._random.uniform(0.01, 0.06))
         self.waiting.discard(key)
 
-    async def _ask_with_retry(self, key: str, fields: list[tuple[str, str]], patience: float) -> Heard:
+    async def _ask_with_retry(self, key: str, fields: list[tuple[str, str]], patience: float) -> ResponseKind:
         """Wait for the response, and retry meanwhile: so a worker that is frozen is overtaken."""
         asking = asyncio.ensure_future(self._ask(key, fields))
         try:
@@ -214,24 +214,24 @@ class Clients:
 
     async def _ask_for_something_else(self, key: str) -> None:
         """A key belongs to the request that it was first sent with."""
-        heard = await self._ask(key, [], '{"something": "else"}')
-        if heard not in ("mismatch", "open", "nothing"):
-            self.violations.append(f"{key}: it was used before, and another request with it got {heard!r}")
+        kind = await self._ask(key, [], '{"something": "else"}')
+        if kind not in ("mismatch", "open", "nothing"):
+            self.violations.append(f"{key}: it was used before, and another request with it got {kind!r}")
 
     async def _ask(
         self, key: str, fields: list[tuple[str, str]], body: str = "{}", flows: asyncio.Event | None = None
-    ) -> Heard:
+    ) -> ResponseKind:
         """One request, and what came of it."""
         operation = Operation(monotonic(), None, body, "nothing")
         try:
             operation = await self._request(operation, key, fields, flows or asyncio.Event())
         finally:
             self.histories[key].append(operation)
-        if operation.heard in SETTLED:
+        if operation.received in SETTLED:
             self.served += 1
-        if operation.heard == "unknown":
+        if operation.received == "unknown":
             self.unknown.add(key)
-        return operation.heard
+        return operation.received
 
     async def _request(
         self, asked: Operation, key: str, fields: list[tuple[str, str]], flows: asyncio.Event
@@ -250,17 +250,17 @@ class Clients:
             return asked
         ended = monotonic()
         self.verdicts["replayed" if reply.replayed else reply.code or str(reply.status)] += 1
-        heard = classify(self._mode, reply)
-        if heard == "wrong":
+        kind = classify(self._mode, reply)
+        if kind == "wrong":
             self.violations.append(f"{key}: the response is not one of the application's: {reply}")
-            return asked._replace(heard="open")
-        if heard in SETTLED:
+            return asked._replace(received="open")
+        if kind in SETTLED:
             found = tuple((name.title(), value) for name, value in marks_in(reply))
             omitted = reply.header("Idempotency-Body") == "omitted"
             received = Received(reply.status, reply.body, reply.replayed, found, omitted)
             self.received[key].append(received)
-            return asked._replace(ended=ended, heard=heard, answer=b"%d %s" % received.stored)
-        return asked._replace(ended=None if may_arrive_late(reply) else ended, heard=heard)
+            return asked._replace(ended=ended, received=kind, response=b"%d %s" % received.stored)
+        return asked._replace(ended=None if may_arrive_late(reply) else ended, received=kind)
 
     async def _exchange(
         self, key: str, fields: list[tuple[str, str]], body: str, flows: asyncio.Event
@@ -314,9 +314,9 @@ class Clients:
             if any(
                 whole.ended is not None and whole.ended < retry.began and retry.asked == whole.asked
                 for whole in history
-                if whole.heard in SETTLED
+                if whole.received in SETTLED
                 for retry in history
-                if retry.heard == "unknown"
+                if retry.received == "unknown"
             )
         ]
 

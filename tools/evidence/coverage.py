@@ -17,10 +17,10 @@ from typing import Any
 
 import retrysafe
 from retrysafe.testing.report import Report, Stopwatch
-from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.run import Simulation
 from retrysafe.testing.simulate.setting import SETTINGS
 from retrysafe.testing.simulate.sqlite import emptied
+from retrysafe.testing.simulate.world import quiet
 
 PRODUCT = Path(retrysafe.__file__).parent
 

@@ -84,14 +84,14 @@ def performed(flow: Flow[T], perform: Perform) -> Flow[T]:
         step = next(flow)
         while True:
             try:
-                answer = yield from perform(step)
+                reply = yield from perform(step)
             except GeneratorExit:
                 flow.close()
                 raise
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
-                step = flow.send(answer)
+                step = flow.send(reply)
     except StopIteration as end:
         result: T = end.value
         return result

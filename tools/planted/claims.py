@@ -1,4 +1,4 @@
-"""Flows that claim what is not theirs, run without a claim, or let somebody see what is not theirs to see."""
+"""Flows that claim what is not theirs, run without a claim, or show a principal what it may not see."""
 
 from collections.abc import Callable
 
@@ -103,19 +103,19 @@ def _forgets_silence_only(_call: Call) -> Perform:
         if isinstance(step, Forget) and not silent:
             return None
         silent = True
-        answer: object = yield step
+        reply: object = yield step
         silent = False
-        return answer
+        return reply
 
     return perform
 
 
 def _releases_what_it_found(_call: Call) -> Perform:
     def perform(step: Step) -> Flow[object]:
-        answer: object = yield step
-        if isinstance(step, Reserve) and isinstance(answer, Found):
-            yield from ask(Release(step.claim._replace(token=answer.record.token)))
-        return answer
+        reply: object = yield step
+        if isinstance(step, Reserve) and isinstance(reply, Found):
+            yield from ask(Release(step.claim._replace(token=reply.record.token)))
+        return reply
 
     return perform
 
@@ -207,7 +207,7 @@ PLANTED = (
         patching(protocol, "once", _runs_first),
     ),
     Planted(
-        "a store that is down lets everybody through",
+        "a store that is down lets all requests through",
         "Dev1822/paySphere#1919: the middleware logs the error and goes on",
         HOLD,
         patching(protocol, "once", _opens),
@@ -226,7 +226,7 @@ PLANTED = (
     ),
     Planted(
         "a bid that was given up is forgotten only if the next one is, too",
-        "our own history: it came late, and took the key for a request that had been told 422",
+        "our own history: it arrived late, and took the key for a request that had received 422",
         HOLD._replace(handler="declines"),
         doing(_forgets_silence_only),
     ),
@@ -237,14 +237,14 @@ PLANTED = (
         doing(_releases_what_it_found),
     ),
     Planted(
-        "who has waited for long enough runs",
+        "a request that has waited for long enough runs",
         REASONED,
         HOLD._replace(in_flight="wait"),
         patching(protocol, "acquire", _runs_when_tired_of_waiting),
     ),
     Planted(
         "every attempt at a key has the same token",
-        "sliceworkz/eventstore#176: who took its own expired lease again kept its token",
+        "sliceworkz/eventstore#176: a worker that took its own expired lease again had the same token",
         RETRY,
         patching(stage, "draw", _draws_one_token),
     ),
@@ -255,20 +255,20 @@ PLANTED = (
         patching(protocol, "once", _bids_while_draining),
     ),
     Planted(
-        "a server that drains keeps what it will not run",
+        "a server that drains holds the key of what it will not run",
         "validation-api, erp and agents: a worker that has ended leaves 409 for a day",
         HOLD,
         doing(_keeps_undrained),
     ),
     Planted(
-        "a replay asks nobody whether it is allowed",
+        "a replay is not reauthorised",
         "pathosDev/actor-ts#980: a hit returns before the handler's own authorisation",
         HOLD._replace(reauthorise=True),
         doing(_asks_nobody),
     ),
     Planted(
-        "who was allowed once is allowed for ever",
-        "zulip/zulip#36213: the retry gets the old answer, whatever permissions have changed since",
+        "a principal that was allowed once is allowed for ever",
+        "zulip/zulip#36213: the retry gets the old response, whatever permissions have changed since",
         HOLD._replace(reauthorise=True),
         patching(protocol, "once", _remembers_permissions),
     ),
@@ -279,7 +279,7 @@ PLANTED = (
         doing(_runs_it_twice),
     ),
     Planted(
-        "an answer is kept that no handler gave",
+        "a response is stored that no handler made",
         REASONED,
         HOLD,
         doing(_makes_answers_up),
@@ -291,7 +291,7 @@ PLANTED = (
         patching(protocol, "once", _drains_from_the_start),
     ),
     Planted(
-        "nobody may see a stored answer",
+        "no principal may see a stored response",
         REASONED,
         HOLD._replace(reauthorise=True),
         doing(_trusts_nobody),

@@ -65,7 +65,7 @@ class LosesLeases(ModelStore):
 
 
 class TakesOverWhatLeft(ModelStore):
-    """Does not know that a part of an answer has left, either."""
+    """Does not know that a part of a response has left, either."""
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
         row = self._rows.get(claim.id)
@@ -265,13 +265,13 @@ PLANTED = (
         judging_unfinished(_holds_transactions),
     ),
     Planted(
-        "an answer that has begun to leave is run again",
+        "a response that has begun to leave is run again",
         "idemgate 0.1.0 runs large and streamed requests again",
         RETRY._replace(handler="streams", store=TakesOverWhatLeft),
         ignoring_checkpoints,
     ),
     Planted(
-        "an answer that has begun to leave is replayed",
+        "a response that has begun to leave is replayed",
         "mikkelchokolate/Veil#66: what was cut off is replayed as if it were whole",
         HOLD._replace(handler="streams"),
         judging_unfinished(_replays_beginnings),
@@ -290,13 +290,13 @@ PLANTED = (
     ),
     Planted(
         "a replay is refused as a mismatch",
-        "fastapi-idempotency-key 0.1.1: every replay from Redis answers 422",
+        "fastapi-idempotency-key 0.1.1: every replay from Redis is a 422",
         HOLD,
         judging(_takes_replays_for_mismatches),
     ),
     Planted(
         "a replay is refused as a conflict",
-        "django-idempotency-key 1.3.0: replays answer 409",
+        "django-idempotency-key 1.3.0: replays are a 409",
         HOLD,
         judging(_takes_replays_for_conflicts),
     ),
@@ -313,19 +313,19 @@ PLANTED = (
         settling(_lets_failures_go),
     ),
     Planted(
-        "three statuses are kept, and all others run again",
+        "three statuses are stored, and all others run again",
         "idemkit 1.0.2 stores only 200, 201 and 202",
         HOLD._replace(handler="fails"),
         settling(_keeps_three_statuses),
     ),
     Planted(
-        "an answer with a cookie is not kept",
+        "a response with a cookie is not stored",
         "fastapi-idempotency 0.1.1: 20 duplicates ran 20 times",
         HOLD,
         settling(_keeps_no_cookies),
     ),
     Planted(
-        "a 5xx is kept as completed",
+        "a 5xx is stored as completed",
         "LabsCrypt/remitlend#1329: a transient 5xx is replayed to later requests",
         RETRY._replace(handler="recovers"),
         patching(decisions, "_final", _keeps_failures_as_successes),
@@ -338,7 +338,7 @@ PLANTED = (
     ),
     Planted(
         "what broke off after bytes had left is released",
-        "koala73/worldmonitor#4728: what cannot be kept releases the lock, so a retry runs again",
+        "koala73/worldmonitor#4728: what cannot be stored releases the lock, so a retry runs again",
         HOLD._replace(handler="breaks off"),
         settling(_believes_after_bytes_left),
     ),
@@ -349,8 +349,8 @@ PLANTED = (
         settling(_never_believes),
     ),
     Planted(
-        "a stream that broke off is kept as a success",
-        "apache/polaris#3803: a body that was cut off is kept and replayed",
+        "a stream that broke off is stored as a success",
+        "apache/polaris#3803: a body that was cut off is stored and replayed",
         HOLD._replace(handler="breaks off"),
         settling(_takes_breaks_for_ends),
     ),

@@ -16,40 +16,40 @@ from tools.planted.bug import HOLD, REASONED, RETRY, Planted
 
 
 class FinishesOutOfSight(ModelStore):
-    """An outcome that comes after the expiry is kept, and has expired."""
+    """An outcome that comes after the expiry is stored, and has expired."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
         row = self._rows.get(claim.id)
         expires_at = row.expires_at if row is not None else 0.0
-        kept = super().finish(claim, final)
-        if kept and row is not None:
+        stored = super().finish(claim, final)
+        if stored and row is not None:
             row.expires_at = expires_at
-        return kept
+        return stored
 
 
 class CountsFromTheEnd(ModelStore):
     """The retention begins when a request is over."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
-        kept = super().finish(claim, final)
+        stored = super().finish(claim, final)
         row = self._rows.get(claim.id)
-        if kept and row is not None:
+        if stored and row is not None:
             row.expires_at = self._clock() + claim.retention
-        return kept
+        return stored
 
 
 class RenewsRetentions(ModelStore):
-    """What is renewed is kept for longer."""
+    """A renewal extends the retention."""
 
     def _renew(self, claim: Claim) -> bool:
-        kept = super()._renew(claim)
-        if kept:
+        renewed = super()._renew(claim)
+        if renewed:
             self._rows[claim.id].expires_at = self._clock() + claim.retention
-        return kept
+        return renewed
 
 
 class HoldsNothingLonger(ModelStore):
-    """An answer that has begun to leave is held for no longer than any other."""
+    """A response that has begun to leave is held for no longer than any other."""
 
     def checkpoint(self, claim: Claim, head: Response) -> bool:
         return super().checkpoint(claim._replace(hold=0.0), head)
@@ -66,7 +66,7 @@ class RestartsRetention(ModelStore):
 
 
 class Slides(ModelStore):
-    """Every look at an answer keeps it for longer."""
+    """Every look at a response extends its retention."""
 
     def reserve(self, claim: Claim) -> Reservation:
         found = super().reserve(claim)
@@ -76,7 +76,7 @@ class Slides(ModelStore):
 
 
 class ProlongsOthers(ModelStore):
-    """A request for a key that is in use keeps it in use."""
+    """A request for a key that is in use extends its lease."""
 
     def reserve(self, claim: Claim) -> Reservation:
         found = super().reserve(claim)
@@ -185,12 +185,12 @@ PLANTED = (
         HOLD._replace(store=RenewsRetentions),
     ),
     Planted(
-        "an answer that has begun to leave is forgotten with the retention",
+        "a response that has begun to leave is forgotten with the retention",
         "idemgate 0.1.0 runs large and streamed requests again",
         RETRY._replace(handler="streams", store=HoldsNothingLonger),
     ),
     Planted(
-        "an outcome that is kept late has expired",
+        "an outcome that is stored late has expired",
         REASONED,
         HOLD._replace(store=FinishesOutOfSight),
     ),
@@ -200,7 +200,7 @@ PLANTED = (
         RETRY._replace(store=RestartsRetention),
     ),
     Planted(
-        "reserve keeps a replayed answer for longer",
+        "reserve extends the retention of a replayed response",
         "PrefectHQ/prefect#5221: each request with a key refreshed it for another 24 hours",
         HOLD._replace(store=Slides),
     ),
@@ -216,7 +216,7 @@ PLANTED = (
     ),
     Planted(
         "nothing expires",
-        "asgi-idempotency-header 0.2.0 answers 409 for ever",
+        "asgi-idempotency-header 0.2.0 responds 409 for ever",
         HOLD._replace(store=NeverExpires),
     ),
     Planted(
@@ -225,7 +225,7 @@ PLANTED = (
         HOLD._replace(store=ExpiresByPurge),
     ),
     Planted(
-        "only a purge ends the retention of what nobody may see any more",
+        "only a purge ends the retention of what may no longer be seen",
         "agents: keys expire when the cleanup comes by",
         HOLD._replace(reauthorise=True, store=ExpiresByPurge),
     ),

@@ -6,9 +6,9 @@ Seeds are taken in their order, so a bug that is found is found again, after as 
 from typing import NamedTuple
 
 from retrysafe.testing.simulate.promises import Violation
-from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from retrysafe.testing.simulate.world import quiet
 from tools.planted.bug import Planted
 
 LIMIT = 20_000

@@ -120,7 +120,7 @@ def taking(make: Callable[[Take], Take]) -> Plant:
 
 PLANTED = (
     Planted(
-        "a key is everybody's",
+        "a key is shared by all principals",
         "agents: the key alone is the primary key; asgi-idempotency-header 0.2.0 has no scope",
         HOLD,
         identifying(_without_scope),
@@ -151,7 +151,7 @@ PLANTED = (
     ),
     Planted(
         "the path is not compared",
-        "nensii21/devlink#1195: the second route gets the first one's answer; erp compares user and key",
+        "nensii21/devlink#1195: the second route gets the first one's response; erp compares user and key",
         HOLD,
         heading(_without_path),
     ),

@@ -1,4 +1,4 @@
-"""Leases that are kept wrongly: by whom, for how long, and by which clock."""
+"""Leases that are wrong: whose they are, for how long, and by which clock."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tools.planted.decisions import Unfinished, judging_unfinished
 
 
 class RenewsUnfenced(ModelStore):
-    """Prolongs the lease of whoever holds the key, and says that it was yours."""
+    """Renews the lease of the holder of the key, and replies that it was yours."""
 
     def _renew(self, claim: Claim) -> bool:
         row = self._rows.get(claim.id)
@@ -50,7 +50,7 @@ class NeverRenews(ModelStore):
 
 
 class RefusesRenewals(ModelStore):
-    """Takes whoever is late for somebody who was overtaken."""
+    """Treats a late worker as one that was taken over."""
 
     def _renew(self, claim: Claim) -> bool:
         row = self._rows.get(claim.id)
@@ -74,12 +74,12 @@ class RenewsForever(ModelStore):
         return super()._renew(claim._replace(lease=claim.retention))
 
 
-class AnswersByKey(ModelStore):
+class RenewsByKey(ModelStore):
     """A batch is a dictionary by key, and has room for one of two attempts at it."""
 
     def renew(self, claims: Sequence[Claim]) -> list[bool]:
-        kept = {claim.id: super(AnswersByKey, self)._renew(claim) for claim in claims}
-        return [kept[claim.id] for claim in claims]
+        renewed = {claim.id: super(RenewsByKey, self)._renew(claim) for claim in claims}
+        return [renewed[claim.id] for claim in claims]
 
 
 class ForgetsOthers(ModelStore):
@@ -110,7 +110,7 @@ class _ForgetsOneOfTwo(MemoryRenewer):
 
 
 class GoesByLocalClocks(ModelStore):
-    """Asks the clock of whoever calls."""
+    """Uses the clock of the caller."""
 
     def __init__(self, _clock: Clock) -> None:
         super().__init__(clocks.local)
@@ -134,7 +134,7 @@ PLANTED = (
     ),
     Planted(
         "a renewal is not fenced",
-        "pikkujs/pikku#1742: an attempt that was overtaken extends its successor's lease",
+        "pikkujs/pikku#1742: an attempt that was taken over extends its successor's lease",
         RETRY._replace(store=RenewsUnfenced),
     ),
     Planted(
@@ -153,7 +153,7 @@ PLANTED = (
         RETRY._replace(store=NeverRenews),
     ),
     Planted(
-        "who renews late is taken for overtaken",
+        "a worker that renews late is treated as taken over",
         REASONED,
         RETRY._replace(store=RefusesRenewals),
     ),
@@ -170,10 +170,10 @@ PLANTED = (
     Planted(
         "two attempts at one key are renewed as one",
         REASONED,
-        RETRY._replace(store=AnswersByKey),
+        RETRY._replace(store=RenewsByKey),
     ),
     Planted(
-        "who forgets its claim releases another's",
+        "forgetting a claim releases another's",
         "aws-powertools/powertools-lambda-typescript#5675 deletes records that it never acquired",
         RETRY._replace(store=ForgetsOthers),
     ),

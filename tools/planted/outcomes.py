@@ -1,4 +1,4 @@
-"""Flows that end wrongly: what happened is not kept, not told as it is, or not committed as it was kept."""
+"""Flows that end wrongly: an outcome is not stored, not reported as it is, or not committed as stored."""
 
 from collections.abc import Callable
 
@@ -58,26 +58,26 @@ def _tries_once(_real: Keep) -> Keep:
 
 def _believes_no_fence(real: Keep) -> Keep:
     def keep(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
-        kept = yield from real(call, write)
-        return kept if isinstance(kept, StoreError) else True
+        stored = yield from real(call, write)
+        return stored if isinstance(stored, StoreError) else True
 
     return keep
 
 
 def _releases_unstored(real: Conclude) -> Conclude:
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
-        answer = yield from real(call, attempt, outcome)
-        if answer.verdict == "unstored":
+        result = yield from real(call, attempt, outcome)
+        if result.verdict == "unstored":
             yield from ask(Forget(call.claim))
-        return answer
+        return result
 
     return conclude
 
 
 def _marks_nothing(real: Conclude) -> Conclude:
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
-        answer = yield from real(call, attempt, outcome)
-        return answer._replace(stored=True)
+        result = yield from real(call, attempt, outcome)
+        return result._replace(stored=True)
 
     return conclude
 
@@ -86,8 +86,8 @@ def _marks_no_risk(
     real: Callable[[Call, StoreError], Flow[Result]],
 ) -> Callable[[Call, StoreError], Flow[Result]]:
     def unprotected(call: Call, trouble: StoreError) -> Flow[Result]:
-        answer = yield from real(call, trouble)
-        return answer._replace(stored=True)
+        result = yield from real(call, trouble)
+        return result._replace(stored=True)
 
     return unprotected
 
@@ -135,9 +135,9 @@ def _flows_unnoted(_real: object) -> LetFlow:
 
 def _flows_overtaken(real: LetFlow) -> LetFlow:
     def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
-        answer = yield from real(call, attempt, head)
+        result = yield from real(call, attempt, head)
         attempt.checkpointed = True
-        return answer or Result("completed", head, attempt=attempt.number)
+        return result or Result("completed", head, attempt=attempt.number)
 
     return let_flow
 
@@ -173,7 +173,7 @@ def _takes_silence_for_failure(_call: Call) -> Perform:
             return (yield step)
         except StoreError as trouble:
             if isinstance(step, Commit):
-                raise CommitRefused("no answer") from trouble
+                raise CommitRefused("no response") from trouble
             raise
 
     return perform
@@ -195,8 +195,8 @@ def _ends_what_broke_off(real: Conclude) -> Conclude:
 
 PLANTED = (
     Planted(
-        "an answer is sent before it is kept",
-        "soterika/aura-vault-protocol#581: answers are stored some time after they were sent",
+        "a response is sent before it is stored",
+        "soterika/aura-vault-protocol#581: responses are stored some time after they were sent",
         HOLD,
         patching(protocol, "store", _answers_first),
     ),
@@ -207,14 +207,14 @@ PLANTED = (
         patching(protocol, "store", _tries_once),
     ),
     Planted(
-        "an owner that was overtaken returns its own result",
+        "an owner that was taken over returns its own result",
         "patibandlavenkatamanideep/memoryops-ai#98: a stalled worker goes on with stale authority",
         RETRY,
         patching(protocol, "store", _believes_no_fence),
     ),
     Planted(
         "what could not be stored is released",
-        "koala73/worldmonitor#4728: what cannot be kept releases the lock, so a retry runs again",
+        "koala73/worldmonitor#4728: what cannot be stored releases the lock, so a retry runs again",
         HOLD,
         patching(protocol, "conclude", _releases_unstored),
     ),
@@ -225,7 +225,7 @@ PLANTED = (
         patching(protocol, "conclude", _marks_nothing),
     ),
     Planted(
-        "who runs without the store is not marked",
+        "a response without the store is not marked",
         "soterika/aura-vault-protocol#581 fails open when Redis is not there",
         HOLD._replace(store_down="run"),
         patching(protocol, "_unprotected", _marks_no_risk),
@@ -267,7 +267,7 @@ PLANTED = (
         patching(protocol, "let_flow", _flows_unnoted),
     ),
     Planted(
-        "an owner that was overtaken streams all the same",
+        "an owner that was taken over streams all the same",
         REASONED,
         RETRY._replace(handler="streams"),
         patching(protocol, "let_flow", _flows_overtaken),
@@ -285,13 +285,13 @@ PLANTED = (
         doing(_finishes_before_it_commits),
     ),
     Planted(
-        "tx: a commit without an answer counts as done",
+        "tx: a commit without a reply counts as done",
         "fastapi-idempotency 0.1.1 replays a success whose commit failed",
         TX,
         doing(_takes_silence_for_success),
     ),
     Planted(
-        "tx: a commit without an answer counts as undone",
+        "tx: a commit without a reply counts as undone",
         "redpanda-data/redpanda#3501: a transaction was called rejected that was committed",
         TX,
         doing(_takes_silence_for_failure),

@@ -1,4 +1,4 @@
-"""Replays that are not what was answered the first time."""
+"""Replays that differ from the first response."""
 
 from collections.abc import Callable
 
@@ -82,8 +82,8 @@ def _keeps_cookies(real: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
 
 def _not_a_replay(real: Callable[[Record], Result]) -> Callable[[Record], Result]:
     def replayed(record: Record) -> Result:
-        answer = real(record)
-        return answer._replace(verdict="completed", reply=record.response) if record.response else answer
+        result = real(record)
+        return result._replace(verdict="completed", reply=record.response) if record.response else result
 
     return replayed
 
@@ -114,7 +114,7 @@ PLANTED = (
         replaying(_in_another_order),
     ),
     Planted(
-        "bodies are kept as text",
+        "bodies are stored as text",
         "erp and agents keep JSON and lose bytes; drf-idempotencykey replays binary bodies empty",
         HOLD,
         replaying(_as_text),
@@ -126,19 +126,19 @@ PLANTED = (
         replaying(_strictly_as_text),
     ),
     Planted(
-        "a replay has no answer",
+        "a replay has no response",
         REASONED,
         HOLD,
         patching(protocol, "_replayed", _of_nothing),
     ),
     Planted(
         "bodies are cut off",
-        "apache/polaris#3803 truncates what it keeps; mikkelchokolate/Veil#66 at 1 MiB",
+        "apache/polaris#3803 truncates what it stores; mikkelchokolate/Veil#66 at 1 MiB",
         HOLD,
         replaying(_cut_off),
     ),
     Planted(
-        "a tombstone is replayed as the answer",
+        "a tombstone is replayed as the response",
         "erp: a body above 1 MiB replays as an empty 200",
         HOLD._replace(handler="streams"),
         replaying(_unmarked),
@@ -150,19 +150,19 @@ PLANTED = (
         replaying(_unless_empty),
     ),
     Planted(
-        "every success is kept as 200",
+        "every success is stored as 200",
         "fullstackhero/dotnet-starter-kit#1333: a 201 is replayed as 200",
         HOLD,
         patching(decisions, "_final", _keeps_no_status),
     ),
     Planted(
-        "only the beginning of a body is kept",
-        "apache/polaris#3803 truncates what it keeps; mikkelchokolate/Veil#66 at 1 MiB",
+        "only the beginning of a body is stored",
+        "apache/polaris#3803 truncates what it stores; mikkelchokolate/Veil#66 at 1 MiB",
         HOLD,
         patching(decisions, "_final", _keeps_a_beginning),
     ),
     Planted(
-        "cookies are kept and replayed",
+        "cookies are stored and replayed",
         "granit-fx/granit-dotnet#1151, VULN-200: a replay emits the first caller's cookies",
         HOLD,
         patching(headers, "_is_kept", _keeps_cookies),

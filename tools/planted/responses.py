@@ -1,6 +1,6 @@
-"""Clients that are told something else than what is so, while the record is as it should be.
+"""Clients that receive something wrong, while the record is right.
 
-Nothing runs twice here and nothing is lost.  Only what is said is wrong: the first answer, which no replay is
+Nothing runs twice and nothing is lost.  Only what is sent is wrong: the first response, which no replay is
 compared with by its client, or the reason for a refusal.
 """
 
@@ -24,14 +24,14 @@ _ANOTHER = Response(201, (), b"done")
 
 
 def telling(verdict: Verdict, alter: Callable[[Response], Response]) -> Plant:
-    """What is made of an answer with this verdict on its way to the client."""
+    """What is made of a response with this verdict on its way to the client."""
 
     def plant(real: Once) -> Once:
         def once(call: Call) -> Flow[Result]:
-            answer = yield from real(call)
-            if answer.verdict != verdict or not isinstance(answer.reply, Response):
-                return answer
-            return answer._replace(reply=alter(answer.reply))
+            result = yield from real(call)
+            if result.verdict != verdict or not isinstance(result.reply, Response):
+                return result
+            return result._replace(reply=alter(result.reply))
 
         return once
 
@@ -39,7 +39,7 @@ def telling(verdict: Verdict, alter: Callable[[Response], Response]) -> Plant:
 
 
 def taking_others_for_its_like(is_told: Callable[[Judgement], bool]) -> Plant:
-    """Where this would be told to a retry, it is told to a request for something else too."""
+    """What a retry would receive, a request for something else receives too."""
 
     def plant(real: Judge) -> Judge:
         def judge(found: Reservation, claim: Claim, policy: Policy) -> Judgement:
@@ -65,18 +65,18 @@ def _is_busy(judgement: Judgement) -> bool:
 
 def _begins_without_headers(real: LetFlow) -> LetFlow:
     def let_flow(call: Call, attempt: Attempt, head: Response) -> Flow[Result | None]:
-        answer = yield from real(call, attempt, head)
-        return answer and answer._replace(reply=head._replace(headers=()))
+        result = yield from real(call, attempt, head)
+        return result and result._replace(reply=head._replace(headers=()))
 
     return let_flow
 
 
 def _explains_something_else(real: Once) -> Once:
     def once(call: Call) -> Flow[Result]:
-        answer = yield from real(call)
-        if answer.verdict == "in-flight":
-            return answer._replace(reply=Problem("draining", "This server is shutting down."))
-        return answer
+        result = yield from real(call)
+        if result.verdict == "in-flight":
+            return result._replace(reply=Problem("draining", "This server is shutting down."))
+        return result
 
     return once
 
@@ -104,31 +104,31 @@ def _refuses_failures(real: OfFailure) -> OfFailure:
 
 PLANTED = (
     Planted(
-        "the first answer loses its status",
+        "the first response loses its status",
         REASONED,
         HOLD,
         telling("completed", lambda response: response._replace(status=200)),
     ),
     Planted(
-        "the first answer loses its headers",
+        "the first response loses its headers",
         REASONED,
         HOLD,
         telling("completed", lambda response: response._replace(headers=())),
     ),
     Planted(
-        "the first answer is a failure, and loses its body",
+        "the first response is a failure, and loses its body",
         REASONED,
         HOLD._replace(handler="fails"),
         telling("failed", lambda response: response._replace(body=b"")),
     ),
     Planted(
-        "an answer that could not be stored is another one",
+        "a response that could not be stored is another one",
         REASONED,
         HOLD,
         telling("unstored", lambda _: _ANOTHER),
     ),
     Planted(
-        "who runs without the store is told another answer",
+        "without the store another response is sent",
         REASONED,
         HOLD._replace(store_down="run"),
         telling("unprotected", lambda _: _ANOTHER),
@@ -146,7 +146,7 @@ PLANTED = (
         telling("released", lambda _: _ANOTHER),
     ),
     Planted(
-        "an answer that is too large to keep leaves without its headers",
+        "a response that is too large to store leaves without its headers",
         REASONED,
         HOLD._replace(handler="streams"),
         patching(protocol, "let_flow", _begins_without_headers),
@@ -158,19 +158,19 @@ PLANTED = (
         patching(protocol, "once", _explains_something_else),
     ),
     Planted(
-        "a different request is told how the first one had failed",
+        "a different request receives how the first one had failed",
         REASONED,
         HOLD._replace(failed="conflict", handler="recovers"),
         taking_others_for_its_like(_is("previously-failed")),
     ),
     Planted(
-        "a different request is told to wait",
+        "a different request receives in-flight",
         REASONED,
         HOLD,
         taking_others_for_its_like(_is_busy),
     ),
     Planted(
-        "a different request is told that its outcome is unknown",
+        "a different request receives outcome-unknown",
         REASONED,
         HOLD,
         taking_others_for_its_like(_is("outcome-unknown")),
@@ -183,7 +183,7 @@ PLANTED = (
     ),
     Planted(
         "what was abandoned is held, although it may be tried again",
-        "validation-api, erp and agents: a worker that died leaves 409 for a day, and nobody is told",
+        "validation-api, erp and agents: a worker that died leaves 409 for a day, without a notice",
         RETRY,
         patching(decisions, "_judge_unfinished", _holds_everything),
     ),

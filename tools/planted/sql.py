@@ -80,7 +80,7 @@ PLANTED = (
         rewriting(_MINE, "id = :id AND (token = :token OR state = 'completed')", "finish"),
     ),
     Planted(
-        "SQL: an outcome that is kept late has expired",
+        "SQL: an outcome that is stored late has expired",
         REASONED,
         HOLD._replace(store=emptied),
         rewriting("expires_at = :now + :retention,", "", "finish_late"),
@@ -105,7 +105,7 @@ PLANTED = (
     ),
     Planted(
         "SQL: renew does not compare the token",
-        "pikkujs/pikku#1742: an attempt that was overtaken extends its successor's lease",
+        "pikkujs/pikku#1742: an attempt that was taken over extends its successor's lease",
         RETRY._replace(store=emptied),
         rewriting("AND token = :token ", "", "renew"),
     ),
@@ -142,14 +142,14 @@ PLANTED = (
         ),
     ),
     Planted(
-        "SQL: an answer that has begun to leave is run again",
+        "SQL: a response that has begun to leave is run again",
         "idemgate 0.1.0 runs large and streamed requests again",
         RETRY._replace(handler="streams", store=emptied),
         together(rewriting("AND checkpointed = 0", "", "take_over"), ignoring_checkpoints),
     ),
     Planted(
         "SQL: a checkpoint does not compare the token",
-        "pikkujs/pikku#1742: writes of an attempt that was overtaken are taken for its successor's",
+        "pikkujs/pikku#1742: writes of an attempt that was taken over are taken for its successor's",
         RETRY._replace(handler="streams", store=emptied),
         rewriting("AND token = :token ", "", "checkpoint"),
     ),
@@ -193,19 +193,19 @@ PLANTED = (
         rewriting("lease_until = :now + :lease,", "", "take_over"),
     ),
     Planted(
-        "SQL: headers are kept as an object",
+        "SQL: headers are stored as an object",
         "idemkit 1.0.2 and gofiber/fiber#4693: repeated headers collapse",
         HOLD._replace(store=emptied),
         patching(codec, "head", _merges_headers),
     ),
     Planted(
-        "SQL: bodies are kept as text",
+        "SQL: bodies are stored as text",
         "erp and agents keep JSON and lose bytes",
         HOLD._replace(store=emptied),
         patching(codec, "outcome", _writes_text),
     ),
     Planted(
-        "SQL: a tombstone is kept as an empty answer",
+        "SQL: a tombstone is stored as an empty response",
         "erp: a body above 1 MiB replays as an empty 200",
         HOLD._replace(handler="streams", store=emptied),
         rewriting("omitted = :omitted", "omitted = 0", "finish"),

@@ -86,7 +86,7 @@ class ReleasesUnfenced(ModelStore):
 
 
 class ReleasesOutcomes(ModelStore):
-    """Compares the token only: what was kept under it is deleted."""
+    """Compares the token only: what was stored under it is deleted."""
 
     def release(self, claim: Claim) -> None:
         row = self._rows.get(claim.id)
@@ -161,7 +161,7 @@ class ChecksPointUnfenced(ModelStore):
 
 
 class ForgetsTombstones(ModelStore):
-    """Does not note that an answer was too large to keep."""
+    """Does not note that a response was too large to store."""
 
     def finish(self, claim: Claim, final: Final) -> bool:
         return super().finish(claim, final._replace(omitted=False))
@@ -180,7 +180,7 @@ PLANTED = (
     ),
     Planted(
         "finish does not look whether it wrote a row",
-        "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: nobody verified that the update changed one row",
+        "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: that the update changed a row was not checked",
         RETRY._replace(store=DoesNotCount),
     ),
     Planted(
@@ -219,17 +219,17 @@ PLANTED = (
         RETRY._replace(handler="declines", store=ReleasesUnfenced),
     ),
     Planted(
-        "a checkpoint is not kept",
+        "a checkpoint is not stored",
         "idemgate 0.1.0 runs streamed requests again",
         RETRY._replace(handler="streams", store=ForgetsCheckpoints),
     ),
     Planted(
         "a checkpoint is not fenced",
-        "pikkujs/pikku#1742: writes of an attempt that was overtaken are taken for its successor's",
+        "pikkujs/pikku#1742: writes of an attempt that was taken over are taken for its successor's",
         RETRY._replace(handler="streams", store=ChecksPointUnfenced),
     ),
     Planted(
-        "a tombstone is kept as an empty answer",
+        "a tombstone is stored as an empty response",
         "erp: a body above 1 MiB replays as an empty 200",
         HOLD._replace(handler="streams", store=ForgetsTombstones),
     ),
@@ -240,7 +240,7 @@ PLANTED = (
     ),
     Planted(
         "tx: finish does not look whether it wrote a row",
-        "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: nobody verified that the update changed one row",
+        "Robert-Velhorst/015-Weggeefkastje.nl-automation#19: that the update changed a row was not checked",
         TX._replace(store=DoesNotCount),
     ),
     Planted(
@@ -250,7 +250,7 @@ PLANTED = (
     ),
     Planted(
         "tx: release is not fenced",
-        "usesend/useSend#282: the lock is deleted whoever holds it",
+        "usesend/useSend#282: the lock is deleted even if another holds it",
         TX._replace(handler="recovers", store=ReleasesUnfenced),
     ),
     Planted(

@@ -1,7 +1,7 @@
-"""Bugs that were planted by somebody who had seen none of the others, and that nobody noticed at first.
+"""Bugs that were planted without knowledge of the others, and not noticed at first.
 
-Each has sharpened a monitor.  They are of the quieter sort: nothing runs twice, but somebody is told less
-than what is known, or later, or is kept from a key for nothing.
+Each has led to a stricter check.  They are of the quieter sort: nothing runs twice, but a client gets less
+than what is known, or later, or a key is held for nothing.
 """
 
 from collections.abc import Callable
@@ -95,10 +95,10 @@ def _drains_and_keeps_its_answers(real: Bid) -> Bid:
 def _answers_once_more(real: Conclude) -> Conclude:
     def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
         def perform(step: Step) -> Flow[object]:
-            answer = yield step
-            if isinstance(step, Finish) and answer is False:
+            reply = yield step
+            if isinstance(step, Finish) and reply is False:
                 attempt.checkpointed = False
-            return answer
+            return reply
 
         return (yield from performed(real(call, attempt, outcome), perform))
 
@@ -155,18 +155,18 @@ def _takes_an_exception_for_nothing(real: Settle) -> Settle:
 
 
 class NamesTheLast(ModelStore):
-    """Says that the request which answered was the original, whoever came first."""
+    """Names the request that completed as the original, even if another was first."""
 
     def reserve(self, claim: Claim) -> Reservation:
-        answer = super().reserve(claim)
-        if not isinstance(answer, Found):
-            return answer
+        reply = super().reserve(claim)
+        if not isinstance(reply, Found):
+            return reply
         last = self._rows[claim.id].claim.request_id
-        return answer._replace(record=answer.record._replace(request_id=last))
+        return reply._replace(record=reply.record._replace(request_id=last))
 
 
 class RemovesNothing(ModelStore):
-    """Leaves what has expired to whoever comes for it."""
+    """Leaves what has expired to the next request."""
 
     def purge(self, limit: int = 500) -> Purged:
         return super().purge(limit * 0)
@@ -186,7 +186,7 @@ PLANTED = (
         patching(protocol, "store", _gives_up_at_once),
     ),
     Planted(
-        "an outcome is tried to be kept after the lease",
+        "storing an outcome is retried after the lease",
         REASONED,
         HOLD,
         patching(protocol, "store", _never_gives_up),
@@ -198,25 +198,25 @@ PLANTED = (
         patching(protocol, "_bid", _drains_and_keeps_its_answers),
     ),
     Planted(
-        "who lost the key in the middle of its answer is given another one",
+        "a request that lost the key in the middle of its response receives another one",
         REASONED,
         RETRY._replace(handler="streams"),
         patching(protocol, "conclude", _answers_once_more),
     ),
     Planted(
-        "tx: a request that is cancelled keeps its key",
+        "tx: a request that is cancelled holds its key",
         REASONED,
         TX,
         doing(_keeps_what_was_cut_off),
     ),
     Planted(
         "tx: a bid that was given up is not forgotten after a rollback",
-        "our own history: it came after the release, and took the key for nobody",
+        "our own history: it came after the release, and took the key for a request that had ended",
         TX,
         patching(protocol, "_rolled_back", _never_rolled_back),
     ),
     Planted(
-        "who has to wait is told to wait for longer than any lease",
+        "in-flight has a Retry-After longer than any lease",
         REASONED,
         HOLD,
         patching(decisions, "_judge_unfinished", _asks_for_more_patience_than_a_lease),
@@ -228,7 +228,7 @@ PLANTED = (
         patching(decisions, "_judge_failed", _does_not_say_how_it_failed),
     ),
     Planted(
-        "a request is told to wait for its own bid",
+        "a request receives in-flight for its own bid",
         REASONED,
         HOLD,
         patching(protocol, "judge", _waits_for_itself),

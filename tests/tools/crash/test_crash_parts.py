@@ -167,7 +167,7 @@ def test_a_response_that_arrived_whole_is_stored(retry: Operation, violations: i
     timeline.add([Entry("storing", 1.2, 1, ["0"]), Entry("left", 2.0, 1, ["0"])])
     timeline.was_out(1.0, 5.0)
     clients.histories["key"] = [Operation(1, 2, "{}", "first", b"201 "), retry]
-    if retry.heard == "unknown":
+    if retry.received == "unknown":
         clients.unknown.add("key")
     promised = [
         violation
@@ -310,7 +310,7 @@ def test_a_response_that_is_not_http_is_not_taken_for_a_lost_one(said: bytes) ->
     """A worker that is killed leaves half a response; a whole one that cannot be read is a mistake."""
 
     clients = _asked(said)
-    assert [operation.heard for operation in clients.histories["key"]] == ["nothing"]
+    assert [operation.received for operation in clients.histories["key"]] == ["nothing"]
     [wrong] = clients.violations
     assert "key: the response is not valid HTTP" in wrong
 
@@ -336,7 +336,7 @@ CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nOrder-Id: a\r\
 
 
 @pytest.mark.parametrize(
-    ("sent", "heard", "verdict"),
+    ("sent", "kind", "verdict"),
     [
         (CHUNKED + b"\r\n7ff\r\n" + b"x" * 0x7FF + b"\r\n2\r\nyy\r\n0\r\n\r\n", "first", "201"),
         (CHUNKED + b"\r\n7ff\r\n" + b"x" * 0x7FF + b"\r\n2\r\nyy\r\n", "nothing", "broken off"),
@@ -345,14 +345,14 @@ CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nOrder-Id: a\r\
         (b"HTTP/1.1 201 Created\r\nContent-Length: 3\r\n\r\n{}", "nothing", "cut off"),
     ],
 )
-def test_a_response_counts_when_its_last_byte_has_arrived(sent: bytes, heard: str, verdict: str) -> None:
+def test_a_response_counts_when_its_last_byte_has_arrived(sent: bytes, kind: str, verdict: str) -> None:
     """One that ends early promises nothing, and neither does one that is marked as not stored."""
     clients = _asked(sent)
-    assert [operation.heard for operation in clients.histories["key"]] == [heard]
+    assert [operation.received for operation in clients.histories["key"]] == [kind]
     assert clients.verdicts == {verdict: 1}
     assert clients.violations == []
     # Of a body that is too large to store, what is compared is that it is not stored.
-    assert [received.stored for received in clients.received["key"]] == [(201, b"")] * (heard == "first")
+    assert [received.stored for received in clients.received["key"]] == [(201, b"")] * (kind == "first")
 
 
 def test_a_replay_without_its_body_is_the_response_to_a_large_one() -> None:

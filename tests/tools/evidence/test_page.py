@@ -88,7 +88,7 @@ def test_simulation() -> None:
     assert "50,000 on the real SQLite store" in text
     assert "seeds 0 to 4,999,999" in text
     assert "| hold | 2,500,000 | 50,000,000 | replayed: 15,000,000; completed: 5,000,000 |" in text
-    assert "| lose reply | the store does what it was asked, and the reply is lost | 10,000,000 |" in text
+    assert "| lose reply | the store performs a call, and the reply is lost | 10,000,000 |" in text
     assert "No violation in 5,000,000: with 95% confidence, fewer than one in 1,666,666 schedules" in text
 
 

@@ -1,6 +1,6 @@
 """Every check can fail: a planted bug makes it, or, where another check always comes first, a test here does.
 
-A check that cannot fail keeps no promise, and nobody would notice.
+A check that cannot fail would not be noticed otherwise.
 """
 
 import ast
@@ -16,25 +16,24 @@ from retrysafe._core.problems import Problem
 from retrysafe._core.steps import READ_BODY, Result
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.memory import MemoryRenewer
-from retrysafe.testing.simulate import Setting, Stage, aftermath, answers, happenings, promises
+from retrysafe.testing.simulate import Setting, Stage, actions, monitor, recovery, responses
 from retrysafe.testing.simulate import world as worlds
-from retrysafe.testing.simulate.actions import Action
-from retrysafe.testing.simulate.answers import Told
-from retrysafe.testing.simulate.happenings import perform
+from retrysafe.testing.simulate.actions import Action, perform
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.promises import Promise, Violation
+from retrysafe.testing.simulate.responses import Received
 from retrysafe.testing.simulate.setting import TX
 from retrysafe.testing.simulate.world import World
 from tests.tools.planted.hunted import Hunts, Site, noting
 from tools.planted.bug import HOLD
 from tools.planted.catalogue import CATALOGUE
 
-MONITORS: tuple[ModuleType, ...] = (answers, promises, aftermath, worlds, happenings)
+MONITORS: tuple[ModuleType, ...] = (responses, monitor, recovery, worlds, actions)
 ANOTHER = Response(200, (), b"something else")
 
 
-def answered(setting: Setting = HOLD) -> World:
-    """A world in which request 0 was told its answer, and request 1 has just arrived with the same key."""
+def responded(setting: Setting = HOLD) -> World:
+    """A world in which request 0 received its response, and request 1 has just arrived with the same key."""
     world = World(Stage(setting))
     perform(world, Action("arrive", 0, (0, 0, 0)))
     for _ in range(3):
@@ -44,51 +43,51 @@ def answered(setting: Setting = HOLD) -> World:
 
 
 def an_outcome_is_replaced_under_the_same_token() -> None:
-    world = answered()
-    world.monitor.kept(world.visits[0], Final("completed", ANOTHER), world.clock.now)
+    world = responded()
+    world.monitor.stored(world.requests[0], Final("completed", ANOTHER), world.clock.now)
 
 
-def somebody_runs_when_the_answer_was_known() -> None:
-    world = answered()
-    later = world.visits[1]
-    later.window = later.account.window
-    later.account.allowed[later.window] += 1
+def a_request_runs_when_the_response_was_known() -> None:
+    world = responded()
+    later = world.requests[1]
+    later.window = later.key.window
+    later.key.allowed[later.window] += 1
     world.monitor.begins(later, leased=True)
 
 
-def an_effect_is_there_that_nobody_committed() -> None:
+def an_effect_is_there_that_was_not_committed() -> None:
     World(Stage(TX)).monitor.balance([b"an effect"])
 
 
-def clients_were_told_two_different_answers() -> None:
-    world = answered()
-    world.accounts[0].definitive = ANOTHER
+def clients_received_two_different_responses() -> None:
+    world = responded()
+    world.keys[0].definitive = ANOTHER
     perform(world, Action("step", 1))
 
 
-def a_different_request_is_told_that_it_may_not_see_the_answer() -> None:
-    world = answered()
+def a_different_request_receives_that_it_may_not_see_the_response() -> None:
+    world = responded()
     another = world.arrive(2, 0, 1, 0)
     refusal = Result("replay-forbidden", Problem("replay-forbidden", ""))
-    answers.check(Told(another, refusal, world.clock.now, world.setting, world.accounts, {0: 0}))
+    responses.check(Received(another, refusal, world.clock.now, world.setting, world.keys, {0: 0}))
 
 
-def the_answer_is_not_replayed_when_all_is_quiet() -> None:
+def the_response_is_not_replayed_after_faults_have_stopped() -> None:
     bug = next(one for one in CATALOGUE if one.name == "a replay is refused as a conflict")
-    world = answered()
+    world = responded()
     with bug.plant(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "check", _hears_nothing)
-        aftermath.recover(world)
+        patch.setattr(responses, "check", _checks_nothing)
+        recovery.recover(world)
 
 
-def _hears_nothing(_told: Told) -> None:
-    """Nobody listens to what clients are told."""
+def _checks_nothing(_received: Received) -> None:
+    """What clients receive is not checked."""
 
 
 def a_flow_makes_a_step_of_another_flow() -> None:
-    world = answered()
-    world.visits[1].step = READ_BODY
-    world.turn(world.visits[1])
+    world = responded()
+    world.requests[1].step = READ_BODY
+    world.turn(world.requests[1])
 
 
 class Stubborn(ModelStore):
@@ -104,9 +103,9 @@ class StubbornKeeper(MemoryRenewer):
 
 
 def what_was_forgotten_is_never_released() -> None:
-    world = answered(Setting(store=Stubborn))
-    world.workers[0].forgotten.append(world.visits[0])
-    aftermath.recover(world)
+    world = responded(Setting(store=Stubborn))
+    world.workers[0].forgotten.append(world.requests[0])
+    recovery.recover(world)
 
 
 class Case(NamedTuple):
@@ -116,14 +115,22 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case(an_outcome_is_replaced_under_the_same_token, "I1", "replaced the outcome that was kept"),
-    Case(somebody_runs_when_the_answer_was_known, "I6", "ran, although the answer was known"),
-    Case(an_effect_is_there_that_nobody_committed, "I14", r"in the database are \[b'an effect'\]"),
-    Case(clients_were_told_two_different_answers, "I5", "clients were told b'something else' and"),
-    Case(a_different_request_is_told_that_it_may_not_see_the_answer, "I7", "the answer to another request"),
-    Case(the_answer_is_not_replayed_when_all_is_quiet, "I11", "the key was final, and .* told in-flight"),
-    Case(a_flow_makes_a_step_of_another_flow, "I11", "makes a step that nobody expected"),
-    Case(what_was_forgotten_is_never_released, "I11", "cannot release what it was told to forget"),
+    Case(an_outcome_is_replaced_under_the_same_token, "I1", "replaced the outcome that was stored"),
+    Case(a_request_runs_when_the_response_was_known, "I6", "ran, although the response was known"),
+    Case(an_effect_is_there_that_was_not_committed, "I14", r"the database has the effects \[b'an effect'\]"),
+    Case(clients_received_two_different_responses, "I5", "clients received b'something else' and"),
+    Case(
+        a_different_request_receives_that_it_may_not_see_the_response, "I7", "the response to another request"
+    ),
+    Case(
+        the_response_is_not_replayed_after_faults_have_stopped,
+        "I11",
+        "the key was final, and .* received in-flight",
+    ),
+    Case(a_flow_makes_a_step_of_another_flow, "I11", "makes a step of another flow"),
+    Case(
+        what_was_forgotten_is_never_released, "I11", "cannot release the claims that it was given to forget"
+    ),
 )
 
 
@@ -137,9 +144,9 @@ def test_a_check_that_others_shield_fails_by_itself(case: Case) -> None:
 def test_nothing_is_wrong_with_the_world_that_these_begin_in() -> None:
     """They fail because of what is done to it."""
     for setting in (HOLD, TX):
-        world = answered(setting)
-        aftermath.recover(world)
-        aftermath.expire(world)
+        world = responded(setting)
+        recovery.recover(world)
+        recovery.expire(world)
 
 
 def test_every_check_is_seen_to_fail(hunts: Hunts) -> None:

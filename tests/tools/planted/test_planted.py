@@ -17,11 +17,11 @@ from retrysafe.testing.report import read
 from retrysafe.testing.simulate import stage as stages
 from retrysafe.testing.simulate import world as worlds
 from retrysafe.testing.simulate.model import ModelStore
-from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from retrysafe.testing.simulate.world import quiet
 from tests.tools.planted import hunted
 from tests.tools.planted.hunted import Hunts
 from tools.planted import __main__ as command

@@ -3,7 +3,7 @@
     python -m retrysafe.testing.linearize --histories 100000 --seed 1 --json build/linearize.json
     python -m retrysafe.testing.linearize histories.jsonl …
 
-The first checks the checker: it makes so many histories, half of them good and half of them bad by one
+The first checks the checker: it generates histories, half of them good and half of them bad by one
 mutation, and every verdict must be right.  Each has a number, beginning with the seed, which makes the same
 history again.  The second checks histories that were recorded elsewhere.
 """
@@ -25,7 +25,7 @@ from retrysafe.testing.linearize.history import History
 from retrysafe.testing.linearize.mutate import bad
 from retrysafe.testing.report import Report, Stopwatch
 
-_MOST_TOLD = 20
+_MAX_PRINTED = 20
 """Violations that are printed in full: more than that have one cause."""
 
 
@@ -44,7 +44,7 @@ def generated(number: int) -> tuple[History, Mode, str | None]:
 def try_generated(first: int, histories: int) -> tuple[dict[str, Any], list[str]]:
     """Counts and violations."""
     accepted = rejected = operations = longest = 0
-    heard: Counter[str] = Counter()
+    received: Counter[str] = Counter()
     modes: Counter[str] = Counter()
     mutations: Counter[str] = Counter()
     violations: list[str] = []
@@ -58,7 +58,7 @@ def try_generated(first: int, histories: int) -> tuple[dict[str, Any], list[str]
         operations += len(history)
         longest = max(longest, len(history))
         modes[mode] += 1
-        heard.update([operation.heard for operation in history])
+        received.update([operation.received for operation in history])
         if mutation is not None:
             mutations[mutation] += 1
     counts = {
@@ -68,7 +68,7 @@ def try_generated(first: int, histories: int) -> tuple[dict[str, Any], list[str]
         "operations": operations,
         "longest": longest,
         "modes": dict(modes.most_common()),
-        "heard": dict(heard.most_common()),
+        "received": dict(received.most_common()),
         "mutations": dict(mutations.most_common()),
     }
     return counts, violations
@@ -102,7 +102,7 @@ def try_files(paths: Sequence[Path], mode: Mode) -> tuple[dict[str, Any], list[s
                     counts["rejected"] += 1
                     violations.append(f"{file}, line {number} {name}\n{why}")
         if counts["histories"] == before:
-            raise ValueError(f"{file}: it has no history, so nothing was checked")
+            raise ValueError(f"{file}: the file has no history, so nothing was checked")
     return counts, violations
 
 
@@ -124,25 +124,29 @@ def _shown(numbers: Iterable[int], total: int) -> Iterator[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m retrysafe.testing.linearize",
-        description="Check histories of keys, recorded (FILE) or made up with a known verdict (--histories).",
+        description="Check histories of keys, recorded (FILE) or generated with known verdict (--histories).",
     )
     parser.add_argument(
         "files", metavar="FILE", type=Path, nargs="*", help="histories, one JSON object a line"
     )
-    parser.add_argument("--mode", choices=MODES, help='of recorded histories that do not say theirs ("hold")')
-    parser.add_argument("--histories", metavar="N", type=int, help="make so many, half of them bad")
-    parser.add_argument("--seed", metavar="S", type=int, help="the number of the first that is made (1)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="leave a report here")
+    parser.add_argument(
+        "--mode", choices=MODES, help="of recorded histories without a mode of their own (default: hold)"
+    )
+    parser.add_argument("--histories", metavar="N", type=int, help="generate this many, half of them bad")
+    parser.add_argument(
+        "--seed", metavar="S", type=int, help="the number of the first that is generated (default: 1)"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write a report to FILE")
     given = parser.parse_args(arguments)
     histories: int | None = given.histories
     if bool(given.files) == (histories is not None):
         parser.error("give either files or --histories")
     if given.files and given.seed is not None:
-        parser.error("--seed is for --histories: recorded ones are as they are")
+        parser.error("--seed can be combined with --histories only")
     if histories is not None and given.mode is not None:
-        parser.error("--mode is for files: those that are made are of all modes")
+        parser.error("--mode can be combined with files only: generated histories are of all modes")
     if histories is not None and histories < 1:
-        parser.error(f"--histories {histories}: at least one")
+        parser.error(f"--histories must be 1 or more, got {histories}")
 
     stopwatch = Stopwatch()
     asked: dict[str, Any]
@@ -165,15 +169,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _summary(report: Report) -> str:
     counts = report.counts
-    told = [f"{violation}\n\n" for violation in report.violations[:_MOST_TOLD]]
-    if len(report.violations) > _MOST_TOLD:
-        told.append(f"… and {len(report.violations) - _MOST_TOLD} more\n\n")
+    printed = [f"{violation}\n\n" for violation in report.violations[:_MAX_PRINTED]]
+    if len(report.violations) > _MAX_PRINTED:
+        printed.append(f"… and {len(report.violations) - _MAX_PRINTED} more\n\n")
     verdict = "no violation" if report.passed else f"{len(report.violations)} VIOLATIONS"
-    told.append(
+    printed.append(
         f"{counts['histories']} histories of {counts['operations']} operations checked in "
         f"{report.seconds:g} s, {counts['rejected']} of them not linearizable: {verdict}\n"
     )
-    return "".join(told)
+    return "".join(printed)
 
 
 if __name__ == "__main__":

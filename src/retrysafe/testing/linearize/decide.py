@@ -1,10 +1,10 @@
-"""Whether a history is linearizable: what follows from FINAL alone is settled here, the rest is searched for.
+"""Whether a history is linearizable: what follows from FINAL alone is decided here, the rest is searched for.
 
-FINAL is for ever, so it cuts the history in two.  The cut can be made as late as the answers allow, without
-loss: a schedule that completes earlier stays one if its owner only takes longer, since all that can be heard
-after FINAL is replays, which still come after the later cut, and mismatches, which hear the same from an
-owner that is running.  After the cut nothing is left to explain; before it there are only owners, one after
-the other.
+FINAL is for ever, so it cuts the history in two.  The cut can be made as late as the responses allow, without
+loss: a schedule that completes earlier stays one if its owner only takes longer, since all that can be
+received after FINAL is replays, which still come after the later cut, and mismatches, which an owner that is
+running explains as well.  After the cut nothing is left to explain; before it there are only owners, one
+after the other.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 def is_linearizable(history: Sequence[Operation], mode: Mode = "hold") -> bool:
     """The same as `check`, without the explanation, and so much faster if there is one."""
     if mode not in MODES:
-        raise ValueError(f"the mode is {mode!r}, and must be one of {', '.join(MODES)}")
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     possible = True
     first: tuple[float, float] | None = None
     final: tuple[str, bytes] | None = None
@@ -38,36 +38,36 @@ def is_linearizable(history: Sequence[Operation], mode: Mode = "hold") -> bool:
     owners: list[Owner] = []
     needs: list[Need] = []
     for operation in history:
-        began, ended, asked, heard, answer = operation
-        if heard == "nothing" or ended is None:
-            if heard != "nothing" and heard != "open":
-                raise ValueError(f"{operation} heard something, so it has an end")
+        began, ended, asked, received, response = operation
+        if received == "nothing" or ended is None:
+            if received != "nothing" and received != "open":
+                raise ValueError(f"{operation} received a response, so `ended` must be a time")
             owners.append((began, inf, asked))
             continue
         if not began <= ended:
             raise ValueError(f"{operation} ends before it begins")
-        if heard == "in-flight":
+        if received == "in-flight":
             needs.append((began, ended, asked, False))
-        elif heard == "replay":
+        elif received == "replay":
             if final is None:
-                final = (asked, answer)
-            elif final != (asked, answer):
+                final = (asked, response)
+            elif final != (asked, response):
                 possible = False
             if ended < replayed_by:
                 replayed_by = ended
-        elif heard == "first":
-            if first is not None or (final is not None and final != (asked, answer)):
+        elif received == "first":
+            if first is not None or (final is not None and final != (asked, response)):
                 possible = False
-            first, final = (began, ended), (asked, answer)
-        elif heard == "open":
+            first, final = (began, ended), (asked, response)
+        elif received == "open":
             owners.append((began, ended, asked))
-        elif heard == "mismatch":
+        elif received == "mismatch":
             needs.append((began, ended, asked, True))
-        elif heard == "unknown":
+        elif received == "unknown":
             possible = possible and mode != "tx"
             needs.append((began, ended, asked, False))
         else:
-            raise ValueError(f"{operation} heard {heard!r}: expected one of the values of Heard")
+            raise ValueError(f"{operation} received {received!r}: expected one of the values of ResponseKind")
     if not possible:
         return False
     if final is None:
@@ -79,8 +79,8 @@ def is_linearizable(history: Sequence[Operation], mode: Mode = "hold") -> bool:
         if cut < first[0]:
             return False
     else:
-        # Whoever made it was not heard of.  The later it can have ended, the better, as above: an earlier
-        # maker could have left it to this one.
+        # The operation that made it received no response.  The later it can have ended, the better, as above:
+        # an earlier one could have left it to this one.
         cut = -inf
         for began, ended, asked in owners:
             if asked == settled and began <= replayed_by:
@@ -108,8 +108,8 @@ def _explained(history: Sequence[Operation], mode: Mode, before: Before) -> bool
         and all(owner[2] == asked for owner in owners)
         and (first_began is None or settled == asked)
     ):
-        # Everybody asked for the same.  From the first owner's beginning on, somebody can be running all the
-        # time, each leaving the key to the next; before it, nobody but those who lost it to a take-over.
+        # All asked for the same.  From the first owner's beginning on, an owner can be running all the time,
+        # each leaving the key to the next; before it, only those that lost it to a take-over.
         explained = True
         for _, deadline, _, differs in needs:
             if differs:
@@ -120,7 +120,7 @@ def _explained(history: Sequence[Operation], mode: Mode, before: Before) -> bool
             return True
         if mode == "hold":
             return False
-    elif explained_without(before, overtaking=mode != "hold"):
+    elif explained_without(before, take_over=mode != "hold"):
         return True
     elif mode == "hold":
         return False
@@ -128,13 +128,13 @@ def _explained(history: Sequence[Operation], mode: Mode, before: Before) -> bool
 
 
 def _witnesses(history: Sequence[Operation], cut: float, settled: str | None) -> list[Witness]:
-    """Whoever heard something from others: before the cut, all of them may have had the key themselves."""
+    """Operations that saw another: before the cut, all of them may have had the key themselves."""
     found: list[Witness] = []
-    for began, ended, asked, heard, _ in history:
-        if ended is None or began > cut or heard in ("first", "open", "nothing"):
+    for began, ended, asked, received, _ in history:
+        if ended is None or began > cut or received in ("first", "open", "nothing"):
             continue
-        need: bool | None = heard == "mismatch"
-        if heard == "replay" or (need and settled is not None and asked != settled and ended >= cut):
+        need: bool | None = received == "mismatch"
+        if received == "replay" or (need and settled is not None and asked != settled and ended >= cut):
             need = None
         found.append((began, min(ended, cut), asked, need))
     return found

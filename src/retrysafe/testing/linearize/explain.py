@@ -1,7 +1,7 @@
-"""Why a history is impossible: the answers that contradict each other, in words, and the history drawn.
+"""Why a history is impossible: the responses that contradict each other, in words, and the history drawn.
 
-Which answers those are is found by taking them back one by one: an operation that heard nothing, and may do
-anything, explains more and needs no explanation.  What cannot be taken back is the contradiction.
+They are found by removing responses one by one: an operation that received nothing, and may do anything,
+explains more and needs no explanation.  The responses that cannot be removed are the contradiction.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,19 @@ def check(history: Sequence[Operation], *, mode: Mode = "hold") -> str | None:
     numbers = contradicting(history, mode)
     core = [history[number] for number in numbers]
     named = " and ".join(f"#{number}" for number in numbers)
-    why = (
-        f'No order of single moments explains what was heard (mode "{mode}"): {named}, {_reason(core, mode)}.'
-    )
+    reason = _reason(core, mode)
+    why = f'No order of single moments explains these responses (mode "{mode}"): {named}, {reason}.'
     return "\n".join([why, *timeline(history, numbers)])
 
 
 def contradicting(history: Sequence[Operation], mode: Mode) -> list[int]:
-    """The operations whose answers cannot all be true, whatever the others did, and none of them too many."""
+    """A minimal set of operations whose responses cannot all be true, whatever the others did."""
     left = list(history)
     core: list[int] = []
     for number, operation in enumerate(history):
-        if operation.heard in _SETTLES_NOTHING:
+        if operation.received in _SETTLES_NOTHING:
             continue
-        left[number] = operation._replace(ended=None, heard="nothing", answer=b"")
+        left[number] = operation._replace(ended=None, received="nothing", response=b"")
         if is_linearizable(left, mode):
             left[number] = operation
             core.append(number)
@@ -40,19 +39,19 @@ def contradicting(history: Sequence[Operation], mode: Mode) -> list[int]:
 
 
 def _reason(core: Sequence[Operation], mode: Mode) -> str:
-    heard = {operation.heard for operation in core}
-    definitive = [operation for operation in core if operation.heard in ("first", "replay")]
-    if "unknown" in heard and mode == "tx":
+    received = {operation.received for operation in core}
+    definitive = [operation for operation in core if operation.received in ("first", "replay")]
+    if "unknown" in received and mode == "tx":
         return "for nothing is unknown in a transaction"
-    if sum(operation.heard == "first" for operation in core) > 1:
+    if sum(operation.received == "first" for operation in core) > 1:
         return "for only one execution's outcome can be the first"
-    if len({operation.answer for operation in definitive}) > 1:
+    if len({operation.response for operation in definitive}) > 1:
         return "for all definitive responses must be equal"
     if len({operation.asked for operation in definitive}) > 1:
-        return "for a response is only for those who asked for the same"
-    if heard <= {"first", "replay"}:
+        return "for a response is only for operations that asked for the same"
+    if received <= {"first", "replay"}:
         return "for no operation can have made a response before it was replayed"
-    if heard <= {"mismatch"}:
+    if received <= {"mismatch"}:
         return "for no operation that asked for something else can have had the key"
     if not definitive:
         return "for no operation that could be seen running can have had the key at the time"
@@ -83,5 +82,5 @@ def timeline(history: Sequence[Operation], marked: Sequence[int] = ()) -> list[s
 
 
 def _label(operation: Operation) -> str:
-    answer = f" {operation.answer[:20]!r}" if operation.heard in ("first", "replay") else ""
-    return f"asked {operation.asked[:12]!r} heard {operation.heard}{answer}"
+    response = f" {operation.response[:20]!r}" if operation.received in ("first", "replay") else ""
+    return f"asked {operation.asked[:12]!r} received {operation.received}{response}"

@@ -1,11 +1,11 @@
 """Histories in a file: one JSON object on each line.
 
     {"name": "seed 7", "mode": "hold", "operations": [
-        {"began": 1, "ended": 4, "asked": "pay", "heard": "first", "answer": "201 paid"}, …]}
+        {"began": 1, "ended": 4, "asked": "pay", "received": "first", "response": "201 paid"}, …]}
 
-`name` and `mode` may be left out, and so may `answer`.  `ended` is null for an operation without a response.
-Bytes of an answer are the characters of the same numbers (ISO 8859-1), so that text stays readable and
-nothing is lost.
+`name`, `mode` and `response` may be left out.  `ended` is null for an operation without a response.  Bytes
+of a response are the characters of the same numbers (ISO 8859-1), so that text stays readable and nothing is
+lost.
 """
 
 import json
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast, get_args
 
 from retrysafe.testing.linearize.decide import MODES, Mode
-from retrysafe.testing.linearize.history import Heard, History, Operation
+from retrysafe.testing.linearize.history import History, Operation, ResponseKind
 
-_HEARD = get_args(Heard)
+_KINDS = get_args(ResponseKind)
 
 
 class Named(NamedTuple):
@@ -27,7 +27,7 @@ class Named(NamedTuple):
 def dump(history: Sequence[Operation], mode: Mode, name: str = "") -> str:
     """One line, without its end."""
     operations = [
-        operation._asdict() | {"answer": operation.answer.decode("latin-1")} for operation in history
+        operation._asdict() | {"response": operation.response.decode("latin-1")} for operation in history
     ]
     return json.dumps({"name": name, "mode": mode, "operations": operations})
 
@@ -55,19 +55,19 @@ def _operation(value: object) -> Operation:
     if unknown := given.keys() - set(Operation._fields):
         raise ValueError(f"an operation has no {', '.join(sorted(unknown))}")
     began, ended = given.get("began"), given.get("ended")
-    asked, heard, answer = given.get("asked"), given.get("heard"), given.get("answer", "")
+    asked, received, response = given.get("asked"), given.get("received"), given.get("response", "")
     if not _is_time(began) or not (ended is None or _is_time(ended)):
         raise ValueError(f"expected times, and found {began!r} and {ended!r}")
-    if not isinstance(asked, str) or not isinstance(answer, str):
-        raise ValueError(f"expected texts, and found {asked!r} and {answer!r}")
-    if heard not in _HEARD:
-        raise ValueError(f"expected one of {', '.join(_HEARD)}, and found {heard!r}")
+    if not isinstance(asked, str) or not isinstance(response, str):
+        raise ValueError(f"expected texts, and found {asked!r} and {response!r}")
+    if received not in _KINDS:
+        raise ValueError(f"expected one of {', '.join(_KINDS)}, and found {received!r}")
     return Operation(
         cast("float", began),
         cast("float | None", ended),
         asked,
-        cast("Heard", heard),
-        answer.encode("latin-1"),
+        cast("ResponseKind", received),
+        response.encode("latin-1"),
     )
 
 

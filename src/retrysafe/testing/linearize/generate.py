@@ -1,74 +1,74 @@
-"""Random histories that are linearizable because they were made that way: the specification is let run.
+"""Random histories that are linearizable because they were made that way: the specification is executed.
 
 There is one key, and its state changes at single moments, each at a time of its own.  Operations begin, act
-and end in random order; answers are lost, owners leave, are overtaken, or come back when nobody expects them
-any more.
+and end in random order; responses are lost, owners leave, are taken over, or come back after
+their client stopped waiting.
 """
 
 from random import Random
 from typing import Final
 
 from retrysafe.testing.linearize.decide import Mode
-from retrysafe.testing.linearize.history import Heard, History, Operation
+from retrysafe.testing.linearize.history import History, Operation, ResponseKind
 
 _LOST: Final = 0.12
 """How likely an operation is to be cut off before it acts."""
 _ASKED: Final = ("pay", "pay", "pay", "pay", "refund", "cancel")
 
-_NOBODY = -1
+_NO_OWNER = -1
 
 
 class _Key:
-    """The automaton, and who is still at it."""
+    """The automaton, and the operations that are under way."""
 
     def __init__(self, random: Random, mode: Mode, most: int) -> None:
         self.chance = random.random
         self.mode = mode
         self.left = most
-        # With one thing that is asked for, or with several.
+        # Whether operations ask for different things.
         self.various = random.random() < 0.4
         self.now = 0
-        self.owner = _NOBODY
+        self.owner = _NO_OWNER
         self.final = False
         self.began: list[int] = []
         self.asked: list[str] = []
-        self.heard: list[tuple[int | None, Heard, bytes] | None] = []
-        """When it ended and what it heard, as soon as that is certain."""
+        self.received: list[tuple[int | None, ResponseKind, bytes] | None] = []
+        """When it ended and what it received, as soon as that is certain."""
         self.active: list[int] = []
-        self.untold: list[tuple[int, Heard, bytes]] = []
-        """Answers that are on their way."""
+        self.in_transit: list[tuple[int, ResponseKind, bytes]] = []
+        """Responses that are on their way."""
 
     def run(self) -> History:
         chance = self.chance
-        while self.left or self.active or self.untold:
+        while self.left or self.active or self.in_transit:
             self.now += 1
-            if self.untold and (chance() < 0.5 or not self.active):
-                me, heard, answer = self.untold.pop(int(chance() * len(self.untold)))
-                self.heard[me] = (self.now, heard, answer)
+            if self.in_transit and (chance() < 0.5 or not self.active):
+                me, received, response = self.in_transit.pop(int(chance() * len(self.in_transit)))
+                self.received[me] = (self.now, received, response)
             elif self.left and (not self.active or chance() < 0.4):
                 self.left -= 1
                 self.active.append(len(self.began))
                 self.began.append(self.now)
                 self.asked.append(_ASKED[int(chance() * 6)] if self.various else "pay")
-                self.heard.append(None)
+                self.received.append(None)
             else:
                 self.act(self.active[int(chance() * len(self.active))])
         history: History = []
-        for began, asked, told in zip(self.began, self.asked, self.heard, strict=True):
-            assert told is not None
-            ended, heard, answer = told
-            history.append(Operation(began, ended, asked, heard, answer))
+        for began, asked, end in zip(self.began, self.asked, self.received, strict=True):
+            assert end is not None
+            ended, received, response = end
+            history.append(Operation(began, ended, asked, received, response))
         return history
 
     def act(self, me: int) -> None:
         chance, owner = self.chance, self.owner
-        if self.heard[me] is None and chance() < _LOST:
-            self.heard[me] = (None, "nothing", b"")  # it may go on, but nobody is told any more
+        if self.received[me] is None and chance() < _LOST:
+            self.received[me] = (None, "nothing", b"")  # it may go on, but its client receives nothing
             if chance() < 0.5:
                 self.active.remove(me)
         elif owner == me and not self.final:
             self.have(me)
-        elif owner == _NOBODY:
+        elif owner == _NO_OWNER:
             if chance() < 0.1:
                 self.end(me, "open")
             else:
@@ -83,7 +83,7 @@ class _Key:
             # The acknowledgement of its completion may be lost.
             self.end(me, "open" if luck < 0.04 else "first")
         elif luck < 0.65:
-            self.owner = _NOBODY
+            self.owner = _NO_OWNER
             self.end(me, "open")
         elif luck < 0.75:
             self.end(me, "open")  # and leaves the key as it is
@@ -91,7 +91,7 @@ class _Key:
     def see(self, me: int, same: bool) -> None:
         chance, owner = self.chance, self.owner
         if not self.final and owner not in self.active and chance() < 0.3:
-            self.owner = _NOBODY  # the release of one who is not there any more
+            self.owner = _NO_OWNER  # the release of an owner that has left
         elif chance() < 0.05:
             self.end(me, "open")
         elif not same:
@@ -105,12 +105,12 @@ class _Key:
         elif chance() < 0.8:
             self.end(me, "in-flight")
 
-    def end(self, me: int, heard: Heard) -> None:
-        """It does nothing more.  If anybody listens, the answer may take a while."""
+    def end(self, me: int, received: ResponseKind) -> None:
+        """It does nothing more.  If its client waits, the response may take a while."""
         self.active.remove(me)
-        if self.heard[me] is None:
-            self.untold.append(
-                (me, heard, b"answer %d" % self.owner if heard in ("first", "replay") else b"")
+        if self.received[me] is None:
+            self.in_transit.append(
+                (me, received, b"response %d" % self.owner if received in ("first", "replay") else b"")
             )
 
 

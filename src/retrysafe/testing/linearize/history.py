@@ -2,17 +2,17 @@
 
 from typing import Literal, NamedTuple
 
-Heard = Literal["first", "replay", "in-flight", "mismatch", "unknown", "open", "nothing"]
-"""How a request was answered.
+ResponseKind = Literal["first", "replay", "in-flight", "mismatch", "unknown", "open", "nothing"]
+"""What the client of a request received.
 
-first       its own execution's outcome, kept: every later answer must be this one
-replay      the outcome of another's execution
+first       its own execution's outcome, stored: every later response must be this one
+replay      the outcome of another execution
 in-flight   409, another request is running
 mismatch    422, the key belongs to something else
 unknown     409, another request was running, and what it did is not known
-open        an answer that settles nothing: a 503, a failure that will be tried again, something marked as
+open        a response that settles nothing: a 503, a failure that will be tried again, something marked as
             not stored.  It may have been executed, or not
-nothing     no answer at all: crashed, cut off, cancelled.  Whatever it set in motion may happen at any time
+nothing     no response at all: crashed, cut off, cancelled.  What it began may take effect at any time
             later
 """
 
@@ -22,12 +22,12 @@ class Operation(NamedTuple):
 
     began: float
     ended: float | None
-    """`None`: it was never answered, and may take effect at any time after it began."""
+    """`None`: it had no response, and may take effect at any time after it began."""
     asked: str
     """What was asked for: two operations that differ here have different fingerprints."""
-    heard: Heard
-    answer: bytes = b""
-    """What came with "first" and "replay"."""
+    received: ResponseKind
+    response: bytes = b""
+    """The response of "first" and "replay"."""
 
 
 History = list[Operation]

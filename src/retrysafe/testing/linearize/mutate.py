@@ -1,6 +1,6 @@
 """Histories that are not linearizable because one thing was changed that cannot have been.
 
-Each mutation says why.  The reasons do without the checker: they follow from the specification in a sentence.
+Each mutation has its reason, which follows from the specification in a sentence, without the checker.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from retrysafe.testing.linearize.decide import Mode
-from retrysafe.testing.linearize.history import Heard, History, Operation
+from retrysafe.testing.linearize.history import History, Operation, ResponseKind
 
 
 class Made(NamedTuple):
@@ -27,92 +27,92 @@ _OWNERS = ("first", "open", "nothing")
 
 
 def _definitive(made: Made) -> Operation | None:
-    found = [operation for operation in made.history if operation.heard in _DEFINITIVE]
+    found = [operation for operation in made.history if operation.received in _DEFINITIVE]
     return made.random.choice(found) if found else None
 
 
-def _after(operation: Operation, heard: Heard, answer: bytes = b"") -> Operation:
-    """One who asks for the same when this one has its answer."""
+def _after(operation: Operation, received: ResponseKind, response: bytes = b"") -> Operation:
+    """One that asks for the same after this one has its response."""
     assert operation.ended is not None
-    return Operation(operation.ended + 0.25, operation.ended + 0.75, operation.asked, heard, answer)
+    return Operation(operation.ended + 0.25, operation.ended + 0.75, operation.asked, received, response)
 
 
-def _before_all(history: History, heard: Heard, answer: bytes = b"") -> Operation:
+def _before_all(history: History, received: ResponseKind, response: bytes = b"") -> Operation:
     earliest = min(operation.began for operation in history)
-    return Operation(earliest - 2, earliest - 1, history[0].asked, heard, answer)
+    return Operation(earliest - 2, earliest - 1, history[0].asked, received, response)
 
 
-def second_answer(made: Made) -> History | None:
-    """All definitive answers are equal, and this one is not."""
+def second_response(made: Made) -> History | None:
+    """All definitive responses are equal, and this one is not."""
     known = _definitive(made)
-    return known and [*made.history, known._replace(heard="replay", answer=known.answer + b"!")]
+    return known and [*made.history, known._replace(received="replay", response=known.response + b"!")]
 
 
-def changed_answer(made: Made) -> History | None:
-    """Of several definitive answers, one was changed on its way."""
-    found = [index for index, operation in enumerate(made.history) if operation.heard in _DEFINITIVE]
+def changed_response(made: Made) -> History | None:
+    """Of several definitive responses, one was changed on its way."""
+    found = [index for index, operation in enumerate(made.history) if operation.received in _DEFINITIVE]
     if len(found) < 2:
         return None
     changed = list(made.history)
     index = made.random.choice(found)
-    changed[index] = changed[index]._replace(answer=b"")
+    changed[index] = changed[index]._replace(response=b"")
     return changed
 
 
 def second_first(made: Made) -> History | None:
-    """Only one execution's outcome is ever kept, and here two were told that it was theirs."""
-    found = [operation for operation in made.history if operation.heard == "first"]
+    """Only one execution's outcome is ever stored, and here two received theirs as the first."""
+    found = [operation for operation in made.history if operation.received == "first"]
     return [*made.history, made.random.choice(found)] if found else None
 
 
 def late_first(made: Made) -> History | None:
-    """It executed when somebody had the definitive answer already."""
+    """It executed after another had the definitive response."""
     known = _definitive(made)
-    return known and [*made.history, _after(known, "first", known.answer)]
+    return known and [*made.history, _after(known, "first", known.response)]
 
 
-def in_flight_after_the_answer(made: Made) -> History | None:
-    """Somebody had the definitive answer, and then nobody can be at it any more."""
+def in_flight_after_the_response(made: Made) -> History | None:
+    """Another had the definitive response, and after that none can be running."""
     known = _definitive(made)
     return known and [*made.history, _after(known, "in-flight")]
 
 
-def unknown_after_the_answer(made: Made) -> History | None:
-    """Somebody had the definitive answer, so it is known."""
+def unknown_after_the_response(made: Made) -> History | None:
+    """Another had the definitive response, so it is known."""
     known = _definitive(made)
     return known and [*made.history, _after(known, "unknown")]
 
 
-def mismatch_after_the_answer(made: Made) -> History | None:
-    """Somebody had the definitive answer, and who asks for the same is refused."""
+def mismatch_after_the_response(made: Made) -> History | None:
+    """Another had the definitive response, and one that asks for the same is refused."""
     known = _definitive(made)
     return known and [*made.history, _after(known, "mismatch")]
 
 
 def replay_for_another(made: Made) -> History | None:
-    """The answer was given to one who asked for something else."""
+    """The response was sent to one that asked for something else."""
     known = _definitive(made)
-    return known and [*made.history, known._replace(heard="replay", asked=known.asked + "?")]
+    return known and [*made.history, known._replace(received="replay", asked=known.asked + "?")]
 
 
 def replay_before_all(made: Made) -> History | None:
-    """An answer was replayed before anybody asked for it."""
+    """A response was replayed before the first operation began."""
     known = _definitive(made)
-    return [*made.history, _before_all(made.history, "replay", known.answer if known else b"answer")]
+    return [*made.history, _before_all(made.history, "replay", known.response if known else b"response")]
 
 
 def in_flight_before_all(made: Made) -> History | None:
-    """Somebody was at it before anybody had begun."""
+    """Another was running before the first operation began."""
     return [*made.history, _before_all(made.history, "in-flight")]
 
 
 def mismatch_before_all(made: Made) -> History | None:
-    """Something else had the key before anybody had begun."""
+    """Something else had the key before the first operation began."""
     return [*made.history, _before_all(made.history, "mismatch")]
 
 
 def mismatch_alone(made: Made) -> History | None:
-    """Everybody asked for the same, and one was told that it was something else."""
+    """All asked for the same, and one received that it was something else."""
     chosen = made.random.choice(made.history)
     if any(operation.asked != chosen.asked for operation in made.history):
         return None
@@ -129,24 +129,28 @@ def unknown_in_a_transaction(made: Made) -> History | None:
 
 
 def without_owners(made: Made) -> History | None:
-    """Somebody was seen at it, or had an answer, and nobody was there who can have begun it."""
-    needy = [operation for operation in made.history if operation.heard in ("in-flight", "unknown", "replay")]
+    """One was seen running, or had a response, and no operation can have begun it."""
+    needy = [
+        operation for operation in made.history if operation.received in ("in-flight", "unknown", "replay")
+    ]
     if not needy:
         return None
     asked = made.random.choice(needy).asked
     return [
-        operation for operation in made.history if operation.heard not in _OWNERS or operation.asked != asked
+        operation
+        for operation in made.history
+        if operation.received not in _OWNERS or operation.asked != asked
     ]
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    second_answer,
-    changed_answer,
+    second_response,
+    changed_response,
     second_first,
     late_first,
-    in_flight_after_the_answer,
-    unknown_after_the_answer,
-    mismatch_after_the_answer,
+    in_flight_after_the_response,
+    unknown_after_the_response,
+    mismatch_after_the_response,
     replay_for_another,
     replay_before_all,
     in_flight_before_all,

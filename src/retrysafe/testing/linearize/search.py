@@ -1,25 +1,25 @@
-"""Whether owners, one after the other, can explain what was heard before the key was FINAL.
+"""Whether owners, one after the other, can explain what was received before the key was FINAL.
 
-A sweep over the moments at which operations begin and end, keeping every situation that is possible at each:
-who has the key, and which of those who must have seen something have seen it.  Two observations keep it
-small.
+A sweep over the moments at which operations begin and end, with every situation that is possible at each:
+which operation has the key, and which of those that must have seen something have seen it.  Two observations
+keep it small.
 
-- For everybody else only what an owner asked for matters, and whoever heard "open" or "nothing" may let go of
-  the key at any time.  So owners of that kind are one situation for each thing that was asked for.
-- Seeing changes nothing, so whoever can see what it must see does so at once.  That is not so for an
-  operation that could have had the key itself first and lost it, which is why those are left out unless they
-  are needed.
+- For all others only what an owner asked for matters, and an owner that received "open" or "nothing" may
+  release the key at any time.  So owners of that kind are one situation for each thing that was asked for.
+- Seeing changes nothing, so an operation that can see what it must see does so at once.  That is not so for
+  one that could have had the key itself first and lost it, which is why those are left out unless they are
+  needed.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 Owner = tuple[float, float, str]
-"""From when to when it may bid, and what it asked for.  If it has the key, it lets go of it at will."""
+"""From when to when it may bid, and what it asked for.  If it has the key, it may release it at any time."""
 Need = tuple[float, float, str, bool]
-"""From when to when it must see an owner who asked for the same as it (False), or something else (True)."""
+"""From when to when it must see an owner that asked for the same as it (False), or something else (True)."""
 Witness = tuple[float, float, str, bool | None]
-"""A need, or `None` for whoever needs to see nothing before the cut but may have had the key, too."""
+"""A need, or `None` for one that needs to see nothing before the cut but may have had the key, too."""
 
 
 class Before(NamedTuple):
@@ -29,23 +29,23 @@ class Before(NamedTuple):
     settled: str | None
     """What FINAL is for, if there is one."""
     first_began: float | None
-    """When the one began who heard "first", and who cannot let go of the key before the cut."""
+    """When the one began that received "first", and that cannot release the key before the cut."""
     owners: list[Owner]
     needs: list[Need]
 
 
-_NOBODY = -1
+_NO_OWNER = -1
 
 # At one time all that begins comes before all that ends: both ends belong to an operation.
 _OWNER_BEGINS, _FIRST_BEGINS, _WITNESS_BEGINS, _WITNESS_ENDS, _OWNER_ENDS = range(5)
 
 
-def explained_without(before: Before, *, overtaking: bool) -> bool:
-    """If nobody had the key but those who heard "first", "open" or "nothing"."""
+def explained_without(before: Before, *, take_over: bool) -> bool:
+    """If only operations that received "first", "open" or "nothing" had the key."""
     cut, settled, first_began, owners, needs = before
     kinds, seen_from = _kinds(before, needs)
     first = len(kinds)  # the situation in which the first one has the key
-    mine = _NOBODY if settled is None else kinds.get(settled, _NOBODY)
+    mine = _NO_OWNER if settled is None else kinds.get(settled, _NO_OWNER)
 
     events = [(began, _OWNER_BEGINS, kinds[asked]) for began, _, asked in owners if began <= cut]
     events += [(ended, _OWNER_ENDS, kinds[asked]) for _, ended, asked in owners if ended < cut]
@@ -59,7 +59,7 @@ def explained_without(before: Before, *, overtaking: bool) -> bool:
     active = [0] * len(kinds)
     first_active = False
     pending = 0
-    situations = {(_NOBODY, 0)}
+    situations = {(_NO_OWNER, 0)}
     for _, what, which in events:
         if what == _OWNER_ENDS:
             active[which] -= 1
@@ -86,13 +86,13 @@ def explained_without(before: Before, *, overtaking: bool) -> bool:
         for holder, seen in situations:
             if holder == first:
                 now.add((first, seen | seen_from[mine] & pending))
-                if not (overtaking and active[mine]):
-                    continue  # it neither lets go nor is overtaken
-            elif holder != _NOBODY:
+                if not (take_over and active[mine]):
+                    continue  # it is neither released nor taken over
+            elif holder != _NO_OWNER:
                 seen |= seen_from[holder] & pending
                 now.add((holder, seen))
             elif not bidding:
-                now.add((_NOBODY, seen))
+                now.add((_NO_OWNER, seen))
             seen |= round_trip & pending
             for kind in bidding:
                 now.add((kind, seen))
@@ -103,29 +103,29 @@ def explained_without(before: Before, *, overtaking: bool) -> bool:
 
 
 def explained_with_losers(before: Before, witnesses: list[Witness]) -> bool:
-    """If also those who heard something else may have had the key, and lost it to a take-over."""
+    """If also those that received something else may have had the key, and lost it to a take-over."""
     return _Losers(before, witnesses).explained()
 
 
 class _Losers:
     """Witnesses may have the key, too: situations beyond `first` are theirs.
 
-    A witness can only lose the key to one who asked for the same, and in the end to one that was no witness,
-    an *heir*: where there is none, nobody had use for it.
+    A witness can only lose the key to one that asked for the same, and in the end to one that is not a
+    witness, a *final owner*: where there is none, it cannot have had the key.
 
-    Of several who asked for the same and need the same, the one that ends last can have the key for all of
-    them, because the others see it then, and itself sees who takes it over.  So only that one bids, and only
-    that one need wait with seeing in order to bid later.
+    Of several that asked for the same and need the same, the one that ends last can have the key for all of
+    them, because the others see it then, and itself sees the one that takes it over.  So only that one
+    bids, and only that one need wait with seeing in order to bid later.
     """
 
     def __init__(self, before: Before, witnesses: list[Witness]) -> None:
         cut, settled, first_began, owners, _ = before
         self.kinds, self.seen_from = _kinds(before, witnesses)
         self.first = len(self.kinds)
-        self.mine = _NOBODY if settled is None else self.kinds.get(settled, _NOBODY)
-        self.heirs = {self.kinds[asked] for began, _, asked in owners if began <= cut}
+        self.mine = _NO_OWNER if settled is None else self.kinds.get(settled, _NO_OWNER)
+        self.final_owners = {self.kinds[asked] for began, _, asked in owners if began <= cut}
         if first_began is not None:
-            self.heirs.add(self.mine)
+            self.final_owners.add(self.mine)
         self.of_kind = [self.kinds[asked] for _, _, asked, _ in witnesses]
         self.alike = [(self.kinds[asked], need) for _, _, asked, need in witnesses]
         self.deadlines = [deadline for _, deadline, _, _ in witnesses]
@@ -135,7 +135,7 @@ class _Losers:
         events = [(began, _OWNER_BEGINS, kinds[asked]) for began, _, asked in owners if began <= cut]
         events += [(ended, _OWNER_ENDS, kinds[asked]) for _, ended, asked in owners if ended < cut]
         for index, (began, deadline, _, need) in enumerate(witnesses):
-            if need is not None or self.of_kind[index] in self.heirs:
+            if need is not None or self.of_kind[index] in self.final_owners:
                 events.append((began, _WITNESS_BEGINS, index))
                 events.append((deadline, _WITNESS_ENDS, index))
         if first_began is not None:
@@ -146,7 +146,7 @@ class _Losers:
         self.present: set[int] = set()
 
     def explained(self) -> bool:
-        situations = {(_NOBODY, 0)}
+        situations = {(_NO_OWNER, 0)}
         for _, what, which in self.events:
             if what == _OWNER_ENDS:
                 self.active[which] -= 1
@@ -185,19 +185,19 @@ class _Losers:
         return reached
 
     def _successors(self, holder: int, seen: int) -> list[int]:
-        """Who may have the key next."""
+        """Which may have the key next."""
         first, active = self.first, self.active
-        if holder == _NOBODY:
+        if holder == _NO_OWNER:
             found = [kind for kind, count in enumerate(active) if count]
             if self.first_active:
                 found.append(first)
             return found + [
                 first + 1 + index
                 for index in self._bidders(seen, holder)
-                if self.of_kind[index] in self.heirs
+                if self.of_kind[index] in self.final_owners
             ]
         if holder < first:
-            return [_NOBODY]
+            return [_NO_OWNER]
         if holder == first:
             return [self.mine] if active[self.mine] else []
         loser = holder - first - 1
@@ -205,7 +205,7 @@ class _Losers:
         found = [kind] if active[kind] else []
         if self.first_active and kind == self.mine:
             found.append(first)
-        # Handing it to one that ends earlier would gain nothing: whoever takes it over then, can do so now.
+        # Handing it to one that ends earlier would gain nothing: one that takes it over then can do so now.
         return found + [
             first + 1 + index
             for index in self._bidders(seen, holder)
@@ -213,7 +213,7 @@ class _Losers:
         ]
 
     def _bidders(self, seen: int, holder: int) -> list[int]:
-        """Who can have the key and has not seen what it needs.  Of those who are alike, the last to end."""
+        """Those that can have the key and have not seen what they need.  Of equal ones, the last to end."""
         found: dict[tuple[int, bool | None], int] = {}
         for index in self.present:
             if not seen >> index & 1 and index != holder - self.first - 1:
@@ -223,8 +223,8 @@ class _Losers:
         return list(found.values())
 
     def _seeing(self, holder: int, seen: int) -> list[tuple[int, int]]:
-        """Who sees what it needs while this one has the key: all, but for one of each kind that may wait."""
-        if holder == _NOBODY:
+        """Those that see what they need while this one has the key; one of each kind may wait with that."""
+        if holder == _NO_OWNER:
             return [(holder, seen)]
         loser = holder - self.first - 1
         kind = self.mine if loser == -1 else self.of_kind[loser] if loser >= 0 else holder
@@ -234,7 +234,7 @@ class _Losers:
             if visible >> index & 1 and index != loser:
                 seen |= 1 << index
                 own = self.of_kind[index]
-                if own in self.heirs and (
+                if own in self.final_owners and (
                     own not in waiting or self.deadlines[index] > self.deadlines[waiting[own]]
                 ):
                     waiting[own] = index
@@ -245,7 +245,7 @@ class _Losers:
 
 
 def _kinds(before: Before, witnesses: Iterable[Witness]) -> tuple[dict[str, int], list[int]]:
-    """All that was asked for, by number; and for each, who sees what it needs while that is running."""
+    """All that was asked for, by number; and for each, which see what they need while that is running."""
     kinds: dict[str, int] = {}
     for _, _, asked in before.owners:
         kinds.setdefault(asked, len(kinds))

@@ -1,30 +1,32 @@
-"""A simulator: the real flows and a store of your own, in worlds where everything goes wrong.
+"""A simulator: the real flows and a store of your own, in worlds where every kind of fault occurs.
 
     from retrysafe.testing.simulate import simulate
 
     def test_my_store() -> None:
         simulate(MyStore, schedules=2_000)
 
-`MyStore` is given a clock, a function that answers the time, and makes an empty store that goes by it.  Each
-schedule is chosen by a seed: requests come in and step through the protocol one at a time, replies are lost
-and come late, workers crash, freeze and are cancelled, leases lapse, clocks are wrong, records expire and are
-purged.  What is promised is checked on what really happened, beside the store.  A broken promise is told with
-its seed, the shortened schedule, and what happened step by step; the same seed gives the same run.
+`MyStore` is given a clock, a function that returns the time, and makes an empty store that uses it.  Each
+schedule is chosen by a seed: requests arrive and step through the protocol one at a time, replies are lost
+and delayed, workers crash, freeze and are cancelled, leases end, clocks are wrong, records expire and are
+purged.  The promises are checked on what really happened, which is tracked beside the store.  A broken
+promise is an exception with its seed, the shortened schedule, and what happened step by step; the same seed
+gives the same run.
 
     setting.py      what a world is like: policies, and how handlers behave
-    stage.py        who asks for what: claims made by the real arrival of a request
+    stage.py        one setting, compiled, and the claims of the requests that may arrive
     world.py        requests, workers, handlers and the store, one step at a time
-    happenings.py   what can happen to them (`actions.py` names it)
-    accounts.py     what is true of each key, kept beside the store
-    promises.py     what the store and handlers do, held against that; `answers.py`: what clients hear
-    aftermath.py    faults stop, and every key is served
-    mishaps.py      what a store raises that no store may raise
-    walk.py         a seed chooses what happens; `search.py`: everything happens, within a bound
-    story.py        a violation, shortened and told
+    request.py      a request on its way, and the worker that serves it
+    actions.py      what can happen to them: steps, faults, operators, time
+    promises.py     the promises, and the exception that says which one was broken
+    keystate.py     what is true of each key, tracked beside the store
+    monitor.py      checks of what the store and handlers do; `responses.py`: of what clients receive
+    recovery.py     faults stop, and every key is served
+    walk.py         random schedules, by seed; `search.py`: every schedule within a bound
+    run.py          many schedules, and what was seen in them
+    story.py        a violation: its schedule, shortened, and what happens in it
     histories.py    what clients saw, for the checker of `retrysafe.testing.linearize`
-    model.py        the store of most worlds, and what a store may have to be tried further
+    model.py        the store of most worlds, and the methods by which a store can be tested further
     sqlite.py       the real SQLite store as part of a world
-    planted/        bugs, to see that all this finds them
 
 `python -m retrysafe.testing.simulate --help` is the command.
 """

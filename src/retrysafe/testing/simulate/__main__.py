@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from retrysafe.testing.report import Report, Stopwatch
 from retrysafe.testing.simulate import story
-from retrysafe.testing.simulate.quiet import quiet
 from retrysafe.testing.simulate.run import Broken, Simulation
 from retrysafe.testing.simulate.search import Bound, Refuted, search
 from retrysafe.testing.simulate.setting import HOLDING, RETRYING, SETTINGS, TX, Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from retrysafe.testing.simulate.world import quiet
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
 
 SCHEDULES = 10_000
 
-ENOUGH = 10
+MAX_VIOLATIONS = 10
 """Violations in one run, after which it ends: they mostly have one cause."""
 
 INTERRUPTED = 130
@@ -101,7 +101,7 @@ def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace)
         if name in given and (ignored := given - others - {name}):
             also = ", ".join(f"--{one}" for one in sorted(ignored))
             goes = " and ".join(f"--{one}" for one in sorted(others))
-            parser.error(f"{option} can be combined with {goes} only, and there is also {also}: leave it out")
+            parser.error(f"{option} can be combined with {goes} only, got also {also}: leave it out")
 
 
 def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple[Setting, ...]:
@@ -130,7 +130,7 @@ def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int)
             except Broken as broken:
                 violations.append(str(broken))
             done += 1
-            if len(violations) >= ENOUGH:
+            if len(violations) >= MAX_VIOLATIONS:
                 break
     except KeyboardInterrupt as interrupted:
         interruption = interrupted
@@ -170,12 +170,12 @@ def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
     violations: list[str] = []
     for setting in _progress(only or settings, "settings"):
         own, stage = Stopwatch(), Stage(setting)
-        # A request that waits looks again and again: three of them have too many orders.
+        # A request that waits looks again repeatedly: three of them have too many orders.
         attempts = 2 if setting.in_flight == "wait" else bound.attempts
         try:
             schedules, states = search(stage, bound._replace(attempts=attempts))
         except Refuted as refuted:
-            violation = f"{setting.name}: {refuted}\n\n{story.tell(stage, refuted.schedule).text}"
+            violation = f"{setting.name}: {refuted}\n\n{story.trace(stage, refuted.schedule).text}"
             violations.append(violation)
             _print(f"\nVIOLATION {violation}\n")
             continue
@@ -195,7 +195,7 @@ def _show(simulation: Simulation, seed: int) -> int:
     walk = Walk(stage)
     with suppress(Exception):  # it is shown below, where it happens
         walk.go(seed)
-    shown = story.tell(stage, walk.taken)
+    shown = story.trace(stage, walk.taken)
     _print(f"seed {seed}, {stage.setting.name}:\n{shown.text}")
     return int(shown.violation is not None)
 
@@ -210,7 +210,7 @@ def _print(text: str) -> None:
 
 
 def _progress(items: Iterable[T], what: str) -> Iterable[T]:
-    """With a bar, on a terminal and if rich is installed."""
+    """Show a bar, on a terminal and if rich is installed."""
     if not sys.stderr.isatty() or find_spec("rich") is None:
         return items
     from rich.console import Console

@@ -1,38 +1,52 @@
-"""What can happen in a world, one thing at a time."""
+"""What can happen in a world, one action at a time, and what each action does to it."""
 
+from asyncio import CancelledError
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
+
+from retrysafe._core.model import Final, Response
+from retrysafe._core.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
+from retrysafe.errors import CommitRefused, StoreError
+from retrysafe.stores.admin import Note
+from retrysafe.stores.contract import Store
+from retrysafe.testing.simulate import clocks
+from retrysafe.testing.simulate.keystate import Outcome
+from retrysafe.testing.simulate.model import Fragile
+from retrysafe.testing.simulate.request import SimulatedRequest
+from retrysafe.testing.simulate.setting import LEASE
+from retrysafe.testing.simulate.world import STORE_STEPS, World
 
 Kind = Literal[
     "arrive", "step", "lose reply", "lose request", "delay", "deliver", "refuse", "crash", "crash after",
     "cancel", "cancel after", "freeze", "thaw", "renew", "forget", "elapse", "step clock", "purge", "outage",
-    "mend", "release", "resolve", "lose lease", "revoke", "drain",
+    "recover", "release", "resolve", "lose lease", "revoke", "drain",
 ]  # fmt: skip
 
 MEANING: dict[Kind, str] = {
-    "arrive": "a request comes in",
+    "arrive": "a request arrives",
     "step": "a request makes its next step",
-    "lose reply": "the store does what it was asked, and the reply is lost",
-    "lose request": "what was asked of the store never arrives",
-    "delay": "what was asked of the store is given up, and still on its way",
-    "deliver": "what was given up arrives after all",
+    "lose reply": "the store performs a call, and the reply is lost",
+    "lose request": "a call to the store never arrives",
+    "delay": "a call to the store times out, and is still on its way",
+    "deliver": "a call that timed out arrives after all",
     "refuse": "the database refuses a commit",
     "crash": "a worker dies, with all its requests",
-    "crash after": "a worker dies right after the store has done what it was asked",
+    "crash after": "a worker dies right after the store has performed its call",
     "cancel": "a request's task is cancelled",
     "cancel after": "the same, right after its step was done",
     "freeze": "a worker is frozen",
     "thaw": "a frozen worker goes on",
     "renew": "a worker's keeper renews the leases that it holds",
-    "forget": "a worker's keeper releases what it was told to forget",
+    "forget": "a worker's keeper releases the claims that it was given to forget",
     "elapse": "time passes",
     "step clock": "a worker's clock is set to another time",
     "purge": "expired records are removed",
     "outage": "the store is down",
-    "mend": "the store is there again",
+    "recover": "the store is available again",
     "release": "an operator releases an abandoned record",
     "resolve": "an operator settles an abandoned record",
     "lose lease": "a running record's lease is lost in the store",
-    "revoke": "a principal may no longer see stored answers",
+    "revoke": "a principal may no longer see stored responses",
     "drain": "a worker is about to shut down",
 }
 
@@ -47,3 +61,337 @@ class Action(NamedTuple):
     def __str__(self) -> str:
         how = f" ({', '.join(map(str, self.how))})" if self.how else ""
         return f"{self.kind} {self.who}{how}"
+
+
+_UNINTERRUPTED = frozenset({Finish, Release, Checkpoint, Commit, RollBack})
+"""Steps that the drivers complete even if the request is cancelled."""
+
+_BY_HAND = Final("completed", Response(200, (), b"by hand"))
+"""The outcome that an operator enters."""
+
+_LOOKS = 3
+"""How often a record is looked at, if the store raises an error."""
+
+
+def perform(world: World, action: Action) -> bool:
+    """Whether it happened: `False`, if it cannot in this state of the world."""
+    world.tick += 1
+    return _PERFORM[action.kind](world, action)
+
+
+def _arrive(world: World, action: Action) -> bool:
+    identity, asked, worker = action.how
+    world.arrive(action.who, identity, asked, worker)
+    return True
+
+
+def _awake(world: World, action: Action) -> SimulatedRequest | None:
+    request = world.requests.get(action.who)
+    return None if request is None or request.flow is None or request.worker.frozen else request
+
+
+def _step(world: World, action: Action) -> bool:
+    request = _awake(world, action)
+    if request is None:
+        return False
+    world.turn(request)
+    return True
+
+
+def _talking(world: World, action: Action) -> SimulatedRequest | None:
+    """The request, if it is about to call a store that is available."""
+    request = _awake(world, action)
+    return None if request is None or world.down or type(request.step) not in STORE_STEPS else request
+
+
+def _lose_reply(world: World, action: Action) -> bool:
+    request = _talking(world, action)
+    if request is None:
+        return False
+    clocks.set_local(world.clock.now + request.worker.offset)
+    world.apply_without_reply(request, request.step)
+    world.fail(request)
+    return True
+
+
+def _lose_request(world: World, action: Action) -> bool:
+    request = _talking(world, action)
+    if request is None:
+        return False
+    world.fail(request)
+    return True
+
+
+def _delay(world: World, action: Action) -> bool:
+    request = _talking(world, action)
+    if request is None or request.step is None:
+        return False
+    world.delayed.append((request, request.step))
+    world.fail(request)
+    return True
+
+
+def _deliver(world: World, action: Action) -> bool:
+    if not world.delayed or world.down:
+        return False
+    request, step = world.delayed.pop(action.who % len(world.delayed))
+    request.arrived_late = True
+    world.apply_without_reply(request, step)
+    return True
+
+
+def _refuse(world: World, action: Action) -> bool:
+    request = _talking(world, action)
+    if request is None or type(request.step) is not Commit:
+        return False
+    world.resume(request, None, CommitRefused("a constraint"))
+    return True
+
+
+def _crash(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    lost = [request for request in world.live if request.worker is worker]
+    for request in lost:
+        world.remove(request)
+    for request in (*lost, *worker.forgotten):
+        request.stranded = True
+    worker.frozen = False
+    worker.restart()
+    return True
+
+
+def _crash_after(world: World, action: Action) -> bool:
+    request = _talking(world, action)
+    if request is None:
+        return False
+    world.apply_without_reply(request, request.step)
+    return _crash(world, Action("crash", request.worker.number))
+
+
+def _cancel(world: World, action: Action) -> bool:
+    request = _awake(world, action)
+    if request is None or request.cancelled:
+        return False
+    request.cancelled = True
+    step = request.step
+    # How far its handler came is not known, so nothing is released; but a transaction is rolled back.
+    request.stranded |= isinstance(step, Run) and world.setting.mode == "lease"
+    if request.inner is not None or type(step) in _UNINTERRUPTED:
+        world.turn(request)
+        return True
+    if action.kind == "cancel after":
+        if isinstance(step, Run):
+            world.run(request, step.attempt)
+            if request.inner is not None:
+                return True
+        elif type(step) in STORE_STEPS and not world.down:
+            world.apply_without_reply(request, step)
+    world.resume(request, None, CancelledError())
+    return True
+
+
+def _freeze(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if worker.frozen:
+        return False
+    worker.frozen = True
+    return True
+
+
+def _thaw(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if not worker.frozen:
+        return False
+    worker.frozen = False
+    return True
+
+
+def _renew(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if worker.frozen or world.down or not worker.held:
+        return False
+    held = list(worker.held.values())
+    local = world.clock.now + worker.offset
+    clocks.set_local(local)
+    try:
+        renewals = world.keeper().renew([request.claim for request, _ in held])
+    except StoreError as error:
+        return _failed(world, error)
+    for (request, attempt), renewed in zip(held, renewals, strict=True):
+        world.monitor.renewed(request, renewed=renewed, now=world.clock.now)
+        if renewed:
+            attempt.lease_ends = local + LEASE
+        else:
+            attempt.lost = True
+            worker.held.pop(request.claim.token, None)
+    return True
+
+
+def _forget(world: World, action: Action) -> bool:
+    worker = world.workers[action.who]
+    if worker.frozen or world.down or not worker.forgotten:
+        return False
+    half = (len(worker.forgotten) + 1) // 2
+    due = worker.forgotten[:half]
+    try:
+        world.keeper().release([request.claim for request in due])
+    except StoreError as error:
+        return _failed(world, error)
+    worker.forgotten = worker.forgotten[half:]
+    for request in due:
+        world.monitor.released(request)
+    # The second release comes when a delayed call has arrived, or never will.
+    last = [request for request in due if request not in worker.forgotten]
+    world.delayed = [(request, step) for request, step in world.delayed if request not in last]
+    return True
+
+
+def _failed(world: World, error: StoreError) -> bool:
+    """A call of a lease keeper failed.  It opens another connection, and tries again at its next turn."""
+    world.store_error = error
+    world.drop_keeper()
+    return True
+
+
+def _elapse(world: World, action: Action) -> bool:
+    world.clock.now += action.how[0]
+    return True
+
+
+def _step_clock(world: World, action: Action) -> bool:
+    world.workers[action.who].offset += action.how[0]
+    return True
+
+
+def _purge(world: World, _: Action) -> bool:
+    if world.down:
+        return False
+    try:
+        purged = world.store.purge()
+    except StoreError as error:
+        world.store_error = error
+    else:
+        world.monitor.purged(purged.records, world.clock.now)
+    return True
+
+
+def _outage(world: World, _: Action) -> bool:
+    if world.down:
+        return False
+    world.down = True
+    return True
+
+
+def _recover(world: World, _: Action) -> bool:
+    if not world.down:
+        return False
+    world.down = False
+    return True
+
+
+def _intervene(world: World, action: Action) -> bool:
+    key = world.keys.get(action.who)
+    if key is None or world.down:
+        return False
+    id = world.stage.claim(key.identity, key.asked, 0).id
+    now = world.clock.now
+    try:
+        if not _settle(world.store, id, release=action.kind == "release"):
+            world.monitor.denied(key, now)
+            return False
+    except StoreError as error:
+        world.store_error = error
+        return True
+    world.intervened = True
+    world.monitor.intervened(key, now)
+    if action.kind == "release":
+        key.close()
+    else:
+        token = _token(world, id)
+        lasts = key.expires - key.created
+        key.store(Outcome(token, *_BY_HAND, key.asked, key.window), now)
+        key.expires = now + lasts
+    return True
+
+
+def _settle(store: Store, id: bytes, *, release: bool) -> bool:
+    """Settle a record as an operator does: look at it first, then release or resolve what was seen."""
+    found = store.look(id)
+    if found is None:
+        return False
+    admin, note = store.open_admin(), Note("operator", "asked the bank")
+    try:
+        if release:
+            return admin.release(found.record, note)
+        return admin.resolve(found.record, _BY_HAND, note)
+    finally:
+        admin.close()
+
+
+def _token(world: World, id: bytes) -> bytes:
+    """The token under which the record was settled; empty, which no request has, if it cannot be read."""
+    for _ in range(_LOOKS):
+        try:
+            after = world.store.look(id)
+        except StoreError as error:
+            world.store_error = error
+        else:
+            return b"" if after is None else after.record.token
+    return b""
+
+
+def _lose_lease(world: World, action: Action) -> bool:
+    key = world.keys.get(action.who)
+    if key is None or key.standing != "running" or key.expired(world.clock.now):
+        return False
+    id = world.stage.claim(key.identity, key.asked, 0).id
+    if not isinstance(world.store, Fragile):
+        return False
+    try:
+        world.store.lose_lease(id)
+    except StoreError as error:
+        world.store_error = error
+        return True
+    key.until = None
+    return True
+
+
+def _revoke(world: World, action: Action) -> bool:
+    if not world.setting.reauthorise:
+        return False
+    world.revoked.setdefault(action.who, world.tick)
+    return True
+
+
+def _drain(world: World, action: Action) -> bool:
+    world.workers[action.who].draining = True
+    return True
+
+
+_PERFORM: dict[Kind, Callable[[World, Action], bool]] = {
+    "arrive": _arrive,
+    "step": _step,
+    "lose reply": _lose_reply,
+    "lose request": _lose_request,
+    "delay": _delay,
+    "deliver": _deliver,
+    "refuse": _refuse,
+    "crash": _crash,
+    "crash after": _crash_after,
+    "cancel": _cancel,
+    "cancel after": _cancel,
+    "freeze": _freeze,
+    "thaw": _thaw,
+    "renew": _renew,
+    "forget": _forget,
+    "elapse": _elapse,
+    "step clock": _step_clock,
+    "purge": _purge,
+    "outage": _outage,
+    "recover": _recover,
+    "release": _intervene,
+    "resolve": _intervene,
+    "lose lease": _lose_lease,
+    "revoke": _revoke,
+    "drain": _drain,
+}

@@ -1,14 +1,13 @@
-"""The time of the worker whose turn it is.
+"""The clock of the store, and that of the worker whose turn it is.
 
-The flows ask no clock, and stores have their own; only what is planted in them to go by the wrong clock asks
-here.
+The flows read no clock, and stores have their own; the worker's is for planted bugs that use the wrong one.
 """
 
 _local = 0.0
 
 
 def local() -> float:
-    """By the clock of the worker that acts."""
+    """The time by the clock of the worker whose turn it is."""
     return _local
 
 
@@ -18,7 +17,7 @@ def set_local(now: float) -> None:
 
 
 class StoreClock:
-    """The store's time, which passes when it is told to."""
+    """The store's time, which passes only when an action moves it."""
 
     __slots__ = ("now",)
 

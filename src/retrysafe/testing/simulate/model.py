@@ -1,4 +1,4 @@
-"""The store of most worlds, and what a store may have besides the contract, to be wrecked further.
+"""The store of most worlds, and the methods beyond the contract by which a store can be tested further.
 
 The model is the store in memory: the contract in its shortest form.
 """
@@ -6,28 +6,27 @@ The model is the store in memory: the contract in its shortest form.
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from retrysafe._core.model import Claim, Final, Mode
+from retrysafe._core.model import Claim, Final
 from retrysafe.stores.memory import MemoryStore
-from retrysafe.testing.simulate.actions import MEANING
 
 
 @runtime_checkable
 class Fragile(Protocol):
-    """A store whose records can be damaged.  Without it, that fault never happens."""
+    """A store whose records can be damaged.  Without this method, that fault never happens."""
 
     def lose_lease(self, id: bytes) -> None:
-        """The record is there, and its lease is not."""
+        """Remove the lease of a record, and leave the record."""
 
 
 @runtime_checkable
 class Database(Protocol):
     """A store that carries effects with outcomes, as transactional mode has it.
 
-    Without it an outcome is kept by `finish`, and that its effect goes with it is taken for granted.
+    Without it an outcome is stored by `finish`, and that its effect is committed with it is assumed.
     """
 
     def commit_with_effect(self, claim: Claim, final: Final, effect: bytes) -> bool:
-        """Keep the outcome and the effect in one transaction; neither, if somebody else holds the key."""
+        """Store the outcome and the effect in one transaction; neither, if another claim holds the key."""
         ...
 
     def effects(self) -> Sequence[bytes]:
@@ -35,23 +34,9 @@ class Database(Protocol):
         ...
 
 
-def cannot_show(store: object, mode: Mode) -> list[str]:
-    """What is not tried on a store, or is taken for granted, because it lacks a method; and which one."""
-    found: list[str] = []
-    name = type(store).__name__
-    if not isinstance(store, Fragile):
-        found.append(f"{MEANING['lose lease']}: {name} has no lose_lease(id)")
-    if mode == "tx" and not isinstance(store, Database):
-        found.append(
-            "whether an effect is committed with its outcome, or neither of them: that is taken for granted, "
-            f"because {name} does not have both commit_with_effect(claim, final, effect) and effects()"
-        )
-    return found
-
-
 class ModelStore(MemoryStore):
     def lose_lease(self, id: bytes) -> None:
-        """As a damaged store would have it."""
+        """As in a damaged store."""
         row = self._rows.get(id)
-        if row is not None:  # else it is lost altogether, which somebody will notice
+        if row is not None:  # else the record is lost altogether, which a check notices
             row.lease_until = None

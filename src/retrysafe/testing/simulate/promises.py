@@ -1,35 +1,38 @@
-"""The promises, each checked where it could be broken, on the ground truth of `accounts.py`.
+"""The promises, each checked where it could be broken, on the ground truth of `keys.py`.
 
-A monitor is told what the store answered, what handlers did and what clients heard.  It never asks the store.
+They are checked on what the store replied, what handlers did and what clients received.
 Numbers are those of the table of invariants in the documentation (`docs/evidence.md`).
 """
 
-from collections.abc import Sequence
+import contextlib
+import traceback
+from pathlib import Path
+from types import FrameType
 from typing import Literal, NoReturn
 
-from retrysafe._core.model import Final
-from retrysafe.testing.simulate.accounts import Account, Execution, Outcome
-from retrysafe.testing.simulate.setting import LEASE, Setting
-from retrysafe.testing.simulate.visit import Visit
+from retrysafe.errors import StoreError
+from retrysafe.testing.simulate.setting import Setting
+
+_HERE = Path(__file__).parent
 
 PROMISES = {
     "I1": "one outcome, which stays until it expires",
-    "I2": "a key is given to nobody else while its lease is alive",
-    "I3": "who does not hold the key changes nothing and is told so; who holds it is not refused",
-    "I4": "a replay is what was answered: status, headers in order and number, body",
-    "I5": "all answers that are meant to last are the same, and are kept before they are told",
-    "I6": "once somebody has the answer, nobody who comes later runs or is told to wait",
+    "I2": "a key is given to no other request while its lease is alive",
+    "I3": "a request that does not hold the key changes nothing and is refused; one that holds it is not",
+    "I4": "a replay is the stored response: status, headers in order and number, body",
+    "I5": "all definitive responses are the same, and are stored before they are sent",
+    "I6": "once a client has the response, no later request runs or has to wait",
     "I7": "the same key with another request neither runs nor sees nor changes anything",
-    "I8": "nobody meets the key of somebody else",
-    "I9": "a stored answer goes only to those who may see it now",
+    "I8": "no request uses the key of another principal",
+    "I9": "a stored response is sent only to those who may see it now",
     "I10": "a purge removes what has expired, and nothing else",
-    "I11": "when faults stop, every key is answered, claimable or known as unknown",
+    "I11": "when faults stop, every key has a response, is claimable or is known as unknown",
     "I12": "nothing runs unconfirmed, unless that was chosen and is marked",
     "I13": "under hold a handler starts at most once",
-    "I14": "in transactions, effects are committed as often as outcomes are kept: once or never",
+    "I14": "in transactions, effects are committed as often as outcomes are stored: once or never",
     "I15": "under retry there are no more executions than one and one for each lost lease",
-    "I16": "the same thing said again with the same token is answered the same",
-    "I18": "an answer that has begun to leave is never run again",
+    "I16": "the same call with the same token has the same reply",
+    "I18": "a request whose response has begun to leave is never run again",
     "I22": "workers' clocks do not matter",
 }
 """I22 has no check of its own: workers' clocks are wrong in every world, and nothing else may break."""
@@ -38,7 +41,7 @@ Promise = Literal[
     "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16",
     "I18", "contract",
 ]  # fmt: skip
-"""Which one was broken; or what is written in `retrysafe.stores.contract`, of exceptions (`mishaps.py`)."""
+"""Which one was broken; "contract" is the rule of `retrysafe.stores.contract` on exceptions."""
 
 
 class Violation(AssertionError):
@@ -60,186 +63,45 @@ def at_most(setting: Setting) -> Promise:
     return "I13" if setting.abandoned == "hold" else "I15"
 
 
-class Monitor:
-    def __init__(self, setting: Setting, accounts: dict[int, Account]) -> None:
-        self._setting = setting
-        self._accounts = accounts
-        self._hold = setting.mode == "lease" and setting.abandoned == "hold"
-        self._at_most: Promise = at_most(setting)
+class ContractViolation(Violation):
+    """The store raised what a store may not raise, or not after faults have stopped."""
 
-    # --- what the store answered
-
-    def granted(self, visit: Visit, attempt: int, now: float) -> None:
-        """The store said that the key is this visit's."""
-        account = visit.account
-        if account.expired(now):
-            account.open(visit.claim.request_id, now)
-        elif account.standing == "running" and account.token == visit.claim.token:
-            if attempt != account.attempt:
-                broken("I16", f"{visit} bid again, and attempt {account.attempt} has become {attempt}")
-            return
-        else:
-            self._may_be_followed(account, visit, now)
-            account.allowed[account.window] += 1
-        account.give(visit.claim.token, visit.asked, visit.claim.hold, now)
-        visit.window = account.window
-        if attempt != account.attempt:
-            broken("I16", f"attempt {account.attempt} of the key was counted as {attempt}")
-
-    def _may_be_followed(self, account: Account, visit: Visit, now: float) -> None:
-        if account.asked != visit.asked:
-            broken("I7", f"{visit} asks for something else, and was given the key")
-        if account.standing == "final":
-            outcome = account.outcome
-            if outcome is None or outcome.state == "completed" or self._setting.failed != "retry":
-                broken("I1", f"{visit} was given the key although its outcome was kept")
-            return
-        if not account.lapsed(now):
-            broken("I2", f"{visit} was given the key while another's lease was alive")
-        if account.checkpointed:
-            broken("I18", f"{visit} was given the key of an answer that had begun to leave")
-        if self._hold:
-            broken("I13", f"{visit} was given the key of an abandoned request")
-
-    def kept(self, visit: Visit, final: Final, now: float) -> None:
-        """The store said that it kept this outcome."""
-        account, token = visit.account, visit.claim.token
-        if account.token != token or account.standing == "absent":
-            broken("I3", f"an outcome of {visit} was kept, which does not hold the key")
-        if account.standing == "final":
-            if (known := account.outcome) is None or (known.state, known.response, known.omitted) != final:
-                broken("I1", f"{visit} replaced the outcome that was kept")
-            visit.kept = known
-            return
-        execution = visit.execution
-        if execution is None:
-            broken("I5", f"an outcome of {visit} was kept, and it never ran")
-        if self._setting.mode == "lease" and not execution.effect:
-            broken("I11", f"{visit} did nothing and said so, and its key was kept all the same")
-        self._is_what_was_answered(execution, final)
-        outcome = Outcome(token, *final[:2], final.omitted, account.asked, account.window)
-        account.keep(outcome, now)
-        visit.kept = outcome
-
-    def _is_what_was_answered(self, execution: Execution, final: Final) -> None:
-        status, headers, body = execution.response
-        if execution.broke and final.state == "completed":
-            broken("I5", "an answer that broke off was kept as a success")
-        if final.response.status != status or final.response.body == b"handler-failed":
-            if final.state == "completed":
-                broken("I4", f"{final.response!r} was kept as a success of what answered {status}")
-            return  # it broke off, and the failure was described
-        permitted = tuple([pair for pair in headers if pair[0] != b"set-cookie"])
-        if final.response.headers != permitted:
-            broken("I4", f"headers {headers} were kept as {final.response.headers}")
-        if (final.state == "failed") != (status >= 500):
-            broken("I1", f"an answer with the status {status} was kept as {final.state}")
-        if not final.omitted and final.response.body != body:
-            broken("I4", f"the body {body!r} was kept as {final.response.body!r}")
-
-    def fenced(self, visit: Visit, final: Final | None, now: float) -> None:
-        """The store refused a write of this visit's; `final` is the outcome that it was to keep."""
-        account = visit.account
-        if account.token != visit.claim.token or account.expired(now):
-            return
-        if account.standing == "running":
-            broken("I3", f"{visit} holds the key, and its write was refused")
-        known = account.outcome
-        if final is not None and known and (known.state, known.response, known.omitted) == final:
-            broken("I16", f"{visit} said the same outcome again, and was refused")
-
-    def checkpointed(self, visit: Visit, now: float) -> None:
-        account = visit.account
-        if account.token != visit.claim.token or account.standing != "running":
-            broken("I3", f"{visit} left its mark on a record that is not its own")
-        account.checkpoint(now)
-
-    def released(self, visit: Visit) -> None:
-        """A release of this visit's has reached the store."""
-        account = visit.account
-        if account.token != visit.claim.token or account.standing != "running":
-            return
-        ran = visit.execution
-        # A bid that arrives when all is past its time opens a window of its own, in which nobody ran.
-        if ran is not None and ran.effect and ran.window == account.window and not visit.unprotected:
-            broken(self._at_most, f"{visit} may have had its effect, and its key was let go")
-        account.close()
-
-    def renewed(self, visit: Visit, *, kept: bool, now: float) -> None:
-        account = visit.account
-        holds = account.token == visit.claim.token and account.standing != "absent"
-        if kept and not holds:
-            broken("I3", f"{visit} does not hold the key, and its lease was renewed")
-        if kept and account.standing == "running":
-            account.until = now + LEASE
-        if not kept and holds and not account.expired(now):
-            broken("I3", f"{visit} holds the key, and its lease was not renewed")
-
-    def purged(self, records: int, now: float) -> None:
-        expired = sum(
-            account.standing != "absent" and account.expired(now) for account in self._accounts.values()
+    def __init__(self, error: Exception) -> None:
+        wrong = (
+            "after faults had stopped"
+            if isinstance(error, StoreError)
+            else "and only a StoreError may leave a store"
         )
-        if records > expired:
-            broken("I10", f"{records} records were purged, and {expired} had expired")
+        AssertionError.__init__(self, f"{_raised(error)}, {wrong}")
+        self.promise = "contract"
+        self.__cause__ = error
 
-    def swept(self, records: int, now: float) -> None:
-        """A purge when nobody has come since it became late: all that is left is its own to remove."""
-        expired = sum(
-            account.standing != "absent" and account.expired(now) for account in self._accounts.values()
-        )
-        if records != expired:
-            broken("I10", f"{expired} records had expired, and {records} were purged")
 
-    def intervened(self, account: Account, now: float) -> None:
-        """An operator was told that a record was abandoned, and has settled it."""
-        if account.standing != "running" or not account.lapsed(now):
-            broken("I1", "an operator settled a request that was not abandoned")
+def as_violation(error: Exception) -> Violation:
+    return error if isinstance(error, Violation) else ContractViolation(error)
 
-    def denied(self, account: Account, now: float) -> None:
-        """An operator was told that there is nothing to settle."""
-        if account.standing == "running" and account.lapsed(now) and not account.expired(now):
-            broken("I11", "an operator may not settle a request that was abandoned")
 
-    # --- what handlers did
+def alike(one: Violation, other: Violation | None) -> bool:
+    """Whether they break the same promise; and by the same exception, if it is the contract."""
+    return (
+        other is not None
+        and one.promise == other.promise
+        and (one.promise != "contract" or type(one.__cause__) is type(other.__cause__))
+    )
 
-    def begins(self, visit: Visit, *, leased: bool) -> None:
-        """A handler is about to run."""
-        account = visit.account
-        if not leased:
-            if self._setting.store_down != "run" or not visit.troubled:
-                broken("I12", f"{visit} ran without having the key")
-            visit.unprotected = True
-            return
-        if not visit.window:
-            broken("I12", f"{visit} ran, and its claim was never confirmed")
-        if visit.drained:
-            broken("I11", f"{visit} ran on a server that was shutting down before it had the key")
-        account.ran[visit.window] += 1
-        if account.ran[visit.window] > account.allowed[visit.window]:
-            broken(self._at_most, f"{visit} is execution {account.ran[visit.window]} of its key")
-        if visit.late == account.window == visit.window and account.definitive is not None:
-            broken("I6", f"{visit} ran, although the answer was known before it came")
 
-    def committed(self, visit: Visit) -> None:
-        """What an execution wrote is there for everybody."""
-        account = visit.account
-        if visit.kept is None:
-            broken("I14", f"the effect of {visit} was committed, and its outcome was not kept with it")
-        account.committed[visit.window] += 1
-        if account.committed[visit.window] > 1:
-            broken("I14", f"{visit} is the second to have its effect")
+def _raised(error: Exception) -> str:
+    """What was called, what it raised, and where."""
+    raised = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = list(traceback.walk_tb(error.__traceback__))
+    for frame, _ in frames:
+        if not _is_ours(frame):
+            innermost, line = frames[-1]
+            where = f"{innermost.f_code.co_filename}, line {line}"
+            return f"{frame.f_code.co_qualname}() raised {raised} ({where})"
+    return f"this was raised: {raised}"
 
-    # --- afterwards
 
-    def balance(self, effects: Sequence[bytes] | None) -> None:
-        """When all is over: effects that were committed, and outcomes that were kept, are the same."""
-        if self._setting.mode != "tx":
-            return
-        expected = sorted(
-            execution.response.body
-            for account in self._accounts.values()
-            for execution in account.executions
-            if execution.effect
-        )
-        if effects is not None and sorted(effects) != expected:
-            broken("I14", f"in the database are {sorted(effects)}, and committed were {expected}")
+def _is_ours(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file == contextlib.__file__ or Path(file).is_relative_to(_HERE)

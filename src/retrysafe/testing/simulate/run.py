@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from retrysafe._core.model import Mode
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import histories, story
 from retrysafe.testing.simulate.actions import MEANING
-from retrysafe.testing.simulate.mishaps import as_violation
-from retrysafe.testing.simulate.model import cannot_show
-from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate.model import Database, Fragile
+from retrysafe.testing.simulate.promises import as_violation
 from retrysafe.testing.simulate.setting import SETTINGS, Clock, Setting
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
+from retrysafe.testing.simulate.world import quiet
 
 CHECKED = 4
 """The histories of one schedule in so many are checked for being linearizable."""
@@ -38,20 +39,20 @@ class Seen:
         self.faults: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
         self.cannot_show: list[str] = []
-        """What was not tried, or was taken for granted, because the store lacks a method."""
+        """What was not tested, or was assumed, because the store lacks a method."""
 
     def __repr__(self) -> str:
         return f"Seen({', '.join(f'{name}={value}' for name, value in self.as_counts().items())})"
 
     def add(self, walk: Walk) -> None:
         if not self.schedules:
-            self.cannot_show = cannot_show(walk.world.store, walk.world.setting.mode)
+            self.cannot_show = _cannot_show(walk.world.store, walk.world.setting.mode)
         self.schedules += 1
         self.actions += len(walk.taken)
         self.histories += len(walk.histories)
         self.faults.update([action.kind for action in walk.taken])
         self.verdicts.update(
-            [visit.answer.verdict for visit in walk.world.visits.values() if visit.answer is not None]
+            [request.result.verdict for request in walk.world.requests.values() if request.result is not None]
         )
 
     def as_counts(self) -> dict[str, Any]:
@@ -64,12 +65,26 @@ class Seen:
         }
 
 
+def _cannot_show(store: object, mode: Mode) -> list[str]:
+    """What is not tested on a store, or is assumed, because it lacks a method; and which one."""
+    found: list[str] = []
+    name = type(store).__name__
+    if not isinstance(store, Fragile):
+        found.append(f"{MEANING['lose lease']}: {name} has no lose_lease(id)")
+    if mode == "tx" and not isinstance(store, Database):
+        found.append(
+            "whether an effect is committed with its outcome, or neither of them: that is assumed, "
+            f"because {name} does not have both commit_with_effect(claim, final, effect) and effects()"
+        )
+    return found
+
+
 class Result(dict[str, Seen]):
     """What was seen, by the name of the setting."""
 
     @property
     def not_exercised(self) -> list[str]:
-        """What the store has no method for, and what did not come about in any schedule: a line for each."""
+        """What the store has no method for, and what did not happen in any schedule: a line for each."""
         found = list(dict.fromkeys(line for seen in self.values() for line in seen.cannot_show))
         happened = {kind for seen in self.values() for kind in seen.faults}
         for kind, meaning in MEANING.items():
@@ -94,14 +109,14 @@ class Simulation:
         self, store: Callable[[Clock], Store] | None = None, settings: Sequence[Setting] = SETTINGS
     ) -> None:
         if not settings:
-            raise ValueError("settings is empty: give one at least, or leave it out to have them all")
+            raise ValueError("settings is empty: expected at least one; leave it out to use all")
         chosen = settings if store is None else [setting._replace(store=store) for setting in settings]
         self._stages = [Stage(setting) for setting in chosen]
         twice = [name for name, times in Counter(one.name for one in chosen).items() if times > 1]
         if twice:
             raise ValueError(
-                f"more than one of the settings is called {twice[0]!r}: what was seen is told by "
-                "their names, so give each its own, as in Setting('mine', ...)"
+                f"more than one of the settings is called {twice[0]!r}: results are listed by name, "
+                "so give each its own, as in Setting('mine', ...)"
             )
         self.seen = Result({stage.setting.name: Seen() for stage in self._stages})
 
@@ -109,14 +124,14 @@ class Simulation:
         return self._stages[seed % len(self._stages)]
 
     def run(self, seed: int) -> None:
-        """One schedule.  Raises `Broken`."""
+        """Run one schedule.  Raises `Broken`."""
         stage = self.stage(seed)
         seen = self.seen[stage.setting.name]
         walk = Walk(stage)
         try:
             walk.go(seed, gather=seed // len(self._stages) % CHECKED == 0)
             histories.judge(walk.histories, stage.setting)
-        except Exception as error:  # noqa: BLE001 - a store may raise anything, and its user wants the seed
+        except Exception as error:  # noqa: BLE001 - a store may raise anything, and the seed is reported
             seen.add(walk)
             violation = as_violation(error)
             text = story.explain(stage, walk.taken, violation)
@@ -132,13 +147,13 @@ def simulate(
     seed: int = 0,
     settings: Sequence[Setting] = SETTINGS,
 ) -> Result:
-    """Run so many schedules, from this seed on, and say what was seen.  Raises `Broken`.
+    """Run schedules, beginning with this seed, and return what was seen.  Raises `Broken`.
 
-    `store` makes an empty store that goes by the clock that it is given.  What a store may have besides the
-    contract, to be tried further, is in `model.py`; the result says what it lacks.
+    `store` makes an empty store that uses the clock that it is given.  The methods beyond the contract by
+    which a store can be tested further are in `model.py`; the result lists those that it lacks.
     """
     if schedules < 1:
-        raise ValueError(f"schedules={schedules}: it is to be 1 or more, or nothing is tried")
+        raise ValueError(f"schedules must be 1 or more, got {schedules}")
     simulation = Simulation(store, settings)
     with quiet():
         for number in range(seed, seed + schedules):

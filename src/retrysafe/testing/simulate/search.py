@@ -1,23 +1,20 @@
 """Exhaustive search: every schedule within a bound, over the same steps as the random walks.
 
 Generators cannot be copied, so a branch is played again from the start.  A state that was seen before is not
-followed twice: a flow is a function of what it was answered, so the same past lies behind the same future.
-A store is compared by what it says of the key.
+followed twice: a flow is a function of the replies that it received, so the same past has the same future.
+A store is compared by what `look` returns for the key.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from retrysafe._core.steps import Commit, Finish, Release, Reserve, Step
-from retrysafe.testing.simulate import aftermath
-from retrysafe.testing.simulate.actions import Action, Kind
-from retrysafe.testing.simulate.happenings import perform
-from retrysafe.testing.simulate.mishaps import as_violation
-from retrysafe.testing.simulate.promises import Violation
-from retrysafe.testing.simulate.quiet import quiet
+from retrysafe.testing.simulate import recovery
+from retrysafe.testing.simulate.actions import Action, Kind, perform
+from retrysafe.testing.simulate.promises import Violation, as_violation
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import ASKED, Stage
-from retrysafe.testing.simulate.world import STORE_STEPS, WORKERS, World
+from retrysafe.testing.simulate.world import STORE_STEPS, WORKERS, World, quiet
 
 
 class Bound(NamedTuple):
@@ -33,19 +30,19 @@ class Bound(NamedTuple):
     lost_leases: int = 0
     """How often a running record's lease may be lost in the store."""
     asked: tuple[int, ...] = (0,)
-    """What the attempts ask for, each in its turn; the last one counts for those that follow."""
+    """What each attempt asks for; attempts beyond the last one ask for the same as it."""
 
     def check(self) -> None:
-        """Raise `ValueError` for a bound within which there is nothing to search, or nothing sensible."""
+        """Raise `ValueError` for a bound that is not valid."""
         if self.attempts < 1:
-            raise ValueError(f"Bound(attempts={self.attempts}) leaves nothing to search: 1 or more")
+            raise ValueError(f"Bound(attempts={self.attempts}): attempts must be 1 or more")
         for name, count in self._asdict().items():
             if name != "asked" and count < 0:
-                raise ValueError(f"Bound({name}={count}): a number of times, 0 or more")
+                raise ValueError(f"Bound({name}={count}): {name} must be 0 or more")
         if not self.asked or not set(self.asked) <= set(range(len(ASKED))):
             raise ValueError(
-                f"Bound(asked={self.asked}): at least one number from 0 to {len(ASKED) - 1}, "
-                "each of which stands for something to ask for"
+                f"Bound(asked={self.asked}): expected at least one number, each from 0 to {len(ASKED) - 1}, "
+                "which is an entry of retrysafe.testing.simulate.stage.ASKED"
             )
 
     def __str__(self) -> str:
@@ -77,10 +74,10 @@ class Refuted(AssertionError):
 
 
 def search(stage: Stage, bound: Bound, at_the_end: Callable[[World], None] = lambda _: None) -> Found:
-    """Follow every schedule to its end, and see that everything recovers.  Raises `Refuted`, or `ValueError`
-    for a bound that makes no sense.
+    """Follow every schedule to its end, and check that every key recovers.  Raises `Refuted`, or `ValueError`
+    for a bound that is not valid.
 
-    `at_the_end` is shown each different world that a schedule ends in, before it recovers.
+    `at_the_end` is called with each different world that a schedule ends in, before it recovers.
     """
     bound.check()
     with quiet():
@@ -110,8 +107,8 @@ class _Search:
         world = World(self._stage)
         if any(other.store is world.store for other in self._open):
             raise ValueError(
-                "the setting's store gave the same object to two worlds, and a search goes on in many at "
-                "once: let it make another one each time"
+                "the setting's store returned the same object for two worlds, and a search uses many worlds "
+                "at once: return a new store each time"
             )
         self._open.add(world)
         world.remembers = True
@@ -139,7 +136,7 @@ class _Search:
             try:
                 for action in choice:
                     perform(there, action)
-            except Exception as error:  # noqa: BLE001 - a store may raise anything, and its schedule is wanted
+            except Exception as error:  # noqa: BLE001 - a store may raise anything, and its schedule is reported
                 violation = as_violation(error)
                 raise Refuted(violation, longer) from violation.__cause__
             schedules += self._follow(longer, there)
@@ -149,33 +146,33 @@ class _Search:
     def _end(self, world: World, path: list[Action]) -> None:
         self._at_the_end(world)
         try:
-            aftermath.recover(world)
-            aftermath.expire(world)
+            recovery.recover(world)
+            recovery.expire(world)
         except Exception as error:  # noqa: BLE001 - the same
             violation = as_violation(error)
             raise Refuted(violation, path) from violation.__cause__
 
     def _choices(self, world: World, path: list[Action]) -> list[list[Action]]:
-        """Everything that may happen next.  Requests that are alike come in the order of their numbers."""
+        """Everything that may happen next.  Equal requests arrive in the order of their numbers."""
         used: dict[Kind, int] = {kind: sum(action.kind == kind for action in path) for kind in _LIMITED}
         bound = self._bound
         found: list[list[Action]] = []
-        for visit in world.live:
-            found += self._befalls(visit.number, visit.worker.number, type(visit.step), used)
+        for request in world.live:
+            found += self._next_actions(request.number, request.worker.number, type(request.step), used)
         coming: set[int] = set()
         for number in range(bound.attempts):
             asked = bound.asked[min(number, len(bound.asked) - 1)]
-            if number not in world.visits and asked not in coming:
+            if number not in world.requests and asked not in coming:
                 coming.add(asked)
                 worker = number % WORKERS
                 arrival = Action("arrive", number, (0, asked, worker))
-                found += [[arrival, *then] for then in self._befalls(number, worker, Reserve, used)]
+                found += [[arrival, *then] for then in self._next_actions(number, worker, Reserve, used)]
         if not found:
             return found
         running = [
-            account
-            for account in world.accounts.values()
-            if account.standing == "running" and not account.lapsed(world.clock.now)
+            key
+            for key in world.keys.values()
+            if key.standing == "running" and not key.lapsed(world.clock.now)
         ]
         if running and used["elapse"] < bound.lapses:
             found.append([Action("elapse", 0, (LEASE + 1,))])
@@ -183,10 +180,10 @@ class _Search:
             found.append([Action("lose lease", running[0].identity)])
         return found
 
-    def _befalls(
+    def _next_actions(
         self, who: int, worker: int, step: type[Step | None], used: Mapping[Kind, int]
     ) -> Iterator[list[Action]]:
-        """What may become of one request that is about to make a step."""
+        """What may happen to one request that is about to make a step."""
         bound = self._bound
         yield [Action("step", who)]
         if used["crash"] + used["crash after"] < bound.crashes:
@@ -210,32 +207,32 @@ _LIMITED: tuple[Kind, ...] = (
 
 
 def _state(world: World, path: list[Action]) -> object:
-    """All that what comes next depends on, or what that follows from."""
+    """All that the next actions depend on, or that it follows from."""
     now = world.clock.now
     return (
         now,
         tuple(sorted(action.kind for action in path if action.kind in _LIMITED)),
-        tuple([account.state() for account in world.accounts.values()]),
-        tuple([world.store.look(visit.claim.id) for visit in world.visits.values()][:1]),
+        tuple([key.snapshot() for key in world.keys.values()]),
+        tuple([world.store.look(request.claim.id) for request in world.requests.values()][:1]),
         tuple(
             [
                 (
-                    visit.number,
-                    visit.heard,
-                    visit.flow is None,
-                    visit.late,
-                    visit.window,
-                    visit.cancelled,
-                    visit.stranded,
+                    request.number,
+                    request.digest,
+                    request.flow is None,
+                    request.settled_window,
+                    request.window,
+                    request.cancelled,
+                    request.stranded,
                 )
-                for visit in sorted(world.visits.values(), key=lambda visit: visit.number)
+                for request in sorted(world.requests.values(), key=lambda request: request.number)
             ]
         ),
         tuple(
             [
                 (
                     tuple([(token, held[1].lease_ends) for token, held in worker.held.items()]),
-                    tuple([visit.number for visit in worker.forgotten]),
+                    tuple([request.number for request in worker.forgotten]),
                 )
                 for worker in world.workers
             ]

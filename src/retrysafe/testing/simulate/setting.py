@@ -17,7 +17,7 @@ recovers    500 at first, and then 201
 raises      an exception at first, and then 201
 declines    raises `NotDone` at first, having done nothing, and then 201
 derives     raises `NotDone` after it has passed a derived key on: something may have happened
-streams     an answer too large to keep, which leaves as it comes
+streams     a response too large to store, which is sent as it is produced
 breaks off  the same, and at first it ends in the middle with an exception
 """
 
@@ -39,14 +39,14 @@ class Setting(NamedTuple):
     in_flight: InFlight = "reject"
     store_down: StoreDown = "refuse"
     reauthorise: bool = False
-    """Whether the application is asked before a stored answer is handed out; principals may be revoked."""
+    """Whether the application is asked before a stored response is sent; principals may be revoked."""
     store: Callable[[Clock], Store] = ModelStore
-    """Makes an empty store that goes by this clock."""
+    """Makes an empty store that uses this clock."""
 
     def check(self) -> None:
-        """Whether it makes sense, as far as that is not the policy's business.  Raises `ValueError`."""
+        """Raise `ValueError` for what the policy does not check."""
         if not self.name:
-            raise ValueError("a Setting has an empty name: what was seen is told by the names of settings")
+            raise ValueError("a Setting has an empty name: give it one, because results are listed by name")
         choices: dict[str, tuple[object, ...]] = {
             "mode": get_args(Mode), "handler": get_args(Handler), "reauthorise": (True, False)
         }  # fmt: skip
@@ -54,11 +54,11 @@ class Setting(NamedTuple):
             value = getattr(self, field)
             if value not in allowed:
                 listed = ", ".join(map(repr, allowed))
-                raise ValueError(f"Setting({field}={value!r}) is not a choice: it is one of {listed}")
+                raise ValueError(f"Setting({field}={value!r}) is not valid: expected one of {listed}")
         if not callable(self.store):
             raise ValueError(
-                f"Setting(store={self.store!r}) cannot be called: it is to be a function that is given a "
-                "clock and makes an empty store which goes by it, such as a store's class"
+                f"Setting(store={self.store!r}) cannot be called: expected a function that is given a "
+                "clock and returns an empty store that uses it, such as a store's class"
             )
         if self.mode == "tx":
             self._check_transactional()
@@ -67,7 +67,7 @@ class Setting(NamedTuple):
         if (self.abandoned, self.failed) != ("retry", "retry"):
             raise ValueError(
                 f'Setting(mode="tx", abandoned={self.abandoned!r}, failed={self.failed!r}): what failed or '
-                'died in a transaction was rolled back, so both are to be "retry"'
+                'died in a transaction was rolled back, so both must be "retry"'
             )
         if self.handler in ("streams", "breaks off"):
             raise ValueError(
@@ -111,4 +111,4 @@ TRANSACTIONAL = (
     TX._replace(name="tx, others wait", in_flight="wait"),
 )
 SETTINGS = (*HOLDING, *RETRYING, *TRANSACTIONAL)
-"""What random walks go through, in turn; and what is searched, one after the other."""
+"""Those of random walks, in turn, and of searches, one after the other."""

@@ -45,9 +45,9 @@ class SimulatedSQLite(SQLiteStore):
     def commit_with_effect(self, claim: Claim, final: Final, effect: bytes) -> bool:
         self._side.execute("BEGIN IMMEDIATE")
         self._side.execute("INSERT INTO effects VALUES (?)", (effect,))
-        kept = self.joint.perform(operations.conclude(claim, final), self._execute)
-        self._side.execute("COMMIT" if kept else "ROLLBACK")
-        return kept
+        stored = self.joint.perform(operations.conclude(claim, final), self._execute)
+        self._side.execute("COMMIT" if stored else "ROLLBACK")
+        return stored
 
     def _execute(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         return self._side.execute(sql, arguments).fetchall()
@@ -56,10 +56,10 @@ class SimulatedSQLite(SQLiteStore):
         return [effect for (effect,) in self._side.execute("SELECT effect FROM effects")]
 
     def close(self) -> None:
-        """Not yet: see `shut`."""
+        """Leave the file open for the next world; `shut` closes it."""
 
     def shut(self) -> None:
-        """No world will come any more."""
+        """Close the file, after the last world."""
         self._side.close()
         super().close()
 
@@ -76,7 +76,7 @@ def _opened() -> SimulatedSQLite:
 
 
 def emptied(clock: Clock) -> SimulatedSQLite:
-    """An empty store that goes by this clock; one at a time."""
+    """An empty store that uses this clock; one at a time."""
     store = _opened()
     store.empty(clock)
     return store

@@ -1,7 +1,7 @@
-"""What is made once for many worlds of one setting: the rules, and every claim that may be laid.
+"""One setting, compiled: its rules, and the claims of the requests that may arrive, for many worlds.
 
-Requests come in through the real `protocol.respond`, with a real head, scope and fingerprint.  Those who ask,
-and what they ask for, are such as a careless identity or fingerprint takes for one another.
+Claims are made by the real `protocol.respond`, with a real head, scope and fingerprint.  The identities, and
+what they ask for, are such as a careless identity or fingerprint mistakes for one another.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
 
 class Identity(NamedTuple):
-    """A principal and a key: what must never be confused with another one."""
+    """A principal and a key."""
 
     scope: Parts
     key: str
@@ -61,12 +61,12 @@ ASKED = (
 
 
 class Stage:
-    """Prepared for worlds of one setting."""
+    """The rules and claims of one setting: made once, used by many worlds."""
 
     def __init__(self, setting: Setting) -> None:
         setting.check()
         self.setting = setting
-        said: Options = {
+        options: Options = {
             "scope": lambda _: "unused",
             "failed": setting.failed,
             "abandoned": setting.abandoned,
@@ -78,15 +78,15 @@ class Stage:
             "unknown_retention": HOLD,
         }
         if setting.mode == "tx":
-            said["effects"] = "database"
+            options["effects"] = "database"
         if setting.reauthorise:
-            said["reauthorise"] = lambda _: True
-        self.rules = compile_rules(said, Wire())
+            options["reauthorise"] = lambda _: True
+        self.rules = compile_rules(options, Wire())
         self._claims: dict[tuple[int, int, int], Claim] = {}
 
     def claim(self, identity: int, asked: int, number: int) -> Claim:
-        """The bid of the visit with this number."""
-        trace = number & 1  # retries differ in headers that say nothing about what is asked for
+        """The bid of the request with this number."""
+        trace = number & 1  # retries differ in headers that are no part of what is asked for
         made = self._claims.get((identity, asked, trace))
         if made is None:
             made = _arrive(IDENTITIES[identity], ASKED[asked], trace, self.rules)
@@ -95,7 +95,7 @@ class Stage:
 
 
 def draw(number: int) -> bytes:
-    """The token of a visit's bid."""
+    """The token of a request's bid."""
     return b"token %d" % number
 
 

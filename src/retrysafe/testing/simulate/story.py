@@ -1,16 +1,14 @@
-"""A violation for people: the schedule that leads to it, shortened, and what happens in it step by step."""
+"""A violation explained: the schedule that leads to it, shortened, and what happens in it step by step."""
 
 from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from retrysafe.testing.simulate import aftermath, histories
-from retrysafe.testing.simulate.actions import MEANING, Action, Kind
-from retrysafe.testing.simulate.happenings import perform
-from retrysafe.testing.simulate.mishaps import alike, as_violation
-from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate import histories, recovery
+from retrysafe.testing.simulate.actions import MEANING, Action, Kind, perform
+from retrysafe.testing.simulate.promises import Violation, alike, as_violation
+from retrysafe.testing.simulate.request import SimulatedRequest
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
-from retrysafe.testing.simulate.visit import Visit
 from retrysafe.testing.simulate.walk import replay
 from retrysafe.testing.simulate.world import START, World
 
@@ -23,32 +21,32 @@ _OF_WORKERS = frozenset({"crash", "freeze", "thaw", "renew", "forget", "step clo
 _OF_IDENTITIES = frozenset({"release", "resolve", "lose lease", "revoke"})
 
 
-class Told(NamedTuple):
-    """A schedule, played again."""
+class Trace(NamedTuple):
+    """What happens in a schedule."""
 
     text: str
-    """What happens in it, a line for each thing, and how it ends."""
+    """A line for each action, and how it ends."""
     violation: Violation | None
 
 
 def explain(stage: Stage, schedule: Sequence[Action], violation: Violation) -> str:
     """What was broken, the story of it in as few actions as possible, and these actions as code."""
     shorter = shorten(stage, schedule, violation)
-    told = tell(stage, shorter)
+    played = trace(stage, shorter)
     listed = (
-        "\n".join(f"    {action!r}," for action in shorter) or "    nothing at all has to happen for this"
+        "\n".join(f"    {action!r}," for action in shorter) or "    (empty: this happens without any action)"
     )
-    same = alike(violation, told.violation)
+    same = alike(violation, played.violation)
     return (
-        f"{violation}\n\n{'' if same else _OTHERWISE}{told.text}\n\n"
+        f"{violation}\n\n{'' if same else _OTHERWISE}{played.text}\n\n"
         f"The schedule ({len(shorter)} of {len(schedule)} actions):\n{listed}"
     )
 
 
 _OTHERWISE = (
-    "Played again, the same schedule ends in another way, so what follows is not what was seen. The store "
-    "does not always do the same: does it count its calls, keep anything that outlives it, draw random "
-    "numbers, or go by another clock than the one it is given?\n\n"
+    "The same schedule, run again, ends in another way, so what follows is not what was seen. The store "
+    "does not always do the same: does it count its calls, share state with other stores, draw random "
+    "numbers, or use another clock than the one it is given?\n\n"
 )
 
 
@@ -67,45 +65,45 @@ def shorten(stage: Stage, schedule: Sequence[Action], violation: Violation) -> l
     return left
 
 
-def tell(stage: Stage, schedule: Sequence[Action]) -> Told:
-    """Play a schedule again, and tell what happens."""
+def trace(stage: Stage, schedule: Sequence[Action]) -> Trace:
+    """Run a schedule again, and describe what happens."""
     lines: list[str] = []
     violation: Violation | None = None
     try:
         with closing(World(stage)) as world:
             _play(world, schedule, lines)
-    except Exception as error:  # noqa: BLE001 - a store may raise anything, and that is what is told
+    except Exception as error:  # noqa: BLE001 - a store may raise anything, and it is reported
         violation = as_violation(error)
     lines.append(str(violation) if violation is not None else "No promise is broken.")
-    return Told("\n".join(lines), violation)
+    return Trace("\n".join(lines), violation)
 
 
 def _play(world: World, schedule: Sequence[Action], lines: list[str]) -> None:
     for action in schedule:
-        visit = world.visits.get(action.who)
-        before = type(visit.step).__name__ if visit is not None else ""
-        world.trouble = None
+        request = world.requests.get(action.who)
+        before = type(request.step).__name__ if request is not None else ""
+        world.store_error = None
         try:
             possible = perform(world, action)
         except Exception as error:
             lines.append(_line(world, action, before, "" if isinstance(error, Violation) else _raises(error)))
             raise
         if possible:
-            lines.append(_line(world, action, before, _raises(world.trouble)))
-    world.trouble = None
-    lines.append("All faults stop: everybody comes to an end, and then somebody asks for each key once more.")
+            lines.append(_line(world, action, before, _raises(world.store_error)))
+    world.store_error = None
+    lines.append("All faults stop: every request comes to an end, and then each key is requested once more.")
     try:
-        aftermath.recover(world)
+        recovery.recover(world)
         seen = histories.gather(world)
-        lines.append("All records expire, and somebody asks for each key as if it were new.")
-        aftermath.expire(world)
+        lines.append("All records expire, and each key is requested as if it were new.")
+        recovery.expire(world)
         histories.judge(seen, world.setting)
     except Exception:
-        for visit in world.visits.values():
-            lines.append(f"    {visit} for {IDENTITIES[visit.account.identity]}: {_ended(visit)}")
-        if world.trouble is not None:
+        for request in world.requests.values():
+            lines.append(f"    {request} for {IDENTITIES[request.key.identity]}: {_ended(request)}")
+        if world.store_error is not None:
             lines.append(
-                f"    the last trouble of the store: {type(world.trouble).__name__}: {world.trouble}"
+                f"    the last error of the store: {type(world.store_error).__name__}: {world.store_error}"
             )
         raise
 
@@ -128,18 +126,18 @@ def _line(world: World, action: Action, before: str, raises: str) -> str:
         return f"{at}worker {action.who}: {_MEANING[kind]}{how}{raises}"
     if kind in _OF_IDENTITIES:
         return f"{at}{IDENTITIES[action.who]}: {_MEANING[kind]}{raises}"
-    visit = world.visits.get(action.who)
-    if visit is None or kind in ("purge", "outage", "mend", "deliver"):
+    request = world.requests.get(action.who)
+    if request is None or kind in ("purge", "outage", "recover", "deliver"):
         return f"{at}{_MEANING[kind]}{raises}"
     what = "" if kind == "step" else f": {_MEANING[kind]}"
-    # What a store may not raise is not told to the flow: there is no next step.
-    after = "" if raises and world.trouble is None else f"; {_ended(visit)}"
-    return f"{at}{visit}, {before}{what}{raises}{after}"
+    # What a store may not raise does not reach the flow: there is no next step.
+    after = "" if raises and world.store_error is None else f"; {_ended(request)}"
+    return f"{at}{request}, {before}{what}{raises}{after}"
 
 
-def _ended(visit: Visit) -> str:
-    if visit.answer is not None:
-        return f"it is told {visit.answer.verdict}"
-    if visit.flow is None:
-        return "nobody will hear of it"
-    return f"next is {type(visit.step).__name__}"
+def _ended(request: SimulatedRequest) -> str:
+    if request.result is not None:
+        return f"it received {request.result.verdict}"
+    if request.flow is None:
+        return "its client receives nothing"
+    return f"next is {type(request.step).__name__}"

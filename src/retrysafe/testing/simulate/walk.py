@@ -6,11 +6,9 @@ from itertools import repeat
 from random import Random
 
 from retrysafe.testing.linearize import History
-from retrysafe.testing.simulate import aftermath, histories
-from retrysafe.testing.simulate.actions import Action, Kind
-from retrysafe.testing.simulate.happenings import perform
-from retrysafe.testing.simulate.mishaps import as_violation
-from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate import histories, recovery
+from retrysafe.testing.simulate.actions import Action, Kind, perform
+from retrysafe.testing.simulate.promises import Violation, as_violation
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
 from retrysafe.testing.simulate.world import WORKERS, World
@@ -18,7 +16,7 @@ from retrysafe.testing.simulate.world import WORKERS, World
 _USUAL: dict[Kind, int] = {
     "step": 240, "arrive": 48, "lose reply": 10, "lose request": 6, "delay": 8, "deliver": 10, "refuse": 6,
     "crash": 5, "crash after": 6, "cancel": 5, "cancel after": 5, "freeze": 8, "thaw": 10, "renew": 12,
-    "forget": 10, "elapse": 22, "step clock": 4, "purge": 7, "outage": 4, "mend": 12, "release": 4,
+    "forget": 10, "elapse": 22, "step clock": 4, "purge": 7, "outage": 4, "recover": 12, "release": 4,
     "resolve": 3, "lose lease": 2, "revoke": 2, "drain": 2,
 }  # fmt: skip
 
@@ -31,13 +29,13 @@ def _mixture(usual: dict[Kind, int], steps: int) -> tuple[Kind, ...]:
 
 
 MIXTURES = (_mixture(_USUAL, 700), _mixture(_USUAL, 240), _mixture(_USUAL, 90))
-"""Calm, usual and wild times."""
+"""With few, some and many faults."""
 
 _ELAPSE = (1.0, LEASE // 3, LEASE // 3, LEASE + 1, LEASE + 1, LEASE + 1, RETENTION - LEASE, RETENTION + 1,
            HOLD + LEASE)  # fmt: skip
 _STEPS_OF_CLOCKS = (-3600.0, -LEASE, -1.0, 1.0, LEASE, 3600.0)
 
-_OF_VISITS = frozenset(
+_OF_REQUESTS = frozenset(
     {"step", "lose reply", "lose request", "delay", "refuse", "crash after", "cancel", "cancel after"}
 )
 
@@ -50,12 +48,12 @@ class Walk:
     def __init__(self, stage: Stage) -> None:
         self.world = World(stage)
         self.taken: list[Action] = []
-        """What has happened, in order: enough to make it happen again."""
+        """What has happened, in order: enough to run it again."""
         self.histories: list[History] = []
-        """What clients saw, once all have come to an end."""
+        """What clients saw, once all requests have ended."""
 
     def go(self, seed: int, *, gather: bool = False) -> None:
-        """To the end of everything.  Raises `Violation`.  What clients saw is gathered, if asked for."""
+        """Run it to its end.  Raises `Violation`.  `gather`: also collect what clients saw."""
         try:
             self._go(seed, gather=gather)
         finally:
@@ -73,11 +71,11 @@ class Walk:
             kind = mixture[int(random() * choices)]
             if kind == "arrive" or not live:
                 if arrived == coming:
-                    if kind == "arrive" or kind in _OF_VISITS:
+                    if kind == "arrive" or kind in _OF_REQUESTS:
                         continue
                 else:
                     kind = "arrive"
-            if kind in _OF_VISITS:
+            if kind in _OF_REQUESTS:
                 action = Action(kind, live[int(random() * len(live))].number)
             elif kind == "arrive":
                 action = _arrival(arrived, random(), random(), random())
@@ -87,11 +85,11 @@ class Walk:
             taken.append(action)
             if not perform(world, action):
                 taken.pop()
-        aftermath.recover(world)
+        recovery.recover(world)
         if gather:
             self.histories = histories.gather(world)
         if seed & 1:
-            aftermath.expire(world)
+            recovery.expire(world)
 
 
 def _arrival(number: int, who: float, what: float, where: float) -> Action:
@@ -120,7 +118,7 @@ def _other(world: World, kind: Kind, one: float, other: float) -> Action:
 
 
 def replay(stage: Stage, schedule: Sequence[Action]) -> Violation | None:
-    """Make a schedule happen again, as far as it can; what it breaks, if anything."""
+    """Run a schedule again, leaving out actions that cannot happen; what it breaks, if anything."""
     try:
         with closing(World(stage)) as world:
             for action in schedule:
@@ -133,7 +131,7 @@ def replay(stage: Stage, schedule: Sequence[Action]) -> Violation | None:
 
 def conclude(world: World) -> None:
     """All that is checked when a schedule is over.  Raises `Violation`."""
-    aftermath.recover(world)
+    recovery.recover(world)
     seen = histories.gather(world)
-    aftermath.expire(world)
+    recovery.expire(world)
     histories.judge(seen, world.setting)

@@ -1,11 +1,13 @@
 """A world in which requests step through the real flows, one at a time, and anything may go wrong.
 
-No threads and no real time.  `perform` makes one thing happen; what happens next is up to whoever calls it: a
-seed (`walk.py`), a search through everything (`search.py`), or a schedule that is played again.
+No threads and no real time.  `actions.perform` makes one thing happen; what happens next is up to its caller:
+a seed (`walk.py`), an exhaustive search (`search.py`), or a schedule that is run again.
 """
 
+import logging
 from asyncio import CancelledError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from retrysafe._core import protocol
@@ -37,32 +39,44 @@ from retrysafe._core.steps import (
 )
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.contract import Renewer, Store
-from retrysafe.testing.simulate import answers, clocks
-from retrysafe.testing.simulate.accounts import Account, Execution
-from retrysafe.testing.simulate.answers import Told
+from retrysafe.testing.simulate import clocks, responses
+from retrysafe.testing.simulate.keystate import Execution, KeyState
 from retrysafe.testing.simulate.model import Database
-from retrysafe.testing.simulate.promises import Monitor, Violation, broken
+from retrysafe.testing.simulate.monitor import Monitor
+from retrysafe.testing.simulate.promises import Violation, broken
+from retrysafe.testing.simulate.request import SimulatedRequest, Worker
+from retrysafe.testing.simulate.responses import Received
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import Stage, describe
-from retrysafe.testing.simulate.visit import Visit, Worker
 
 START = 1_800_000_000.0
 WORKERS = 3
 _WRITES = 2
-"""Of one request: that its answer begins to leave, and its outcome."""
+"""Of one request: the checkpoint of its response, and its outcome."""
 
 STORE_STEPS = frozenset({Reserve, TakeOver, Look, Checkpoint, Finish, Commit, Release})
-_IN_PASSING = frozenset({Pause, Forget, RollBack, CallBack})
-"""Steps that concern nobody else, or are done by and by: they are made with the one before."""
+_IMMEDIATE = frozenset({Pause, Forget, RollBack, CallBack})
+"""Steps that other requests do not notice, or that are done later: they are made with the one before."""
 
 
-def carried(kept: bool) -> bool:
-    """Whether a transaction's effects are committed, given that its outcome was kept."""
-    return kept
+@contextmanager
+def quiet() -> Generator[None]:
+    """Disable the log of stores: they log each record that expired unresolved, here thousands."""
+    log = logging.getLogger("retrysafe.store")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def carried(stored: bool) -> bool:
+    """Whether a transaction's effects are committed, given that its outcome was stored."""
+    return stored
 
 
 class World:
-    """Everything there is, and the one place where it changes."""
+    """The whole state of a simulation, and the one place where it changes."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -70,61 +84,61 @@ class World:
         self.clock = clocks.StoreClock(START)
         self.store: Store = setting.store(self.clock)
         self.workers = [Worker(number) for number in range(WORKERS)]
-        self.visits: dict[int, Visit] = {}
-        self.live: list[Visit] = []
-        """Requests that are neither answered nor lost."""
-        self.accounts: dict[int, Account] = {}
-        self.monitor = Monitor(setting, self.accounts)
-        self.adrift: list[tuple[Visit, Step]] = []
-        """What was asked of the store and given up, and has not arrived yet."""
+        self.requests: dict[int, SimulatedRequest] = {}
+        self.live: list[SimulatedRequest] = []
+        """Requests that have not ended."""
+        self.keys: dict[int, KeyState] = {}
+        self.monitor = Monitor(setting, self.keys)
+        self.delayed: list[tuple[SimulatedRequest, Step]] = []
+        """Calls to the store that timed out, and have not arrived yet."""
         self.down = False
         self.revoked: dict[int, int] = {}
-        self.trouble: StoreError | None = None
-        """The last one of the store's own making, which is taken for an outage at that moment."""
+        self.store_error: StoreError | None = None
+        """The last one that the store itself raised; it counts as an outage at that moment."""
         self.intervened = False
         """Whether an operator has settled anything."""
         self.tick = 0
         self.remembers = False
-        """Whether requests keep a digest of what they were answered, as a search wants it."""
+        """Whether requests have a digest of the replies that they received, which a search needs."""
         self._renewer: Renewer | None = None
         self._database: Database | None = None
         if setting.mode == "tx" and isinstance(self.store, Database):
             self._database = self.store
 
     def keeper(self) -> Renewer:
-        """The end of the store that lease keepers have."""
+        """The connection of the lease keepers."""
         if self._renewer is None:
             self._renewer = self.store.open_keeper()
         return self._renewer
 
     def drop_keeper(self) -> None:
-        """After trouble another one is opened, as the real lease keeper does."""
+        """After an error another one is opened, as the real lease keeper does."""
         if self._renewer is not None:
             renewer, self._renewer = self._renewer, None
             renewer.close()
 
     def close(self) -> None:
-        """It is over: the store may give back its connections."""
+        """Close the store and its connections."""
         try:
             self.drop_keeper()
         finally:
             self.store.close()
 
     def effects(self) -> Sequence[bytes] | None:
-        """What was committed with outcomes, where there is a database to ask."""
+        """What was committed with outcomes; `None`, if the store is not a `Database`."""
         return None if self._database is None else self._database.effects()
 
     # --- requests
 
-    def arrive(self, number: int, identity: int, asked: int, worker: int) -> Visit:
-        account = self.accounts.get(identity)
-        if account is None:
-            account = self.accounts[identity] = Account(identity)
+    def arrive(self, number: int, identity: int, asked: int, worker: int) -> SimulatedRequest:
+        key = self.keys.get(identity)
+        if key is None:
+            key = self.keys[identity] = KeyState(identity)
         serving = self.workers[worker]
         claim = self.stage.claim(identity, asked, number)
-        visit = self.visits[number] = Visit(number, account, asked, serving, claim)
+        request = self.requests[number] = SimulatedRequest(number, key, asked, serving, claim)
         rules = self.stage.rules
-        visit.call = Call(
+        request.call = Call(
             claim,
             rules.policy,
             rules.outcome,
@@ -132,111 +146,111 @@ class World:
             serving.is_draining,
             reauthorises=self.setting.reauthorise,
         )
-        visit.began = self.tick
-        visit.late = account.window if account.definitive is not None else 0
-        visit.flow = protocol.once(visit.call)
-        visit.step = next(visit.flow)
-        self.live.append(visit)
-        return visit
+        request.began = self.tick
+        request.settled_window = key.window if key.definitive is not None else 0
+        request.flow = protocol.once(request.call)
+        request.step = next(request.flow)
+        self.live.append(request)
+        return request
 
-    def turn(self, visit: Visit) -> None:
+    def turn(self, request: SimulatedRequest) -> None:
         """Let one request make its next step, and go on to the one after it."""
-        step = visit.step
+        step = request.step
         kind = type(step)
-        worker = visit.worker
+        worker = request.worker
         clocks.set_local(self.clock.now + worker.offset)
-        answer: object
+        reply: object
         if kind in STORE_STEPS:
             if self.down:
-                return self.fail(visit)
+                return self.fail(request)
             try:
-                answer = self.apply(visit, step)
-            except StoreError as trouble:
-                self.trouble = trouble
-                visit.troubled = True
-                return self.resume(visit, None, trouble)
-            if type(answer) is Reserved:
-                visit.drained = worker.draining
+                reply = self.apply(request, step)
+            except StoreError as error:
+                self.store_error = error
+                request.store_failed = True
+                return self.resume(request, None, error)
+            if type(reply) is Reserved:
+                request.drained = worker.draining
         elif isinstance(step, Run):
-            answer = self.run(visit, step.attempt)
-            if visit.inner is not None:
+            reply = self.run(request, step.attempt)
+            if request.inner is not None:
                 return None
         elif isinstance(step, Persist):
-            held = worker.held.get(visit.claim.token)
-            answer = held is not None and self.clock.now + worker.offset + step.pause < held[1].lease_ends
-            visit.refused += not answer
-            if visit.refused > _WRITES:
-                broken("I11", f"{visit} goes on trying after its lease")
+            held = worker.held.get(request.claim.token)
+            reply = held is not None and self.clock.now + worker.offset + step.pause < held[1].lease_ends
+            request.refused += not reply
+            if request.refused > _WRITES:
+                broken("I11", f"{request} retries after its lease has ended")
         elif isinstance(step, Wait):
-            answer = step.seconds
+            reply = step.seconds
         elif isinstance(step, Reauthorise):
-            answer = visit.account.identity not in self.revoked
+            reply = request.key.identity not in self.revoked
         else:
-            broken("I11", f"{visit} makes a step that nobody expected: {step}")
-        return self.resume(visit, answer)
+            broken("I11", f"{request} makes a step of another flow: {step}")
+        return self.resume(request, reply)
 
-    def fail(self, visit: Visit) -> None:
-        visit.troubled = True
-        self.resume(visit, None, StoreUnavailable("no reply"))
+    def fail(self, request: SimulatedRequest) -> None:
+        request.store_failed = True
+        self.resume(request, None, StoreUnavailable("no reply"))
 
-    def resume(self, visit: Visit, answer: object, error: BaseException | None = None) -> None:
-        flow: Any = visit.inner or visit.flow
+    def resume(self, request: SimulatedRequest, reply: object, error: BaseException | None = None) -> None:
+        flow: Any = request.inner or request.flow
         if self.remembers:
-            visit.heard = hash((visit.heard, answer if error is None else type(error)))
+            request.digest = hash((request.digest, reply if error is None else type(error)))
         try:
-            step = flow.send(answer) if error is None else flow.throw(error)
-            while type(step) in _IN_PASSING:
+            step = flow.send(reply) if error is None else flow.throw(error)
+            while type(step) in _IMMEDIATE:
                 if type(step) is Forget:
-                    visit.forgot = True
-                    # At once, and once more a little later: it may have been on its way.
-                    visit.worker.forgotten += (visit, visit)
+                    request.forgot = True
+                    # At once, and once more a little later: its bid may have been on its way.
+                    request.worker.forgotten += (request, request)
                 step = flow.send(None)
-            visit.step = step
+            request.step = step
         except StopIteration as end:
-            if visit.inner is not None:
-                self._flows(visit, end.value)
+            if request.inner is not None:
+                self._streams(request, end.value)
             else:
-                self._end(visit, end.value)
+                self._end(request, end.value)
         except CancelledError:
-            if not visit.cancelled:
+            if not request.cancelled:
                 raise
-            self.lose(visit)
+            self.remove(request)
         except Violation:
             raise
-        except Exception as raised:  # whatever it is, it should not have left the flow
-            raise Violation("I11", f"the flow of {visit} raised {raised!r}") from raised
+        except Exception as raised:  # no exception may leave the flow
+            raise Violation("I11", f"the flow of {request} raised {raised!r}") from raised
 
-    def _end(self, visit: Visit, answer: Result) -> None:
-        self.lose(visit)
-        if visit.cancelled:
+    def _end(self, request: SimulatedRequest, result: Result) -> None:
+        self.remove(request)
+        if request.cancelled:
             return
-        visit.answer = answer
-        visit.ended = self.tick
-        answers.check(Told(visit, answer, self.clock.now, self.setting, self.accounts, self.revoked))
+        request.result = result
+        request.ended = self.tick
+        responses.check(Received(request, result, self.clock.now, self.setting, self.keys, self.revoked))
 
-    def lose(self, visit: Visit) -> None:
-        """It is over, and whether anybody is told is another matter."""
-        visit.flow = visit.inner = visit.step = None
-        visit.worker.held.pop(visit.claim.token, None)
-        self.live.remove(visit)
+    def remove(self, request: SimulatedRequest) -> None:
+        """It has ended, whether or not its client receives anything."""
+        request.flow = request.inner = request.step = None
+        request.worker.held.pop(request.claim.token, None)
+        self.live.remove(request)
 
     # --- its handler
 
-    def run(self, visit: Visit, attempt: Attempt) -> Outcome | None:
-        """Run the handler.  `None`: its answer is too large, and asks whether it may leave."""
-        visit.attempt = attempt
-        setting, account = self.setting, visit.account
-        self.monitor.begins(visit, leased=attempt.leased)
+    def run(self, request: SimulatedRequest, attempt: Attempt) -> Outcome | None:
+        """Run the handler.  `None`: its response is large, and `request.inner` decides if it may leave."""
+        request.attempt = attempt
+        setting, key = self.setting, request.key
+        self.monitor.begins(request, leased=attempt.leased)
         if attempt.leased:
-            attempt.lease_ends = self.clock.now + visit.worker.offset + LEASE
-            visit.worker.held[visit.claim.token] = visit, attempt
-        number = len(account.executions) + 1
+            attempt.lease_ends = self.clock.now + request.worker.offset + LEASE
+            request.worker.held[request.claim.token] = request, attempt
+        number = len(key.executions) + 1
         handler = setting.handler
         fails = handler == "fails" or (handler in ("recovers", "raises") and number == 1)
-        response = _response(account.identity, number, 500 if fails else 201)
-        execution = Execution(number, visit.window, visit.claim.token, visit.asked, response)
-        account.executions.append(execution)
-        visit.execution = execution
+        response = _response(key.identity, number, 500 if fails else 201)
+        execution = Execution(number, request.window, request.claim.token, request.asked, response)
+        key.executions.append(execution)
+        request.execution = execution
         execution.effect = setting.mode == "lease"
         if number == 1 and handler == "declines":
             execution.effect = False
@@ -247,100 +261,104 @@ class World:
             attempt.derive("charge")
             return _DECLINED
         if handler in ("streams", "breaks off"):
-            self._pour(visit, attempt, response)
+            self._stream(request, attempt, response)
             return None
         return Responded(response)
 
-    def _pour(self, visit: Visit, attempt: Attempt, response: Response) -> None:
-        """The answer turns out to be too large to hold."""
-        visit.head = Response(response.status, response.headers)
-        visit.inner = protocol.let_flow(visit.call, attempt, visit.head)
+    def _stream(self, request: SimulatedRequest, attempt: Attempt, response: Response) -> None:
+        """The response is too large to buffer."""
+        request.head = Response(response.status, response.headers)
+        request.inner = protocol.let_flow(request.call, attempt, request.head)
         try:
-            visit.step = next(visit.inner)
+            request.step = next(request.inner)
         except StopIteration as end:
-            self._flows(visit, end.value)
+            self._streams(request, end.value)
 
-    def _flows(self, visit: Visit, answer: Result | None) -> None:
+    def _streams(self, request: SimulatedRequest, result: Result | None) -> None:
         """It may leave, or not; in either case its handler goes on to its end."""
-        visit.inner = None
-        visit.flows = answer is not None
-        visit.promised = answer is not None and answer.stored
-        if answer is not None and answer.reply != visit.head:
-            broken("I5", f"{visit} begins to be told {answer.reply}, and its handler said {visit.head}")
-        if visit.promised and not visit.marked:
-            broken("I5", f"bytes of {visit} leave as if they were kept, and the store knows nothing of them")
-        if visit.cancelled:
-            return self.resume(visit, None, CancelledError())
-        assert visit.head is not None
-        assert visit.execution is not None
-        breaks = visit.execution.broke = self.setting.handler == "breaks off" and visit.execution.number == 1
-        return self.resume(visit, Streamed(visit.head, _BROKEN_OFF if breaks else None))
+        request.inner = None
+        request.streaming = result is not None
+        request.promised = result is not None and result.stored
+        if result is not None and result.reply != request.head:
+            broken(
+                "I5", f"{request} begins to receive {result.reply}, and its handler responded {request.head}"
+            )
+        if request.promised and not request.marked:
+            broken("I5", f"bytes of {request} leave marked as stored, without a checkpoint in the store")
+        if request.cancelled:
+            return self.resume(request, None, CancelledError())
+        assert request.head is not None
+        assert request.execution is not None
+        breaks = request.execution.broke = (
+            self.setting.handler == "breaks off" and request.execution.number == 1
+        )
+        return self.resume(request, Streamed(request.head, _BROKEN_OFF if breaks else None))
 
     # --- the store
 
-    def apply(self, visit: Visit, step: Step | None) -> object:
-        """The store does what it was asked; what it answers is noted down."""
-        return self._DOES[type(step)](self, visit, step)
+    def apply(self, request: SimulatedRequest, step: Step | None) -> object:
+        """The store performs a step, and the monitor checks its reply."""
+        return self._OPERATIONS[type(step)](self, request, step)
 
-    def apply_unheard(self, visit: Visit, step: Step | None) -> None:
-        """The same, and nobody hears the reply, even if it is that there was trouble."""
+    def apply_without_reply(self, request: SimulatedRequest, step: Step | None) -> None:
+        """The same, and the reply is lost, even if it is an error."""
         try:
-            self.apply(visit, step)
-        except StoreError as trouble:
-            self.trouble = trouble
+            self.apply(request, step)
+        except StoreError as error:
+            self.store_error = error
 
-    def _reserve(self, visit: Visit, step: Reserve) -> Reservation:
-        return self._granted(visit, self.store.reserve(step.claim))
+    def _reserve(self, request: SimulatedRequest, step: Reserve) -> Reservation:
+        return self._granted(request, self.store.reserve(step.claim))
 
-    def _take_over(self, visit: Visit, step: TakeOver) -> Reservation:
-        return self._granted(visit, self.store.take_over(step.claim, step.previous, step.state))
+    def _take_over(self, request: SimulatedRequest, step: TakeOver) -> Reservation:
+        return self._granted(request, self.store.take_over(step.claim, step.previous, step.state))
 
-    def _granted(self, visit: Visit, reservation: Reservation) -> Reservation:
+    def _granted(self, request: SimulatedRequest, reservation: Reservation) -> Reservation:
         if type(reservation) is Reserved:
-            self.monitor.granted(visit, reservation.attempt, self.clock.now)
+            self.monitor.granted(request, reservation.attempt, self.clock.now)
         return reservation
 
-    def _look(self, _: Visit, step: Look) -> Found | None:
+    def _look(self, _: SimulatedRequest, step: Look) -> Found | None:
         return self.store.look(step.claim.id)
 
-    def _checkpoint(self, visit: Visit, step: Checkpoint) -> bool:
-        kept = self.store.checkpoint(step.claim, step.head)
-        if kept:
-            visit.marked = True
-            self.monitor.checkpointed(visit, self.clock.now)
+    def _checkpoint(self, request: SimulatedRequest, step: Checkpoint) -> bool:
+        stored = self.store.checkpoint(step.claim, step.head)
+        if stored:
+            request.marked = True
+            self.monitor.checkpointed(request, self.clock.now)
         else:
-            self.monitor.fenced(visit, None, self.clock.now)
-        return kept
+            self.monitor.fenced(request, None, self.clock.now)
+        return stored
 
-    def _finish(self, visit: Visit, step: Finish) -> bool:
-        kept = self.store.finish(step.claim, step.final)
-        self._noted(visit, step.final, kept=kept)
-        return kept
+    def _finish(self, request: SimulatedRequest, step: Finish) -> bool:
+        stored = self.store.finish(step.claim, step.final)
+        self._noted(request, step.final, stored=stored)
+        return stored
 
-    def _noted(self, visit: Visit, final: Final, *, kept: bool) -> None:
-        if kept:
-            self.monitor.kept(visit, final, self.clock.now)
+    def _noted(self, request: SimulatedRequest, final: Final, *, stored: bool) -> None:
+        if stored:
+            self.monitor.stored(request, final, self.clock.now)
         else:
-            self.monitor.fenced(visit, final, self.clock.now)
+            self.monitor.fenced(request, final, self.clock.now)
 
-    def _commit_step(self, visit: Visit, step: Commit) -> bool:
-        execution = visit.execution
+    def _commit_step(self, request: SimulatedRequest, step: Commit) -> bool:
+        execution = request.execution
         assert execution is not None
         if self._database is not None:
-            kept = self._database.commit_with_effect(step.claim, step.final, execution.response.body)
+            stored = self._database.commit_with_effect(step.claim, step.final, execution.response.body)
         else:
-            kept = self.store.finish(step.claim, step.final)
-        self._noted(visit, step.final, kept=kept)
-        if carried(kept):
+            stored = self.store.finish(step.claim, step.final)
+        self._noted(request, step.final, stored=stored)
+        if carried(stored):
             execution.effect = True
-            self.monitor.committed(visit)
-        return kept
+            self.monitor.committed(request)
+        return stored
 
-    def _release(self, visit: Visit, step: Release) -> None:
+    def _release(self, request: SimulatedRequest, step: Release) -> None:
         self.store.release(step.claim)
-        self.monitor.released(visit)
+        self.monitor.released(request)
 
-    _DOES: ClassVar[dict[type[Step | None], Callable[["World", Visit, Any], object]]] = {
+    _OPERATIONS: ClassVar[dict[type[Step | None], Callable[["World", SimulatedRequest, Any], object]]] = {
         Reserve: _reserve,
         TakeOver: _take_over,
         Look: _look,
@@ -351,17 +369,17 @@ class World:
     }
 
 
-# One of each: a search compares what flows were answered, and two exceptions are never equal.
+# One of each: a search compares the replies to flows, and two exceptions are never equal.
 _DECLINED = Raised(NotDone())
-_RAISED = Raised(ValueError("a mistake of the handler's"))
-_BROKEN_OFF = ConnectionError("the answer broke off")
+_RAISED = Raised(ValueError("a bug in the handler"))
+_BROKEN_OFF = ConnectionError("the response broke off")
 
-_answers: dict[tuple[int, int, int], Response] = {}
+_responses: dict[tuple[int, int, int], Response] = {}
 
 
 def _response(identity: int, number: int, status: int) -> Response:
     """Unlike that of any other execution, in every part; and with headers that are easily lost."""
-    known = _answers.get((identity, number, status))
+    known = _responses.get((identity, number, status))
     if known is None:
         headers = (
             (b"content-type", b"application/json"),
@@ -370,5 +388,5 @@ def _response(identity: int, number: int, status: int) -> Response:
             (b"set-cookie", b"session=%d" % number),
         )
         body = b"\xff execution %d of identity %d" % (number, identity)
-        known = _answers[identity, number, status] = Response(status, headers, body)
+        known = _responses[identity, number, status] = Response(status, headers, body)
     return known

@@ -1,7 +1,7 @@
-"""What is true of a key, kept beside the store and never read from it.
+"""What is true of a key, tracked beside the store and never read from it.
 
-An account follows one identity through its *windows*.  A window opens when the key is given to somebody while
-nobody has it, and is over when it is let go of, or when its time is up.
+A key goes through *windows*.  A window opens when a request reserves the key while no other holds it, and is
+over when the key is released, or when its record expires.
 """
 
 from typing import Literal, NamedTuple
@@ -13,7 +13,7 @@ Standing = Literal["absent", "running", "final"]
 
 
 class Outcome(NamedTuple):
-    """What the store said that it kept."""
+    """An outcome that the store reported as stored."""
 
     token: bytes
     state: str
@@ -35,15 +35,15 @@ class Execution:
         self.token = token
         self.asked = asked
         self.response = response
-        """What it answers; unlike any other execution's."""
+        """Unlike any other execution's."""
         self.effect = False
         """Whether it may have had its effect.  In a transaction: whether that was committed."""
         self.broke = False
-        """Its answer ended in the middle."""
+        """Its response ended in the middle."""
 
 
-class Account:
-    """One identity: who holds it, since when, and what became of it."""
+class KeyState:
+    """One identity: which request holds it, since when, and its outcome."""
 
     __slots__ = (
         "allowed", "asked", "attempt", "checkpointed", "committed", "created", "definitive", "executions",
@@ -68,9 +68,9 @@ class Account:
         self.checkpointed = False
         self.outcome: Outcome | None = None
         self.outcomes: dict[bytes, Outcome] = {}
-        """By the token under which they were kept, of all windows."""
+        """By the token under which they were stored, in all windows."""
         self.definitive: Response | None = None
-        """What clients were told in this window, and meant to last."""
+        """The response that clients received in this window as final."""
         self.executions: list[Execution] = []
         self.ran = [0]
         """How many executions began, by window."""
@@ -84,7 +84,7 @@ class Account:
         return (self.expires if self.until is None else self.until) <= now
 
     def expired(self, now: float) -> bool:
-        """Nobody has the key, or what is known about it is past its time."""
+        """No request holds the key, or its record is past its time."""
         if self.standing == "absent":
             return True
         if self.expires > now:
@@ -92,7 +92,7 @@ class Account:
         return self.standing == "final" or (self.held_until <= now and self.lapsed(now))
 
     def open(self, request_id: str, now: float) -> None:
-        """A window opens."""
+        """Open a window."""
         self.window += 1
         self.original = request_id
         self.attempt = 0
@@ -104,7 +104,7 @@ class Account:
         self.committed.append(0)
 
     def give(self, token: bytes, asked: int, hold: float, now: float) -> None:
-        """Somebody holds the key from now on."""
+        """The request with this token holds the key from now on."""
         self.standing = "running"
         self.token = token
         self.asked = asked
@@ -118,7 +118,7 @@ class Account:
         self.checkpointed = True
         self.held_until = max(self.held_until, now + HOLD)
 
-    def keep(self, outcome: Outcome, now: float) -> None:
+    def store(self, outcome: Outcome, now: float) -> None:
         self.standing = "final"
         self.token = outcome.token
         self.outcome = self.outcomes[outcome.token] = outcome
@@ -126,14 +126,14 @@ class Account:
             self.expires = now + RETENTION
 
     def close(self) -> None:
-        """The window is over before its time."""
+        """End the window before its time."""
         self.standing = "absent"
         self.definitive = None
 
-    def state(self) -> object:
-        """What tells it from others of its world: how things came to stand as they do, and since when.
+    def snapshot(self) -> object:
+        """What a search compares it by.
 
-        What is left out (what was allowed and kept, and until when) follows from these and from the times.
+        What is left out (what was allowed and stored, and until when) follows from these and from the times.
         """
         return (
             self.window,
