@@ -1,4 +1,4 @@
-"""The promises, each checked where it could be broken, on the ground truth of `keys.py`.
+"""The promises, each checked where it could be broken, on the ground truth of `keystate.py`.
 
 They are checked on what the store replied, what handlers did and what clients received.
 Numbers are those of the table of invariants in the documentation (`docs/evidence.md`).
