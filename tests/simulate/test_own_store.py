@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -316,3 +318,22 @@ def test_effects_without_their_outcome_are_found() -> None:
     with pytest.raises(Broken, match="I14") as broken:
         simulate(Careless, schedules=20_000, settings=[TX])
     assert broken.value.promise == "I14"
+
+
+FORKING = """
+import os, sys
+from retrysafe.testing.simulate import simulate
+from retrysafe.testing.simulate.sqlite import emptied
+
+simulate(emptied, schedules=1)
+if (child := os.fork()) == 0:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+simulate(emptied, schedules=1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_ends_leaves_the_simulated_file_alone() -> None:
+    """The folder belongs to the process that made it: it is not removed by a child that is forked."""
+    subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=60)

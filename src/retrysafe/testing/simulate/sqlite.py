@@ -1,6 +1,8 @@
 """The real SQLite store in a world: a file, its statements, and transactions that carry effects."""
 
 import atexit
+import os
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Sequence
@@ -68,11 +70,17 @@ class SimulatedSQLite(SQLiteStore):
 def _opened() -> SimulatedSQLite:
     # Where there is a file system in memory: a world has no power cut, and need not wait for a disk.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder with a random name in it
-    folder = tempfile.TemporaryDirectory(prefix="retrysafe-simulate-", dir=place)
-    store = SimulatedSQLite(Path(folder.name))
-    atexit.register(folder.cleanup)
-    atexit.register(store.shut)  # before its folder goes
+    folder = Path(tempfile.mkdtemp(prefix="retrysafe-simulate-", dir=place))
+    store = SimulatedSQLite(folder)
+    atexit.register(_remove, store, folder, os.getpid())
     return store
+
+
+def _remove(store: SimulatedSQLite, folder: Path, owner: int) -> None:
+    """At the end of the process that made it: a child that is forked and ends must leave it alone."""
+    if os.getpid() == owner:
+        store.shut()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def emptied(clock: Clock) -> SimulatedSQLite:
