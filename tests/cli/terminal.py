@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import platform
 import pty
 import re
 import select
@@ -65,6 +66,10 @@ def run(
     return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+_WAITING_CALLS = frozenset({"7", "23", "270", "271"})
+"""poll, select, pselect6 and ppoll on x86-64."""
+
+
 class Screen:
     """A process that has a terminal of its own for everything it reads and writes."""
 
@@ -107,11 +112,27 @@ class Screen:
             time.sleep(0.5)
             return
         until = time.monotonic() + _PATIENCE
+        while (waits := self._waits_for_a_key()) is False:
+            assert time.monotonic() < until, "it does not wait for a key"
+            time.sleep(0.02)
+        if waits:
+            return
         before = ""
         while not (before.startswith("S") and before == self._activity()):
             assert time.monotonic() < until, f"it is not at rest: {before}"
             before = self._activity()
             time.sleep(0.2)
+
+    def _waits_for_a_key(self) -> bool | None:
+        """Whether it is in a system call that waits for standard input; `None` if that is not known."""
+        try:
+            with open(f"/proc/{self._process.pid}/syscall") as file:
+                call = file.read().split()
+        except OSError:
+            return None
+        if platform.machine() != "x86_64":
+            return None  # the numbers of calls are others
+        return call[:2] == ["0", "0x0"] or call[0] in _WAITING_CALLS
 
     def _activity(self) -> str:
         """Its state, and the processor time that it has had."""
