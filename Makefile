@@ -6,12 +6,12 @@ VENV ?= .venv
 LOCK := requirements/dev.txt
 PYTHONS := 3.11 3.12 3.13 3.14
 
-# Three workers find tests that disturb each other, and keep two cores at work: much of a test's time is
-# spent on waiting, for a lease to end or for a deadline.  `auto` would mean something else on every
+# Four workers find tests that disturb each other, and keep two cores at work: more than a third of a test's
+# time is spent on waiting, for a lease to end or for a deadline.  `auto` would mean something else on every
 # machine.  Each begins with a part of the tests that lie together, so that what a class or a file sets up
 # is set up once, and takes from the others when it has none left.  `make pytest PYTEST_ARGS=--pdb` runs in
 # one process.
-PYTEST_ARGS ?= -n 3 --dist worksteal
+PYTEST_ARGS ?= -n 4 --dist worksteal
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

@@ -70,6 +70,13 @@ _WAITING_CALLS = frozenset({"7", "23", "270", "271"})
 """poll, select, pselect6 and ppoll on x86-64."""
 
 
+def _as_a_shell_does() -> None:
+    """A terminal of its own, so that Ctrl-C typed there is a signal here; and one that is not ignored, as it
+    is where the tests themselves run in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Screen:
     """A process that has a terminal of its own for everything it reads and writes."""
 
@@ -92,8 +99,7 @@ class Screen:
             stderr=theirs,
             env={**environment(store), **(env or {})},
             start_new_session=True,
-            # A terminal of its own, so that Ctrl-C typed there is a signal here.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_as_a_shell_does,
         )
         os.close(theirs)
         self.raw = b""
