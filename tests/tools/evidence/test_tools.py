@@ -49,7 +49,7 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "144 schedules, 120 on the store in memory and 24 on the real SQLite store" in simulated
     assert "seeds 0 to 143." in simulated
     assert "| hold | 6 |" in simulated
-    assert "| arrive | a request comes in |" in simulated
+    assert "| arrive | a request arrives |" in simulated
     assert "| hold | 3 | " in section(text, "Exhaustive search")
     assert "| drivers | 0% | 0 | " in section(text, "What of the product it executes")
     histories = section(text, "Histories")
