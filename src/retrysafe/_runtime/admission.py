@@ -69,7 +69,7 @@ class ConnectionLimit:
         self.forked()
 
     def forked(self) -> None:
-        """Nobody is inside at first, nor in a child process."""
+        """No call is inside at first, nor in a child process."""
         self._lock = Lock()
         self._inside: set[bytes] = set()
         self._waiting: deque[tuple[bytes, asyncio.Future[None]]] = deque()

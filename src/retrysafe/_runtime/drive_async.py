@@ -260,13 +260,13 @@ async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPer
     junction = _transaction_of(step.attempt)
     ending = junction.tasks.get(Commit)
     if ending is not None and not ending.done():
-        return  # nobody else may touch its connection; and whatever was not committed, it rolls back itself
+        return  # its connection must not be touched; what was not committed, it rolls back itself
     try:
         await _only_once(
             junction, RollBack, lambda: _rolling_back(junction, discard=step.cut_off), runtime, GRACE
         )
     except StoreUnavailable as trouble:
-        # The server undoes what it was not told to commit, as soon as it notices that nobody is there.
+        # The server undoes what it was not told to commit, as soon as it notices that the connection is gone.
         log.warning("a guarded call was not rolled back but left alone: %s", trouble)
 
 
@@ -293,7 +293,7 @@ async def _only_once(
     runtime: Runtime,
     patience: float,
 ) -> T:
-    """Await something that cannot be made a second time; whoever was cancelled comes back for its result.
+    """Await something that cannot be made a second time; a cancelled caller asks again for its result.
 
     The connection is the application's, and may have no deadline of its own: where the other end is silent,
     it is left alone with it.  The record is fenced, so what comes of it later does no harm.
@@ -320,7 +320,7 @@ def _let_be(task: asyncio.Task[Any]) -> None:
 async def _call_back_async(step: CallBack, runtime: Runtime, performer: AsyncPerformer) -> None:
     for callback in step.attempt.callbacks:
         try:
-            # In a thread: nobody said that it would not block.
+            # In a thread, because it may block.
             if iscoroutinefunction(callback):
                 await callback()
             else:
@@ -354,7 +354,7 @@ async def _wait_async(step: Wait, runtime: Runtime, performer: AsyncPerformer) -
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     """From another thread, which may outlive the loop."""
-    with contextlib.suppress(RuntimeError):  # the loop was closed, and nobody waits there any more
+    with contextlib.suppress(RuntimeError):  # the loop was closed, and no call waits there
         loop.call_soon_threadsafe(function)
 
 
