@@ -314,7 +314,7 @@ async def _only_once(
 
 def _let_be(task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
-    log.warning("a transaction that nobody waits for any more has ended: %s", error or "as it was to")
+    log.warning("a transaction that was given up has ended: %s", error or "as it was to")
 
 
 async def _call_back_async(step: CallBack, runtime: Runtime, performer: AsyncPerformer) -> None:
