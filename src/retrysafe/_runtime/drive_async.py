@@ -45,7 +45,7 @@ from retrysafe._core.steps import (
     Wait,
 )
 from retrysafe._runtime.runtime import GuardedCall, Runtime
-from retrysafe._runtime.threads import to_own_thread
+from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.transactions import (
     GRACE,
     CallTransaction,
@@ -243,17 +243,17 @@ async def _commit_async(step: Commit, runtime: Runtime, performer: AsyncPerforme
     return kept
 
 
-async def _committing(junction: CallTransaction, step: Commit, runtime: Runtime) -> bool:
+def _committing(junction: CallTransaction, step: Commit, runtime: Runtime) -> Awaitable[bool]:
     match junction.close():
         case None:
             if not junction.joined:
                 runtime.nothing_joined(step.claim, step.final)
-            return await runtime.aio.finish(step.claim, step.final)
+            return runtime.aio.finish(step.claim, step.final)
         case transaction if awaits(transaction):
-            return await transaction.commit_async(step.claim, step.final)
+            return transaction.commit_async(step.claim, step.final)
         case transaction:
             assert blocks(transaction)
-            return await to_own_thread(commit_in_time, transaction, step.claim, step.final)
+            return in_own_thread(commit_in_time, transaction, step.claim, step.final)
 
 
 async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPerformer) -> None:
@@ -270,15 +270,15 @@ async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPer
         log.warning("a guarded call was not rolled back but left alone: %s", trouble)
 
 
-async def _rolling_back(junction: CallTransaction, *, discard: bool) -> None:
+def _rolling_back(junction: CallTransaction, *, discard: bool) -> Awaitable[None]:
     match junction.close():
         case None:
-            pass
+            return asyncio.sleep(0)
         case transaction if awaits(transaction):
-            await transaction.roll_back_async(discard=discard)
+            return transaction.roll_back_async(discard=discard)
         case transaction:
             assert blocks(transaction)
-            await to_own_thread(roll_back_in_time, transaction, discard=discard)
+            return in_own_thread(roll_back_in_time, transaction, discard=discard)
 
 
 def _transaction_of(attempt: Attempt) -> CallTransaction:
@@ -289,7 +289,7 @@ def _transaction_of(attempt: Attempt) -> CallTransaction:
 async def _only_once(
     junction: CallTransaction,
     kind: type[Step],
-    make: Callable[[], Coroutine[Any, Any, T]],
+    make: Callable[[], Awaitable[T]],
     runtime: Runtime,
     patience: float,
 ) -> T:
@@ -298,7 +298,7 @@ async def _only_once(
     The connection is the application's, and may have no deadline of its own: where the other end is silent,
     it is left alone with it.  The record is fenced, so what comes of it later does no harm.
     """
-    task: asyncio.Task[T] | None = junction.tasks.get(kind)
+    task: asyncio.Future[T] | None = junction.tasks.get(kind)
     if task is None:
         task = junction.tasks[kind] = asyncio.ensure_future(make())
     await asyncio.wait({task}, timeout=patience)
@@ -312,7 +312,7 @@ async def _only_once(
     return task.result()
 
 
-def _let_be(task: asyncio.Task[Any]) -> None:
+def _let_be(task: asyncio.Future[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     log.warning("a transaction that was given up has ended: %s", error or "as it was to")
 

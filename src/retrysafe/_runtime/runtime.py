@@ -19,7 +19,7 @@ from retrysafe.events import Observed, Observers, log
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
-    from asyncio import Task  # importing it takes longer than all of this library
+    from asyncio import Future  # importing it takes longer than all of this library
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Runtime:
         self.wait_limit = WaitLimit(getattr(self.store, "subscribe", None))
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
-        self.tasks: set[Task[Any]] = set()
+        self.tasks: set[Future[Any]] = set()
         """Held here until they have ended, because an event loop holds them only weakly."""
 
     # --- the life of a call
@@ -127,7 +127,7 @@ class Runtime:
     def is_draining(self) -> bool:
         return self.draining
 
-    def remember(self, task: "Task[T]", ended: "Callable[[Task[T]], None] | None" = None) -> None:
+    def remember(self, task: "Future[T]", ended: "Callable[[Future[T]], None] | None" = None) -> None:
         """Hold a task until it has ended; then call `ended`."""
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

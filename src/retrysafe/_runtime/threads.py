@@ -38,7 +38,10 @@ class _Threads:
 _threads = _Threads()
 
 
-async def to_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`asyncio.to_thread`, but never behind a handler."""
+def in_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """`asyncio.to_thread`, but never behind a handler, and begun at once.
+
+    No task waits for it, so an event loop that cancels all of its tasks neither prevents it nor forgets it.
+    """
     call = partial(copy_context().run, work, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_threads.pool(), call)
+    return asyncio.get_running_loop().run_in_executor(_threads.pool(), call)

@@ -156,7 +156,7 @@ class CallTransaction:
         self._transaction: Transaction | AsyncTransaction | None = None
         self._state: Literal["open", "ending", "committed"] = "open"
         self.tasks: dict[object, Any] = {}
-        """The tasks that commit it or roll it back, where that is awaited."""
+        """The futures of its commit and its rollback, where those are awaited."""
 
     def join(self, kind: type[T], begin: Callable[[], T]) -> T | None:
         """The call's transaction, made by `begin` for the first that joins.  `None`: it is committed."""
