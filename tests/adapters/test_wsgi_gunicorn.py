@@ -185,11 +185,11 @@ def test_nothing_new_while_it_drains(gunicorn: Callable[..., Gunicorn]) -> None:
         # The worker hears of it when the machine gets round to it: whoever is earlier is served.
         while not answers or answers[-1].status == 200:
             others[len(answers)].send(b"\r\n")
-            answers.append(others[len(answers)].answer())
+            answers.append(others[len(answers)].reply())
             time.sleep(0.2)
         assert_problem(answers[-1], 503, "draining")
         old.send(b"\r\n")
-        assert_replay(first, old.answer())
+        assert_replay(first, old.reply())
     assert running.result().status == 200
     assert server.effects(label) == len(answers)
 
@@ -237,4 +237,4 @@ def _by_another(server: Gunicorn, key: str, label: str) -> Reply:
             fields = [("X-Tenant", "acme"), ("Content-Length", "0"), ("Connection", "close")]
             connection.head("POST", f"/?label={label}&seconds=1", common(key, None, fields))
             if not connection.is_silent(1.0):
-                return connection.answer()
+                return connection.reply()

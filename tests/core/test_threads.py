@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from retrysafe._runtime.threads import to_own_thread
+from retrysafe._runtime.threads import in_own_thread
 
 _mark: ContextVar[str] = ContextVar("mark", default="")
 
@@ -20,7 +20,7 @@ def test_no_handler_stands_in_the_way() -> None:
         committed = threading.Event()
         handlers = [asyncio.ensure_future(asyncio.to_thread(committed.wait, 20)) for _ in range(64)]
         await asyncio.sleep(0)
-        await asyncio.wait_for(to_own_thread(committed.set), 10)
+        await asyncio.wait_for(in_own_thread(committed.set), 10)
         return await asyncio.gather(*handlers)
 
     assert all(asyncio.run(commit()))
@@ -34,10 +34,10 @@ def test_it_is_as_if_called_here() -> None:
 
     async def call() -> tuple[int, int, str]:
         _mark.set("ours")
-        return await to_own_thread(work, 1, two=2)
+        return await in_own_thread(work, 1, two=2)
 
     async def fail() -> None:
-        await to_own_thread(int, "one")
+        await in_own_thread(int, "one")
 
     assert asyncio.run(call()) == (1, 2, "ours")
     with pytest.raises(ValueError, match="invalid literal"):
@@ -49,7 +49,7 @@ def test_a_child_process_has_threads_of_its_own() -> None:
     """After a fork none of the parent's threads is there, and nobody waits for one."""
 
     async def own_pid() -> int:
-        return await to_own_thread(os.getpid)
+        return await in_own_thread(os.getpid)
 
     assert asyncio.run(own_pid()) == os.getpid()
     child = os.fork()

@@ -306,7 +306,7 @@ def test_what_is_said_about_the_connection_is_the_servers(a_guard: MakeGuard) ->
 
 
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
-def test_answers_without_a_body(a_guard: MakeGuard, status: str) -> None:
+def test_responses_without_a_body(a_guard: MakeGuard, status: str) -> None:
     """Nothing is sent, not even an empty piece, and no length is made up (RFC 9110 section 8.6)."""
 
     def respond(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -188,7 +188,7 @@ def test_cut_at_every_statement(postgres: PostgresServer, url: str) -> None:
         with Proxy(postgres.port) as proxy:
             async with opened(proxy.through(url), proxy.through(url), url) as books:
                 for statement in STATEMENTS:
-                    for set_trap in (proxy.cut_before, proxy.cut_during, proxy.lose_answer):
+                    for set_trap in (proxy.cut_before, proxy.cut_during, proxy.lose_response):
                         trap = set_trap(statement)
                         heard = await books.post(key := fresh())
                         assert trap.sprung, (statement, trap.action)

@@ -267,9 +267,9 @@ def _deploy(old: Trapped, next_one: Trapped) -> None:
         _wait_until_closed(old)
         for half in (replay, refused):
             half.send(b"}")
-        assert_problem(answer := refused.answer(), 503, "draining")
+        assert_problem(answer := refused.reply(), 503, "draining")
         assert int(answer.header("Retry-After") or 0) >= 1
-        assert_replay(first, replay.answer())
+        assert_replay(first, replay.reply())
     done = running.result(PATIENCE)
     assert done.status == 200
     assert old.exit_status() == 0

@@ -100,7 +100,7 @@ def test_a_claim_whose_acknowledgement_is_lost(server: PostgresServer, mode: Mod
     async def play() -> None:
         async with behind_proxy(server, mode) as (books, proxy):
             before = books.attempts
-            lost = proxy.lose_answer("INSERT INTO retrysafe_records")
+            lost = proxy.lose_response("INSERT INTO retrysafe_records")
             heard = await books.post(key := fresh())
             assert lost.sprung
             assert (heard.status, heard.replayed) == (201, False)
@@ -119,7 +119,7 @@ def test_a_completion_whose_acknowledgement_is_lost(server: PostgresServer, mode
 
     async def play() -> None:
         async with behind_proxy(server, mode) as (books, proxy):
-            lost = proxy.lose_answer("^COMMIT" if mode == "tx" else COMPLETION)
+            lost = proxy.lose_response("^COMMIT" if mode == "tx" else COMPLETION)
             heard = await books.post(key := fresh())
             assert lost.sprung
             assert (heard.status, heard.replayed) == (201, False)

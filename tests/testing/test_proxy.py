@@ -172,7 +172,7 @@ def test_cut_during_a_commit(proxy: Proxy, database: str) -> None:
 def test_the_answer_to_a_commit_is_lost(proxy: Proxy, database: str) -> None:
     """When the trap has sprung it is committed, and the client knows nothing."""
     connection = connect(proxy.through(database))
-    trap = proxy.lose_answer("^COMMIT")
+    trap = proxy.lose_response("^COMMIT")
     connection.execute(INSERT, ["lost"])
     with pytest.raises(psycopg.OperationalError):
         connection.commit()
@@ -184,7 +184,7 @@ def test_the_answer_to_a_commit_is_lost(proxy: Proxy, database: str) -> None:
 def test_a_statement_of_its_own(proxy: Proxy, database: str) -> None:
     """Without a transaction around it, sent with parameters: the write is there, its answer is not."""
     connection = connect(proxy.through(database), autocommit=True)
-    trap = proxy.lose_answer(r"insert into\s+marks")
+    trap = proxy.lose_response(r"insert into\s+marks")
     connection.execute("SELECT 1")
     with pytest.raises(psycopg.OperationalError):
         connection.execute("INSERT  INTO\n marks VALUES (%s)", ["applied"])
@@ -197,7 +197,7 @@ def test_a_prepared_statement(proxy: Proxy, database: str) -> None:
     """Its text was said long ago, under a name: it is recognised by that."""
     connection = connect(proxy.through(database), autocommit=True)
     connection.execute(INSERT, ["1"], prepare=True)
-    trap = proxy.lose_answer("INSERT INTO marks", nth=2)
+    trap = proxy.lose_response("INSERT INTO marks", nth=2)
     connection.execute(INSERT, ["2"], prepare=True)
     with pytest.raises(psycopg.OperationalError):
         connection.execute(INSERT, ["3"], prepare=True)
@@ -224,7 +224,7 @@ def test_the_nth_of_all(proxy: Proxy, database: str) -> None:
 def test_one_of_a_pipeline(proxy: Proxy, database: str) -> None:
     """Answers that belong to what was said earlier arrive; those after are lost with the connection."""
     connection = connect(proxy.through(database), autocommit=True)
-    trap = proxy.lose_answer("SELECT 'second'")
+    trap = proxy.lose_response("SELECT 'second'")
     answers: list[Any] = []
 
     def talk() -> None:
@@ -281,7 +281,7 @@ def test_asyncpg(proxy: Proxy, database: str) -> None:
 
     async def lose(pattern: str, mark: str) -> None:
         connection: Any = await asyncpg.connect(proxy.through(database))
-        trap = proxy.lose_answer(pattern)
+        trap = proxy.lose_response(pattern)
         try:
             with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError)):
                 async with connection.transaction():
@@ -297,7 +297,7 @@ def test_asyncpg(proxy: Proxy, database: str) -> None:
 
 def test_a_trap_that_nothing_falls_into(proxy: Proxy) -> None:
     """Whoever waits for it is told which statement did not come."""
-    trap = proxy.lose_answer("^VACUUM")
+    trap = proxy.lose_response("^VACUUM")
     with pytest.raises(AssertionError, match="VACUUM"):
         trap.wait(0.05)
 

@@ -146,7 +146,7 @@ class _Link:
         proxy = self._proxy
         name, pattern = random.choice(STATEMENTS[mode])
         cut = _Cut(workers)
-        trap = random.choice([proxy.cut_before, proxy.cut_during, proxy.lose_answer])(
+        trap = random.choice([proxy.cut_before, proxy.cut_during, proxy.lose_response])(
             pattern, before=cut.happens
         )
         return f"{trap.action} {name}", cut

@@ -2,7 +2,7 @@
 
 Both directions are streams of messages: a type, a length, a content (in the documentation of PostgreSQL:
 "Message Formats").  A client's first message has no type.  Every group of messages that ends in a `Query` or
-a `Sync` is answered by a group that ends in `ReadyForQuery`, in the same order: that is how an answer is
+a `Sync` is answered by a group that ends in `ReadyForQuery`, in the same order: that is how a response is
 known to belong to a statement.
 """
 
@@ -91,7 +91,7 @@ class Client:
 
 
 class Server:
-    """Cuts what a server sends into messages, and counts the groups of answers."""
+    """Cuts what a server sends into messages, and counts the groups of responses."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

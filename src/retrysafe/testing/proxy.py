@@ -2,7 +2,7 @@
 
     with Proxy(server.port) as proxy:
         store = stores.open(proxy.through(server.new_database()))
-        lost = proxy.lose_answer("^COMMIT")
+        lost = proxy.lose_response("^COMMIT")
         ...
         lost.wait()     # the server has committed, and the client will never know
 
@@ -34,7 +34,7 @@ PATIENCE = 30.0
 FAREWELL = 1.0
 """Seconds that a server has to take what it was sent before a connection ended: it may be frozen."""
 
-Action = Literal["cut before", "cut during", "lose answer", "hold"]
+Action = Literal["cut before", "cut during", "lose response", "hold"]
 
 
 def _ignore(_client: int) -> None:
@@ -171,9 +171,9 @@ class Proxy:
         """Pass a statement on and cut the connection at once: the client knows before the server is done."""
         return self._set_trap(pattern, nth, "cut during", before)
 
-    def lose_answer(self, pattern: str, nth: int = 1, before: Callable[[int], None] = _ignore) -> Trap:
-        """Pass a statement on, wait until the server has answered, keep the answer, cut the connection."""
-        return self._set_trap(pattern, nth, "lose answer", before)
+    def lose_response(self, pattern: str, nth: int = 1, before: Callable[[int], None] = _ignore) -> Trap:
+        """Pass a statement on, wait until the server has answered, keep the response, cut the connection."""
+        return self._set_trap(pattern, nth, "lose response", before)
 
     def hold(self, pattern: str, nth: int = 1) -> Trap:
         """Keep a statement from the server until `release`; its connection stays as it is."""
@@ -240,10 +240,10 @@ class Proxy:
     async def _links_gone(self) -> None:
         await asyncio.gather(*(link.gone.wait() for link in self._links))
 
-    async def obstacles(self, *, answer: bool) -> None:
+    async def obstacles(self, *, reply: bool) -> None:
         """Whatever stands in the way of bytes at this moment."""
         await self._flowing.wait()
-        if answer and self._latency:
+        if reply and self._latency:
             await asyncio.sleep(self._latency)
 
 
@@ -256,7 +256,7 @@ class _Link:
         self.gone = asyncio.Event()
         self._life: asyncio.Future[None] | None = None
         self._doomed: tuple[Trap, int] | None = None
-        """A trap that keeps the answers of a group, and that group."""
+        """A trap that keeps the responses of a group, and that group."""
 
     def cut(self) -> None:
         if self._life is not None:
@@ -272,7 +272,7 @@ class _Link:
             _reset(self._client[1])
 
     async def _connect(self, port: int) -> None:
-        await self._proxy.obstacles(answer=False)
+        await self._proxy.obstacles(reply=False)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         pumps = [asyncio.ensure_future(self._pass_on(writer)), asyncio.ensure_future(self._pass_back(reader))]
         try:
@@ -295,7 +295,7 @@ class _Link:
         reader, writer = self._client
         client = Client()
         while data := await reader.read(65536):
-            await self._proxy.obstacles(answer=False)
+            await self._proxy.obstacles(reply=False)
             for said in client.feed(data):
                 if said.declined:
                     writer.write(DECLINED)
@@ -323,20 +323,20 @@ class _Link:
                 await trap.hold()
                 server.write(said.message)
                 return True
-            case "cut during" | "lose answer":
+            case "cut during" | "lose response":
                 self._doomed = (trap, said.group)
                 return await self._deliver(said, client, server)
 
     async def _pass_back(self, server: asyncio.StreamReader) -> None:
         """What the server says, but for the replies that a trap discards."""
         writer = self._client[1]
-        answers, group = Server(), 0
+        replies, group = Server(), 0
         while data := await server.read(65536):
-            await self._proxy.obstacles(answer=True)
-            for message, ends in answers.feed(data):
+            await self._proxy.obstacles(reply=True)
+            for message, ends in replies.feed(data):
                 if self._doomed is None or group < self._doomed[1]:
                     writer.write(message)
-                elif ends and self._doomed[0].action == "lose answer":
+                elif ends and self._doomed[0].action == "lose response":
                     self._sprung(self._doomed[0])
                     return
                 group += ends

@@ -55,7 +55,7 @@ class Abandoned(Suite):
 
     @covers(76)
     def test_one_takes_over(self, serve: Servers, key: str, label: str) -> None:
-        """Of many who wait for the lease to end, one runs, and the others get its answer."""
+        """Of many who wait for the lease to end, one runs, and the others get its response."""
         api = serve.alone(lease=1, abandoned="retry")
 
         def send() -> Reply:
@@ -66,10 +66,10 @@ class Abandoned(Suite):
         with pytest.raises(DISCONNECTED):
             running.result()
         futures = [api.started(lambda: settled(send)) for _ in range(5)]
-        answers = sorted((future.result() for future in futures), key=lambda found: found.replayed)
-        assert (answers[0].status, answers[0].replayed) == (200, False)
-        for answer in answers[1:]:
-            assert_replay(answers[0], answer)
+        replies = sorted((future.result() for future in futures), key=lambda found: found.replayed)
+        assert (replies[0].status, replies[0].replayed) == (200, False)
+        for reply in replies[1:]:
+            assert_replay(replies[0], reply)
         assert api.effects(label) == 2
 
     @covers(78)

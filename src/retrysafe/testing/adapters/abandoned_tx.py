@@ -17,9 +17,9 @@ from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
 
-def answered(send: Callable[[], Reply]) -> Reply:
+def settled_reply(send: Callable[[], Reply]) -> Reply:
     """Send again while another request runs, or holds the write lock."""
-    return eventually(send, lambda answer: answer.code not in ("in-flight", "store-unavailable"))
+    return eventually(send, lambda reply: reply.code not in ("in-flight", "store-unavailable"))
 
 
 class AbandonedTx(Suite):
@@ -38,7 +38,7 @@ class AbandonedTx(Suite):
             running.result()
         lease.assert_in_flight(send)
         assert_problem(api.post("/charges", key=key, label=label), 422, "key-reused")
-        after = answered(send)
+        after = settled_reply(send)
         assert after.status == 200
         assert send().essence == after.essence
         assert api.begun(label) == 2
@@ -50,14 +50,14 @@ class AbandonedTx(Suite):
         api = serve.alone(lease=0.5)
         for number in (1, 2):
             with pytest.raises(DISCONNECTED):
-                answered(lambda: api.post("/crash", key=key, label=label))
+                settled_reply(lambda: api.post("/crash", key=key, label=label))
             api.revive()
             assert api.begun(label) == number
         assert api.effects(label) == 0
 
     @covers(76)
     def test_one_takes_over(self, serve: Servers, key: str, label: str) -> None:
-        """Of many who wait for the lease to end, one runs, and the others get its answer: one effect."""
+        """Of many who wait for the lease to end, one runs, and the others get its response: one effect."""
         api = serve.alone(lease=1)
 
         def send() -> Reply:
@@ -68,11 +68,11 @@ class AbandonedTx(Suite):
         with pytest.raises(DISCONNECTED):
             running.result()
         assert api.effects(label) == 0
-        futures = [api.started(lambda: answered(send)) for _ in range(5)]
-        answers = sorted((future.result() for future in futures), key=lambda found: found.replayed)
-        assert (answers[0].status, answers[0].replayed) == (200, False)
-        for answer in answers[1:]:
-            assert_replay(answers[0], answer)
+        futures = [api.started(lambda: settled_reply(send)) for _ in range(5)]
+        replies = sorted((future.result() for future in futures), key=lambda found: found.replayed)
+        assert (replies[0].status, replies[0].replayed) == (200, False)
+        for reply in replies[1:]:
+            assert_replay(replies[0], reply)
         assert api.begun(label) == 2
         assert api.effects(label) == 1
 
@@ -97,7 +97,7 @@ class AbandonedTx(Suite):
 
     @covers(77)
     def test_killed_after_the_commit(self, serve: Servers, key: str, label: str) -> None:
-        """Effect and answer were one commit: the retry gets the answer at once, and nothing runs."""
+        """Effect and response were one commit: the retry gets the response at once, and nothing runs."""
         api = serve.alone(lease=30, trapdoor=True)
         api.trap("after Commit")
         with pytest.raises(DISCONNECTED):
@@ -130,7 +130,7 @@ class AbandonedTx(Suite):
     @covers(78)
     @pytest.mark.parametrize("when", ["effect first", "effect last"])
     def test_a_handler_outlives_its_lease(self, serve: Servers, key: str, label: str, when: str) -> None:
-        """It is not overtaken, whether it has begun to write or not: one run, and all get its answer."""
+        """It is not overtaken, whether it has begun to write or not: one run, and all get its response."""
         api = serve(lease=1)
 
         def send() -> Reply:
@@ -138,7 +138,7 @@ class AbandonedTx(Suite):
             return ask(key=key, seconds=2.0, label=label)
 
         running = api.at_work(send, label)
-        done = answered(send)
+        done = settled_reply(send)
         first = running.result()
         assert first.status in (200, 201)
         assert_replay(first, done)
@@ -206,6 +206,6 @@ class AbandonedTx(Suite):
 
 
 def assert_replay_of(first: Reply, retry: Reply) -> None:
-    """The same answer once more, whether the first one was a replay itself or not."""
+    """The same response once more, whether the first one was a replay itself or not."""
     assert retry.essence == first.essence
     assert retry.replayed

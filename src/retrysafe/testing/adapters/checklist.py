@@ -83,7 +83,7 @@ SECTIONS = {
         78: "a long handler keeps its lease",
         81: "a client that hangs up does not lose the outcome",
         82: "without a store nothing runs",
-        83: "an answer that could not be stored is sent, marked, not run again; in a transaction, undone",
+        83: "a response that could not be stored is sent, marked, not run again; in a transaction, undone",
         85: "an operator sees abandoned keys",
     },
 }

@@ -46,14 +46,14 @@ class Reply(NamedTuple):
 
     @property
     def code(self) -> str | None:
-        """Which problem it is; none if it is the handler's own answer."""
+        """Which problem it is; none if it is the handler's own response."""
         if self.header("Content-Type") != "application/problem+json":
             return None
         return str(self.document["code"])
 
     @property
     def essence(self) -> tuple[int, bytes]:
-        """What a replay must have in common with the first answer."""
+        """What a replay must have in common with the first response."""
         return self.status, self.body
 
 
@@ -88,7 +88,7 @@ class Connection:
         response.begin()
         return response
 
-    def answer(self) -> Reply:
+    def reply(self) -> Reply:
         response = self.response()
         return Reply(response.status, tuple(response.getheaders()), response.read())
 
@@ -130,7 +130,7 @@ class Client:
         fields: Iterable[Field] = (),
         **query: object,
     ) -> Reply:
-        """Send a request and read the whole answer.
+        """Send a request and read the whole response.
 
         `key` is sent as an RFC 9651 String; for anything else about the key, say it in `fields`.
         """
@@ -144,7 +144,7 @@ class Client:
             target = path + ("?" + urlencode(query) if query else "")
             connection.head(method, target, [*head, ("Connection", "close")])
             connection.send(body)
-            return connection.answer()
+            return connection.reply()
 
     def post(self, path: str, **rest: Any) -> Reply:
         return self.request("POST", path, **rest)
@@ -172,7 +172,7 @@ class Client:
         return self.post("/slow", ms=int(seconds * 1000), **rest)
 
     def lasting(self, *, seconds: float = 0.8, **rest: Any) -> Reply:
-        """A request whose effect comes first, and whose answer takes so long."""
+        """A request whose effect comes first, and whose response takes so long."""
         return self.post("/stream", chunks=9, ms=int(seconds * 125), **rest)
 
     def at_work(self, call: Callable[[], Reply], label: str) -> "Future[Reply]":
@@ -188,7 +188,7 @@ class Client:
         return future
 
     def started(self, call: Callable[[], Reply]) -> "Future[Reply]":
-        """Send a request from a thread; its answer is there when it is there."""
+        """Send a request from a thread; its response is there when it is there."""
         pool = ThreadPoolExecutor(1)
         future = pool.submit(call)
         pool.shutdown(wait=False)
@@ -215,20 +215,20 @@ def until(wanted: Callable[[], bool]) -> None:
 
 
 def eventually(call: Callable[[], Reply], wanted: Callable[[Reply], bool]) -> Reply:
-    """Ask again until the answer is the wanted one."""
-    answers: list[Reply] = []
+    """Ask again until the response is the wanted one."""
+    replies: list[Reply] = []
 
     def ask() -> bool:
-        answers[:] = [call()]
-        return wanted(answers[0])
+        replies[:] = [call()]
+        return wanted(replies[0])
 
     until(ask)
-    return answers[0]
+    return replies[0]
 
 
 def settled(call: Callable[[], Reply]) -> Reply:
     """Send again until no other request runs, as the refusals advise."""
-    return eventually(call, lambda answer: answer.code != "in-flight")
+    return eventually(call, lambda reply: reply.code != "in-flight")
 
 
 def _bytes(text: str | bytes) -> bytes:

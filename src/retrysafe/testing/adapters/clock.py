@@ -24,7 +24,7 @@ class Clock(Suite):
             return api.post("/charges", key=key, label=label, again=1)
 
         assert_problem(send(), 422, "key-reused")
-        second = eventually(send, lambda answer: answer.status != 422)
+        second = eventually(send, lambda reply: reply.status != 422)
         assert (second.status, second.replayed) == (201, False)
         assert_replay(second, send())
         assert api.effects(label) == 2
@@ -38,14 +38,14 @@ class Clock(Suite):
             return api.post("/charges", key=key, label=label)
 
         first = send()
-        again = eventually(send, lambda answer: not answer.replayed)
+        again = eventually(send, lambda reply: not reply.replayed)
         assert again.status == 201
         assert again.document["id"] != first.document["id"]
         assert api.effects(label) == 2
 
     @covers(70)
     def test_a_running_request_does_not_expire(self, serve: Servers, key: str, label: str) -> None:
-        """Longer than its retention, it still has its key, and its answer is kept afterwards."""
+        """Longer than its retention, it still has its key, and its response is kept afterwards."""
         api = serve(retention=1.5)
 
         def send() -> Reply:
@@ -88,7 +88,7 @@ class Clock(Suite):
     def _agree_on_leases(self, one: Server, other: Server) -> None:
         key, label = fresh(), fresh("label")
         running = one.at_work(lambda: one.pending(key=key, label=label), label)
-        answer = other.pending(key=key, label=label)
-        assert_problem(answer, 409, "in-flight")
+        reply = other.pending(key=key, label=label)
+        assert_problem(reply, 409, "in-flight")
         assert running.result().status == 201
         assert one.effects(label) == 1

@@ -26,7 +26,7 @@ ROUNDS = 50 if LONG else 5
 class Concurrency(Suite):
     @covers(28, 29, 30, 34)
     def test_a_duplicate_meanwhile(self, api: Server, key: str, label: str) -> None:
-        """409 with hints in three dialects while it runs, and the answer when it is there.
+        """409 with hints in three dialects while it runs, and the response when it is there.
 
         The 409 leaves no trace, or it would be what is replayed afterwards.
         """
@@ -62,7 +62,7 @@ class Concurrency(Suite):
     @covers(32)
     @pytest.mark.parametrize("in_flight", ["reject", "wait"])
     def test_a_hundred_at_once(self, serve: Servers, in_flight: str) -> None:
-        """One runs; the others are refused or get its answer; none gets a 5xx.
+        """One runs; the others are refused or get its response; none gets a 5xx.
 
         In waiting mode at most ten wait for one key, so there are both kinds of others.
         """
@@ -77,25 +77,25 @@ class Concurrency(Suite):
                     return api.post("/slow", key=key, ms=30, label=label)
 
                 futures = [pool.submit(send, key, label, start) for _ in range(100)]
-                answers = [future.result() for future in futures]
-                seen = Counter((answer.status, answer.replayed) for answer in answers)
+                replies = [future.result() for future in futures]
+                seen = Counter((reply.status, reply.replayed) for reply in replies)
                 assert seen[201, False] == 1, seen
                 assert set(seen) <= {(201, False), (201, True), (409, False)}, seen
-                assert len({answer.body for answer in answers if answer.status == 201}) == 1
+                assert len({reply.body for reply in replies if reply.status == 201}) == 1
                 assert api.effects(label) == 1
 
     @covers(33)
     def test_waiting_for_the_first_one(self, serve: Servers, key: str, label: str) -> None:
-        """In waiting mode a duplicate is answered late, with the answer."""
+        """In waiting mode a duplicate is answered late, with the response."""
         api = serve(in_flight="wait", wait_for=1.5)
 
         def send() -> Reply:
             return api.post("/slow", key=key, ms=500, label=label)
 
         futures = [api.started(send) for _ in range(3)]
-        answers = sorted((future.result() for future in futures), key=lambda answer: answer.replayed)
-        assert_replay(answers[0], answers[1])
-        assert_replay(answers[0], answers[2])
+        replies = sorted((future.result() for future in futures), key=lambda reply: reply.replayed)
+        assert_replay(replies[0], replies[1])
+        assert_replay(replies[0], replies[2])
         assert api.effects(label) == 1
 
     @covers(33, 29)
@@ -108,7 +108,7 @@ class Concurrency(Suite):
 
         began = time.monotonic()
         futures = [api.started(send) for _ in range(2)]
-        refused, first = sorted((future.result() for future in futures), key=lambda answer: -answer.status)
+        refused, first = sorted((future.result() for future in futures), key=lambda reply: -reply.status)
         assert_problem(refused, 409, "in-flight")
         assert int(refused.header("Retry-After") or 0) >= 1
         assert first.status == 201
@@ -120,8 +120,8 @@ class Concurrency(Suite):
         """If the first one says that nothing happened, one of those who waited runs."""
         api = serve(in_flight="wait", wait_for=1.5)
         futures = [api.started(lambda: api.post("/notdone", key=key, times=1, label=label)) for _ in range(4)]
-        answers = [future.result() for future in futures]
-        seen = Counter((answer.status, answer.replayed) for answer in answers)
+        replies = [future.result() for future in futures]
+        seen = Counter((reply.status, reply.replayed) for reply in replies)
         assert seen == {(503, False): 1, (201, False): 1, (201, True): 2}
         assert api.effects(label) == 1
 
@@ -138,12 +138,12 @@ class Concurrency(Suite):
             def once() -> Reply:
                 return api.post("/slow", key=key, ms=500, label=label)
 
-            return eventually(once, lambda answer: answer.code != "not-done") if in_turns else once()
+            return eventually(once, lambda reply: reply.code != "not-done") if in_turns else once()
 
         began = time.monotonic()
         with ThreadPoolExecutor(20) as pool:
             futures = [pool.submit(send, fresh()) for _ in range(20)]
-        answers = [future.result() for future in futures]
-        assert [(answer.status, answer.replayed) for answer in answers] == [(201, False)] * 20
+        replies = [future.result() for future in futures]
+        assert [(reply.status, reply.replayed) for reply in replies] == [(201, False)] * 20
         assert time.monotonic() - began < (20 * 0.5 if in_turns else 5)
         assert api.effects(label) == 20

@@ -41,10 +41,10 @@ class Lease:
 
     def assert_in_flight(self, send: Callable[[], Reply]) -> None:
         """A retry is refused with hints while it lasts.  A machine that is too slow for it proves nothing."""
-        answer = send()
+        reply = send()
         if self.elapsed < self._seconds:
-            assert_problem(answer, 409, "in-flight")
-            assert int(answer.header("Retry-After") or 0) >= 1
+            assert_problem(reply, 409, "in-flight")
+            assert int(reply.header("Retry-After") or 0) >= 1
 
 
 class Crash(Suite):
@@ -70,7 +70,7 @@ class Crash(Suite):
         def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
-                return connection.answer()
+                return connection.reply()
 
         done = settled(send)
         assert (done.status, len(done.body.splitlines())) == (200, 9)
@@ -78,7 +78,7 @@ class Crash(Suite):
         assert api.effects(label) == 1
 
     @covers(81, 62)
-    def test_the_client_hangs_up_while_its_answer_flows(self, serve: Servers, key: str, label: str) -> None:
+    def test_the_client_hangs_up_while_its_response_flows(self, serve: Servers, key: str, label: str) -> None:
         """No client has all of it, and none can get the rest: a tombstone or a failure, no second run."""
         api = serve(**STRICT)
         target = f"/stream?chunks=60&ms=15&label={label}"
@@ -87,7 +87,7 @@ class Crash(Suite):
         def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
-                return connection.answer()
+                return connection.reply()
 
         with api.connect() as connection:
             connection.head("POST", target, fields)
@@ -104,8 +104,8 @@ class Crash(Suite):
             connection.head("POST", f"/charges?label={label}", fields)
             connection.send(b"{")
             assert connection.is_silent(0.05)
-        answer = api.post("/charges", key=key, body=b"whole", label=label)
-        assert (answer.status, answer.replayed) == (201, False)
+        reply = api.post("/charges", key=key, body=b"whole", label=label)
+        assert (reply.status, reply.replayed) == (201, False)
         assert api.effects(label) == 1
 
     def test_a_rolling_deploy(self, serve: Servers, key: str, label: str) -> None:

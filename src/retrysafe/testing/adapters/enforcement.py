@@ -24,23 +24,23 @@ class Enforcement(Suite):
         """Where a key is required, a request without one runs nothing and gets a link to the
         documentation."""
         api = serve(**STRICT)
-        answer = api.post("/charges", label=label)
-        assert_problem(answer, 400, "key-missing")
+        reply = api.post("/charges", label=label)
+        assert_problem(reply, 400, "key-missing")
         assert api.effects(label) == 0
         assert api.post("/charges", key=key, label=label).status == 201
 
     @covers(16)
     def test_without_a_key_every_request_runs(self, api: Server, label: str) -> None:
         """An optional key that is not sent changes nothing."""
-        answers = [api.post("/charges", label=label) for _ in range(3)]
-        assert len({answer.document["id"] for answer in answers}) == 3
-        assert not any(answer.replayed for answer in answers)
+        replies = [api.post("/charges", label=label) for _ in range(3)]
+        assert len({reply.document["id"] for reply in replies}) == 3
+        assert not any(reply.replayed for reply in replies)
         assert api.effects(label) == 3
 
     @covers(17)
     @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
     def test_a_retry_gets_the_same_bytes(self, api: Server, key: str, label: str, method: str) -> None:
-        """The answer contains a random id: equal bytes can only be the stored ones."""
+        """The response contains a random id: equal bytes can only be the stored ones."""
         path = "/charges" if method == "POST" else f"/charges/{fresh('id')}"
 
         def send() -> Reply:
@@ -62,7 +62,7 @@ class Enforcement(Suite):
 
     @covers(19)
     def test_one_key_with_two_payloads(self, api: Server, key: str, label: str) -> None:
-        """Refused, and harmless: the first request's own retry still gets its answer."""
+        """Refused, and harmless: the first request's own retry still gets its response."""
         first = api.post("/charges", key=key, json_body={"amount": 1}, label=label)
         other = api.post("/charges", key=key, json_body={"amount": 2}, label=label)
         assert_problem(other, 422, "key-reused")
@@ -75,9 +75,9 @@ class Enforcement(Suite):
         """A stored GET would show a state that is over."""
         counts: list[int] = []
         for _ in range(2):
-            answer = api.request("GET", "/effects", key=key, label=label)
-            assert not answer.replayed
-            counts.append(answer.document["count"])
+            reply = api.request("GET", "/effects", key=key, label=label)
+            assert not reply.replayed
+            counts.append(reply.document["count"])
             assert api.post("/charges", key=key if len(counts) == 1 else fresh(), label=label)
         assert counts == [0, 1]
 
@@ -100,12 +100,12 @@ class Enforcement(Suite):
     @covers(23)
     def test_a_malformed_key_does_not_matter_where_no_key_does(self, api: Server) -> None:
         """A method that is not covered passes through, whatever the header says."""
-        answer = api.request("GET", "/effects", fields=[("Idempotency-Key", '"a')], label="-")
-        assert answer.status == 200
+        reply = api.request("GET", "/effects", fields=[("Idempotency-Key", '"a')], label="-")
+        assert reply.status == 200
 
     @covers(24)
     def test_one_key_on_two_routes(self, api: Server, key: str, label: str) -> None:
-        """Never the other route's answer."""
+        """Never the other route's response."""
         first = api.post("/charges", key=key, label=label)
         other = api.post("/cookie", key=key, label=label)
         assert other.body != first.body
@@ -118,8 +118,8 @@ class Enforcement(Suite):
         one, two = fresh("id"), fresh("id")
         assert api.request("PUT", f"/charges/{one}", key=key, label=label).status == 200
         for method, item in (("PUT", two), ("PATCH", one), ("DELETE", one)):
-            answer = api.request(method, f"/charges/{item}", key=key, label=label)
-            assert_problem(answer, 422, "key-reused")
+            reply = api.request(method, f"/charges/{item}", key=key, label=label)
+            assert_problem(reply, 422, "key-reused")
         assert api.effects(label) == 1
 
     @covers(25, 52)
@@ -148,9 +148,9 @@ class Enforcement(Suite):
                 "handler-failed": api.post("/raise", key=fresh(), label=label),
                 "not-done": api.post("/notdone", key=fresh(), times=99, label=label),
             }
-            for code, answer in problems.items():
-                assert_problem(answer, answer.status, code)
-                document = answer.document
+            for code, reply in problems.items():
+                assert_problem(reply, reply.status, code)
+                document = reply.document
                 assert document["title"] == seen.setdefault(code, document)["title"]
         assert len({document["type"] for document in seen.values()}) == len(seen)
         assert len({document["title"] for document in seen.values()}) == len(seen)
@@ -169,7 +169,7 @@ class Enforcement(Suite):
 
     @covers(25, 16)
     def test_a_refused_request_does_not_read_the_body(self, api: Server, label: str) -> None:
-        """`Expect: 100-continue` and a bad key: the final answer comes, no `100 Continue`."""
+        """`Expect: 100-continue` and a bad key: the final response comes, no `100 Continue`."""
         fields = [("Idempotency-Key", '"'), ("Expect", "100-continue"), ("Content-Length", "10")]
         with api.connect() as connection:
             connection.head("POST", f"/charges?label={label}", common(None, "alice", fields))
@@ -185,7 +185,7 @@ class Enforcement(Suite):
             connection.head("POST", "/charges", common(key, "alice", fields))
             assert connection.socket.recv(25).startswith(b"HTTP/1.1 100 ")
             connection.send(body)
-            first = connection.answer()
+            first = connection.reply()
         assert first.status == 201
         assert_replay(first, api.post("/charges", key=key, body=body))
         assert api.effects(label) == 1

@@ -22,12 +22,12 @@ from retrysafe.testing.adapters.suite import (
 class Failures(Suite):
     @covers(46)
     @pytest.mark.parametrize("status", [401, 403, 408, 413, 425, 429])
-    def test_an_answer_that_says_not_begun(self, api: Server, key: str, label: str, status: int) -> None:
+    def test_a_response_that_says_not_begun(self, api: Server, key: str, label: str, status: int) -> None:
         """By these statuses a handler says that it did nothing: the key stays free."""
         for _ in range(2):
-            answer = api.post(f"/status/{status}", key=key, label=label)
-            assert answer.status == status
-            assert not answer.replayed
+            reply = api.post(f"/status/{status}", key=key, label=label)
+            assert reply.status == status
+            assert not reply.replayed
         assert api.effects(label) == 2
 
     @covers(46)
@@ -35,8 +35,8 @@ class Failures(Suite):
         """Only a 503 that says when to come back says that nothing happened."""
         key = fresh()
         for _ in range(2):
-            answer = api.post("/status/503", key=key, label=label, retry_after=1)
-            assert (answer.status, answer.replayed) == (503, False)
+            reply = api.post("/status/503", key=key, label=label, retry_after=1)
+            assert (reply.status, reply.replayed) == (503, False)
         assert api.effects(label) == 2
         key, label = fresh(), fresh("label")
         first = api.post("/status/503", key=key, label=label)
@@ -57,9 +57,9 @@ class Failures(Suite):
     def test_a_failure_is_retried(self, serve: Servers, key: str, label: str) -> None:
         """`failed=retry`: until it succeeds, and then never again."""
         api = serve(failed="retry")
-        answers = [api.post("/flaky", key=key, fail=2, label=label) for _ in range(5)]
-        assert [answer.status for answer in answers] == [500, 500, 201, 201, 201]
-        assert [answer.replayed for answer in answers] == [False, False, False, True, True]
+        replies = [api.post("/flaky", key=key, fail=2, label=label) for _ in range(5)]
+        assert [reply.status for reply in replies] == [500, 500, 201, 201, 201]
+        assert [reply.replayed for reply in replies] == [False, False, False, True, True]
         assert api.effects(label) == 3
 
     @covers(48)
@@ -84,7 +84,7 @@ class Failures(Suite):
         retry = api.post("/raise", key=key, label=label)
         assert_problem(first, 500, "handler-failed")
         assert "failed after its effect" not in first.body.decode()
-        # It is raised again once the answer is out.
+        # It is raised again once the response is out.
         until(lambda: "failed after its effect" in api.log)
         match failed:
             case "replay":
@@ -99,7 +99,7 @@ class Failures(Suite):
 
     @covers(50)
     def test_a_stream_that_breaks(self, api: Server, key: str, label: str) -> None:
-        """Half an answer is never replayed as a success, and not run again."""
+        """Half a response is never replayed as a success, and not run again."""
         api.post("/break", key=key, label=label)
         retry = api.post("/break", key=key, label=label)
         assert retry.status >= 400
@@ -114,10 +114,10 @@ class Failures(Suite):
             return api.post("/flaky", key=key, fail=1, ms=400, label=label)
 
         futures = [api.started(send) for _ in range(3)]
-        answers = sorted((future.result() for future in futures), key=lambda answer: answer.replayed)
-        assert answers[0].status == 500
-        assert_replay(answers[0], answers[1])
-        assert_replay(answers[0], answers[2])
+        replies = sorted((future.result() for future in futures), key=lambda reply: reply.replayed)
+        assert replies[0].status == 500
+        assert_replay(replies[0], replies[1])
+        assert_replay(replies[0], replies[2])
         assert api.effects(label) == 1
 
     def test_derived_keys_are_stable(self, serve: Servers, key: str, label: str) -> None:

@@ -31,12 +31,12 @@ def records(api: Server, key: str) -> int:
 class FailuresTx(Suite):
     @covers(46)
     @pytest.mark.parametrize("status", [401, 403, 408, 413, 425, 429])
-    def test_an_answer_that_says_not_begun(self, api: Server, key: str, label: str, status: int) -> None:
+    def test_a_response_that_says_not_begun(self, api: Server, key: str, label: str, status: int) -> None:
         """By these statuses a handler says that it did nothing, and is taken at its word: nothing remains."""
         for _ in range(2):
-            answer = api.post(f"/status/{status}", key=key, label=label)
-            assert answer.status == status
-            assert not answer.replayed
+            reply = api.post(f"/status/{status}", key=key, label=label)
+            assert reply.status == status
+            assert not reply.replayed
         assert api.effects(label) == 0
 
     @covers(46)
@@ -47,27 +47,27 @@ class FailuresTx(Suite):
         """Whether it says when to come back makes no difference: it was undone."""
         hint = {"retry_after": 1} if retry_after else {}
         for _ in range(2):
-            answer = api.post("/status/503", key=key, label=label, **hint)
-            assert (answer.status, answer.replayed) == (503, False)
+            reply = api.post("/status/503", key=key, label=label, **hint)
+            assert (reply.status, reply.replayed) == (503, False)
         assert api.effects(label) == 0
 
     @covers(48, 50)
     @pytest.mark.parametrize("status", [500, 502, 504])
     def test_a_failure_is_undone(self, api: Server, key: str, label: str, status: int) -> None:
-        """The client gets the answer; its effects are rolled back, so each retry runs, and none is left."""
+        """The client gets the response; its effects are rolled back, so each retry runs, and none is left."""
         for number in (1, 2):
-            answer = api.post(f"/status/{status}", key=key, label=label)
-            assert (answer.status, answer.replayed) == (status, False)
-            assert answer.header("x-should-retry") == "true"
+            reply = api.post(f"/status/{status}", key=key, label=label)
+            assert (reply.status, reply.replayed) == (status, False)
+            assert reply.header("x-should-retry") == "true"
             assert api.begun(label) == number
         assert api.effects(label) == 0
 
     @covers(48, 49)
     def test_a_failure_is_retried(self, api: Server, key: str, label: str) -> None:
         """Until it succeeds, and then never again: of all attempts one effect is left."""
-        answers = [api.post("/flaky", key=key, fail=2, label=label) for _ in range(5)]
-        assert [answer.status for answer in answers] == [500, 500, 201, 201, 201]
-        assert [answer.replayed for answer in answers] == [False, False, False, True, True]
+        replies = [api.post("/flaky", key=key, fail=2, label=label) for _ in range(5)]
+        assert [reply.status for reply in replies] == [500, 500, 201, 201, 201]
+        assert [reply.replayed for reply in replies] == [False, False, False, True, True]
         assert api.begun(label) == 3
         assert api.effects(label) == 1
 
@@ -75,12 +75,12 @@ class FailuresTx(Suite):
     def test_an_exception_is_undone(self, api: Server, key: str, label: str) -> None:
         """No effect, no record, and the retry runs; a header says that it may, and the log says why."""
         for number in (1, 2):
-            answer = api.post("/raise", key=key, label=label)
-            assert_problem(answer, 500, "handler-failed")
-            assert not answer.replayed
-            assert answer.header("x-should-retry") == "true"
-            assert "failed after its effect" not in answer.body.decode()
-            # It is raised again once the answer is out.
+            reply = api.post("/raise", key=key, label=label)
+            assert_problem(reply, 500, "handler-failed")
+            assert not reply.replayed
+            assert reply.header("x-should-retry") == "true"
+            assert "failed after its effect" not in reply.body.decode()
+            # It is raised again once the response is out.
             until(lambda: "failed after its effect" in api.log)
             assert api.begun(label) == number
             assert records(api, key) == 0
@@ -98,24 +98,24 @@ class FailuresTx(Suite):
 
     @covers(49, 62)
     def test_a_stream_that_breaks(self, api: Server, key: str, label: str) -> None:
-        """Nothing of it has left: the client gets an error and not half an answer, and the retry runs."""
+        """Nothing of it has left: the client gets an error and not half a response, and the retry runs."""
         for _ in range(2):
-            answer = api.post("/break", key=key, label=label)
-            assert_problem(answer, 500, "handler-failed")
-            assert not answer.replayed
+            reply = api.post("/break", key=key, label=label)
+            assert_problem(reply, 500, "handler-failed")
+            assert not reply.replayed
         assert api.effects(label) == 0
 
     @covers(33)
     def test_waiting_for_one_that_fails(self, serve: Servers, key: str, label: str) -> None:
-        """One of those who waited runs, and the others get its answer."""
+        """One of those who waited runs, and the others get its response."""
         api = serve(in_flight="wait", wait_for=1.5)
 
         def send() -> Reply:
             return api.post("/flaky", key=key, fail=1, ms=400, label=label)
 
         futures = [api.started(send) for _ in range(3)]
-        answers = [future.result() for future in futures]
-        seen = Counter((answer.status, answer.replayed) for answer in answers)
+        replies = [future.result() for future in futures]
+        seen = Counter((reply.status, reply.replayed) for reply in replies)
         assert seen == {(500, False): 1, (201, False): 1, (201, True): 1}
         assert api.effects(label) == 1
 

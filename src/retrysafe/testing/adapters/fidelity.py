@@ -23,7 +23,7 @@ from retrysafe.testing.adapters.suite import (
 class Fidelity(Suite):
     @covers(53)
     def test_the_marker(self, api: Server, key: str, label: str) -> None:
-        """Said of replays, and not of the first answer."""
+        """Said of replays, and not of the first response."""
         first = api.post("/charges", key=key, label=label)
         assert first.header("Idempotent-Replayed") in (None, "false")
         for _ in range(2):
@@ -32,10 +32,10 @@ class Fidelity(Suite):
 
     @covers(53)
     def test_a_marker_that_the_client_sends_is_nothing(self, api: Server, label: str) -> None:
-        """A request cannot make a first answer look like a replay."""
+        """A request cannot make a first response look like a replay."""
         fields = [("Idempotent-Replayed", "true")]
-        answer = api.post("/charges", key=fresh(), fields=fields, label=label)
-        assert not answer.replayed
+        reply = api.post("/charges", key=fresh(), fields=fields, label=label)
+        assert not reply.replayed
 
     @covers(17)
     def test_headers_of_the_representation(self, api: Server, key: str, label: str) -> None:
@@ -65,7 +65,7 @@ class Fidelity(Suite):
         def send() -> Reply:
             return api.post("/charges", key=key, label=label)
 
-        later = eventually(send, lambda answer: answer.header("Date") != first)
+        later = eventually(send, lambda reply: reply.header("Date") != first)
         assert parsedate_to_datetime(later.header("Date") or "") > parsedate_to_datetime(first)
 
     @covers(56)
@@ -100,15 +100,15 @@ class Fidelity(Suite):
     def test_204_has_no_length(self, api: Server, key: str, label: str) -> None:
         """RFC 9110 section 8.6."""
         for _ in range(2):
-            answer = api.post("/status/204", key=key, label=label)
-            assert answer.status == 204
-            assert answer.header("Content-Length") is None
-            assert answer.header("Transfer-Encoding") is None
+            reply = api.post("/status/204", key=key, label=label)
+            assert reply.status == 204
+            assert reply.header("Content-Length") is None
+            assert reply.header("Transfer-Encoding") is None
 
     @covers(59)
     def test_a_preflight(self, api: Server) -> None:
         """A browser may send the key from another origin."""
-        answer = api.request(
+        reply = api.request(
             "OPTIONS",
             "/charges",
             user=None,
@@ -118,8 +118,8 @@ class Fidelity(Suite):
                 ("Access-Control-Request-Headers", "idempotency-key"),
             ],
         )
-        assert answer.status in (200, 204)
-        assert "idempotency-key" in (answer.header("Access-Control-Allow-Headers") or "").lower()
+        assert reply.status in (200, 204)
+        assert "idempotency-key" in (reply.header("Access-Control-Allow-Headers") or "").lower()
 
     @covers(59)
     def test_another_origin(self, api: Server, key: str, label: str) -> None:
@@ -144,7 +144,7 @@ class Fidelity(Suite):
 
     @covers(61, 74)
     @pytest.mark.parametrize("size", [MAX_RESPONSE + 1, 3_000_000])
-    def test_an_answer_over_the_limit(self, serve: Servers, key: str, label: str, size: int) -> None:
+    def test_a_response_over_the_limit(self, serve: Servers, key: str, label: str, size: int) -> None:
         """The client gets all of it, once; the retry gets status, headers and no second run."""
         api = serve(**STRICT)
         first = api.post("/big", key=key, bytes=size, label=label)
@@ -160,7 +160,7 @@ class Fidelity(Suite):
         assert api.effects(label) == 1
 
     @covers(61)
-    def test_an_answer_at_the_limit(self, serve: Servers, key: str, label: str) -> None:
+    def test_a_response_at_the_limit(self, serve: Servers, key: str, label: str) -> None:
         """The last byte that fits is kept."""
         api = serve(**STRICT)
         first = api.post("/big", key=key, bytes=MAX_RESPONSE, label=label)

@@ -108,7 +108,7 @@ class Fingerprint(Suite):
         fields = [("Content-Length", str(MAX_REQUEST + 1)), ("Expect", "100-continue")]
         with api.connect() as connection:
             connection.head("POST", f"/charges?label={label}", common(key, "alice", fields))
-            assert_problem(connection.answer(), 413, "body-too-large")
+            assert_problem(connection.reply(), 413, "body-too-large")
         assert api.effects(label) == 0
         at_the_limit = api.post("/charges", key=key, body=b"." * MAX_REQUEST, label=label)
         assert at_the_limit.status == 201
@@ -116,15 +116,15 @@ class Fingerprint(Suite):
 
     @covers(43)
     def test_a_body_over_the_limit_without_a_length(self, serve: Servers, key: str, label: str) -> None:
-        """A chunked body says nothing about its length: it is counted, and there is one answer."""
+        """A chunked body says nothing about its length: it is counted, and there is one response."""
         api = serve(**STRICT)
         with api.connect() as connection:
             fields = common(key, "alice", [("Transfer-Encoding", "chunked")])
             connection.head("POST", f"/charges?label={label}", fields)
             for _ in range(4):
                 connection.chunk(b"." * 400)
-            answer = connection.answer()
-        assert_problem(answer, 413, "body-too-large")
+            reply = connection.reply()
+        assert_problem(reply, 413, "body-too-large")
         assert api.effects(label) == 0
         assert api.post("/charges", key=key, label=label).status == 201
 
@@ -139,7 +139,7 @@ class Fingerprint(Suite):
             for start in range(0, len(body), 100):
                 connection.chunk(body[start : start + 100])
             connection.chunk(b"")
-            first = connection.answer()
+            first = connection.reply()
         assert first.status == 201
         assert_replay(first, api.post("/charges", key=key, body=body))
         assert api.effects(label) == 1
@@ -150,6 +150,6 @@ class Fingerprint(Suite):
         data = bytes(range(256)) * 4096 * 3
         fields, body = multipart("b1", file=data)
         key = fresh()
-        answer = api.post("/upload", key=key, fields=fields, body=body, label=label)
-        assert answer.document["parts"][0]["sha256"] == hashlib.sha256(data).hexdigest()
-        assert_replay(answer, api.post("/upload", key=key, fields=fields, body=body, label=label))
+        reply = api.post("/upload", key=key, fields=fields, body=body, label=label)
+        assert reply.document["parts"][0]["sha256"] == hashlib.sha256(data).hexdigest()
+        assert_replay(reply, api.post("/upload", key=key, fields=fields, body=body, label=label))

@@ -11,7 +11,7 @@ Limits = Mapping[str, str]
 
 NONE: Limits = {}
 
-_CONTINUES = "it answers `Expect: 100-continue` itself, before it calls the application"
+_CONTINUES = "it responds to `Expect: 100-continue` itself, before it calls the application"
 
 GTHREAD: Limits = {"test_a_refused_request_does_not_read_the_body": _CONTINUES}
 
@@ -19,7 +19,7 @@ _ONE_AT_A_TIME = "a worker serves one request at a time, and this asks a single 
 
 SYNC: Limits = {
     **GTHREAD,
-    "test_a_connection_is_used_again": "it closes every connection after one answer",
+    "test_a_connection_is_used_again": "it closes every connection after one response",
     "test_frozen_and_overtaken": _ONE_AT_A_TIME,
     "test_frozen_and_held": _ONE_AT_A_TIME,
 }

@@ -71,7 +71,7 @@ class Outage(Suite):
 
         running = api.running(send, label)
         with self.backing.outage(api.store):
-            # Long after the handler has ended, its answer is still held back.
+            # Long after the handler has ended, its response is still held back.
             assert wait([running], timeout=1).not_done
         first = running.result()
         assert first.status == 200

@@ -4,7 +4,7 @@ committed.
 `outage.py` has the same cases in lease mode.
 """
 
-from retrysafe.testing.adapters.abandoned_tx import answered
+from retrysafe.testing.adapters.abandoned_tx import settled_reply
 from retrysafe.testing.adapters.client import Reply, settled
 from retrysafe.testing.adapters.suite import Servers, Suite, assert_problem, assert_replay, covers
 
@@ -48,7 +48,7 @@ class OutageTx(Suite):
         assert first.header("x-should-retry") == "true"
         assert first.header("Idempotency-Stored") is None
         assert api.effects(label) == 0
-        later = answered(send)
+        later = settled_reply(send)
         assert (later.status, later.replayed) == (200, False)
         assert_replay(later, send())
         assert api.begun(label) == 2

@@ -56,14 +56,14 @@ class PassThrough(Suite):
     def test_an_unknown_method_is_the_application_s_affair(self, api: Server, key: str, label: str) -> None:
         """Its own 405, unstored and unmarked, however often it is sent."""
         for _ in range(2):
-            answer = api.request("PROPFIND", "/charges", key=key, label=label)
-            assert (answer.status, answer.replayed) == (405, False)
+            reply = api.request("PROPFIND", "/charges", key=key, label=label)
+            assert (reply.status, reply.replayed) == (405, False)
 
     @covers(16)
-    def test_an_answer_without_a_key_has_nothing_added(self, api: Server, label: str) -> None:
+    def test_a_response_without_a_key_has_nothing_added(self, api: Server, label: str) -> None:
         """No marker, no id, no hint: byte for byte what the application and the server said."""
-        answer = api.post("/charges", label=label)
-        names = {name.lower() for name, _ in answer.fields}
+        reply = api.post("/charges", label=label)
+        names = {name.lower() for name, _ in reply.fields}
         assert not names & {
             "idempotent-replayed",
             "original-request-id",
@@ -77,10 +77,10 @@ class PassThrough(Suite):
         """A replay leaves nothing over in a connection that is kept alive."""
         fields = common(key, "alice", [("Content-Length", "0")])
         with api.connect() as connection:
-            answers: list[Reply] = []
+            replies: list[Reply] = []
             for _ in range(3):
                 connection.head("POST", f"/charges?label={label}", fields)
-                answers.append(connection.answer())
-        assert [answer.replayed for answer in answers] == [False, True, True]
-        assert len({answer.body for answer in answers}) == 1
+                replies.append(connection.reply())
+        assert [reply.replayed for reply in replies] == [False, True, True]
+        assert len({reply.body for reply in replies}) == 1
         assert api.effects(label) == 1

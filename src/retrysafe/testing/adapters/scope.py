@@ -1,4 +1,4 @@
-"""Scope and authorisation: whose key it is, and who may see an answer."""
+"""Scope and authorisation: whose key it is, and who may see a response."""
 
 import pytest
 
@@ -10,13 +10,13 @@ from retrysafe.testing.adapters.suite import Suite, assert_problem, assert_repla
 class Scope(Suite):
     @covers(64)
     def test_two_principals_do_not_meet(self, api: Server, key: str, label: str) -> None:
-        """The same key from two users is two requests, and neither sees the other's answer."""
+        """The same key from two users is two requests, and neither sees the other's response."""
         alice = api.post("/charges", user="alice", key=key, label=label)
         bob = api.post("/charges", user="bob", key=key, label=label)
         stranger = api.post("/charges", user=None, key=key, label=label)
-        ids = {answer.document["id"] for answer in (alice, bob, stranger)}
+        ids = {reply.document["id"] for reply in (alice, bob, stranger)}
         assert len(ids) == 3
-        assert not any(answer.replayed for answer in (alice, bob, stranger))
+        assert not any(reply.replayed for reply in (alice, bob, stranger))
         assert_replay(alice, api.post("/charges", user="alice", key=key, label=label))
         assert_replay(bob, api.post("/charges", user="bob", key=key, label=label))
         assert api.effects(label) == 3
@@ -44,7 +44,7 @@ class Scope(Suite):
     def test_a_principal_that_lost_the_permission(
         self, api: Server, key: str, label: str, user: str, status: int
     ) -> None:
-        """A stored answer is for those who may ask now; the record is untouched meanwhile."""
+        """A stored response is for those who may ask now; the record is untouched meanwhile."""
         first = api.post("/charges", key=key, label=label)
         refused = api.post("/charges", user=user, key=key, label=label)
         assert refused.status == status
@@ -57,8 +57,8 @@ class Scope(Suite):
     def test_without_a_principal(self, api: Server, key: str, label: str) -> None:
         """On a route that needs one, two strangers do not share a scope: both are refused."""
         for _ in range(2):
-            answer = api.post("/private", user=None, key=key, label=label)
-            assert_problem(answer, 400, "principal-required")
+            reply = api.post("/private", user=None, key=key, label=label)
+            assert_problem(reply, 400, "principal-required")
         assert api.effects(label) == 0
         assert api.post("/private", user="alice", key=key, label=label).status == 201
         assert api.effects(label) == 1
@@ -68,7 +68,7 @@ class Scope(Suite):
         """No problem and no log line contains a key, whatever goes wrong with it."""
         key = fresh("secret")
         failures = api.log.count("failed half-way")
-        answers = [
+        replies = [
             api.post("/charges", key=key, label=label),
             api.post("/charges", key=key, label=label),
             api.post("/charges", key=key, body=b"other", label=label),
@@ -82,9 +82,9 @@ class Scope(Suite):
             api.post("/notdone", key=key + "3", times=1, label=label),
             api.post("/break", key=key + "4", label=label),
         ]
-        assert sum(answer.code is not None for answer in answers) >= 8
-        for answer in answers:
-            told = answer.body.decode() + repr(answer.fields)
+        assert sum(reply.code is not None for reply in replies) >= 8
+        for reply in replies:
+            told = reply.body.decode() + repr(reply.fields)
             assert key not in told
             assert key[:15] not in told
         until(lambda: api.log.count("failed half-way") > failures)

@@ -15,7 +15,7 @@ from retrysafe.testing.adapters.suite import (
 class Stored(Suite):
     @covers(45)
     @pytest.mark.parametrize("status", [400, 404, 409, 410, 422])
-    def test_an_answer_that_says_no(self, api: Server, key: str, label: str, status: int) -> None:
+    def test_a_response_that_says_no(self, api: Server, key: str, label: str, status: int) -> None:
         """The handler ran and decided: its refusal is the outcome."""
         first = api.post(f"/status/{status}", key=key, label=label)
         assert first.status == status
@@ -32,8 +32,8 @@ class Stored(Suite):
         """What an outer layer refused was never seen by ours: the valid retry runs."""
         assert api.post("/charges", user=user, key=key, label=label).status == status
         assert api.effects(label) == 0
-        answer = api.post("/charges", key=key, label=label)
-        assert (answer.status, answer.replayed) == (201, False)
+        reply = api.post("/charges", key=key, label=label)
+        assert (reply.status, reply.replayed) == (201, False)
         assert api.effects(label) == 1
 
     @covers(46)
@@ -46,8 +46,8 @@ class Stored(Suite):
 
     @covers(52)
     @pytest.mark.parametrize("status", [204, 205, 301, 302, 303, 307, 308])
-    def test_answers_without_a_body(self, api: Server, key: str, label: str, status: int) -> None:
-        """Redirections come back with their `Location`, empty answers empty."""
+    def test_responses_without_a_body(self, api: Server, key: str, label: str, status: int) -> None:
+        """Redirections come back with their `Location`, empty responses empty."""
         first = api.post(f"/status/{status}", key=key, label=label)
         retry = api.post(f"/status/{status}", key=key, label=label)
         assert first.status == status

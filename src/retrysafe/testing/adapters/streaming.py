@@ -26,7 +26,7 @@ class Streaming(Suite):
         assert times[-1] >= 9 * 0.06 * 0.8
         with api.connect() as connection:
             connection.head("POST", target, fields)
-            retry = connection.answer()
+            retry = connection.reply()
         assert (retry.status, retry.body) == (200, b"")
         assert retry.header("Idempotency-Body") == "omitted"
         assert api.effects(label) == 1
@@ -49,7 +49,7 @@ class Streaming(Suite):
 
     @covers(76, 74)
     @pytest.mark.parametrize("abandoned", ["hold", "retry"])
-    def test_killed_while_its_answer_flows(
+    def test_killed_while_its_response_flows(
         self, serve: Servers, key: str, label: str, abandoned: str
     ) -> None:
         """Bytes of it have been sent: it is not taken over, whatever the policy."""
@@ -60,7 +60,7 @@ class Streaming(Suite):
         def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
-                return connection.answer()
+                return connection.reply()
 
         with api.connect() as connection:
             connection.head("POST", target, fields)

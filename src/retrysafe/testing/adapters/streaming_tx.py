@@ -14,9 +14,9 @@ class StreamingTx(Suite):
     def test_guarded_events_are_refused(self, api: Server, key: str, label: str) -> None:
         """An event stream cannot wait for its end: an error, nothing committed, and the log says why."""
         for _ in range(2):
-            answer = api.post("/stream", key=key, chunks=3, label=label, **{"as": "events"})
-            assert_problem(answer, 500, "handler-failed")
-            assert not answer.replayed
+            reply = api.post("/stream", key=key, chunks=3, label=label, **{"as": "events"})
+            assert_problem(reply, 500, "handler-failed")
+            assert not reply.replayed
         until(lambda: "event stream" in api.log)
         assert api.effects(label) == 0
 
@@ -30,23 +30,23 @@ class StreamingTx(Suite):
             until(lambda: api.written(label) > 0)
             silent = connection.is_silent(0.4)
             committed = api.effects(label)
-            answer = connection.answer()
+            reply = connection.reply()
         assert silent or committed == 1  # unless this test was too slow to see any of it
-        assert (answer.status, len(answer.body.splitlines())) == (200, 50)
-        assert len(answer.body) > MAX_RESPONSE
+        assert (reply.status, len(reply.body.splitlines())) == (200, 50)
+        assert len(reply.body) > MAX_RESPONSE
         assert api.effects(label) == 1
 
     @covers(62)
     def test_a_large_stream_that_breaks(self, serve: Servers, key: str, label: str) -> None:
-        """Beyond the limit too: an error instead of half an answer, and everything is undone."""
+        """Beyond the limit too: an error instead of half a response, and everything is undone."""
         api = serve(**STRICT)
         for _ in range(2):
-            answer = api.post("/break", key=key, chunks=100, label=label)
-            assert_problem(answer, 500, "handler-failed")
+            reply = api.post("/break", key=key, chunks=100, label=label)
+            assert_problem(reply, 500, "handler-failed")
         assert api.effects(label) == 0
 
     @covers(61, 74, 77)
-    def test_killed_while_its_answer_is_sent(self, serve: Servers, key: str, label: str) -> None:
+    def test_killed_while_its_response_is_sent(self, serve: Servers, key: str, label: str) -> None:
         """The first byte is sent after the commit: a tombstone, and no second run."""
         api = serve.alone(lease=1, max_response=MAX_RESPONSE)
         target = f"/big?bytes=30000000&label={label}"
@@ -55,7 +55,7 @@ class StreamingTx(Suite):
         def send() -> Reply:
             with api.connect() as connection:
                 connection.head("POST", target, fields)
-                return connection.answer()
+                return connection.reply()
 
         with api.connect() as connection:
             connection.head("POST", target, fields)

@@ -154,18 +154,18 @@ class Suite:
 
 
 def assert_replay(first: Reply, second: Reply) -> None:
-    """The second answer is the first one once more, and says so."""
+    """The second response is the first one once more, and says so."""
     assert second.essence == first.essence
     assert second.replayed
     assert not first.replayed
 
 
-def assert_problem(answer: Reply, status: int, code: str) -> None:
+def assert_problem(reply: Reply, status: int, code: str) -> None:
     """A refusal of the layer, well formed (RFC 9457)."""
-    assert answer.status == status, answer
-    assert answer.header("Content-Type") == "application/problem+json"
-    assert answer.header("Cache-Control") == "no-store"
-    document = answer.document
+    assert reply.status == status, reply
+    assert reply.header("Content-Type") == "application/problem+json"
+    assert reply.header("Cache-Control") == "no-store"
+    document = reply.document
     assert document["status"] == status
     assert document["code"] == code
     assert document["type"].startswith(("http://", "https://"))

@@ -31,8 +31,8 @@ class Syntax(Suite):
     def test_a_quoted_key_is_accepted(self, api: Server, label: str) -> None:
         """The form of the specification, an RFC 9651 String, runs the handler once."""
         raw = f'"{fresh()}"'
-        answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
-        assert answer.status == 201
+        reply = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
+        assert reply.status == 201
         assert api.effects(label) == 1
 
     @covers(2)
@@ -94,8 +94,8 @@ class Syntax(Suite):
     @pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED.keys())
     def test_a_malformed_key_is_refused(self, api: Server, label: str, raw: bytes) -> None:
         """A client that sends a key wants protection: to ignore a bad one would run unprotected."""
-        answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
-        assert_problem(answer, 400, "key-invalid")
+        reply = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
+        assert_problem(reply, 400, "key-invalid")
         assert api.effects(label) == 0
 
     @covers(10)
@@ -105,16 +105,16 @@ class Syntax(Suite):
 
         Servers turn some of these away by themselves, so only status and effect are looked at.
         """
-        answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
-        assert answer.status == 400
+        reply = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
+        assert reply.status == 400
         assert api.effects(label) == 0
 
     @covers(11)
     @pytest.mark.parametrize("raw", ['""', "", "   ", '"" ;a=1'])
     def test_an_empty_key_is_refused(self, api: Server, label: str, raw: str) -> None:
         """An unset variable in a client must not become a key that all share."""
-        answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
-        assert_problem(answer, 400, "key-invalid")
+        reply = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
+        assert_problem(reply, 400, "key-invalid")
         assert api.effects(label) == 0
 
     @covers(12)
@@ -133,8 +133,8 @@ class Syntax(Suite):
     def test_a_longer_key_is_refused(self, api: Server, label: str, quote: str) -> None:
         """Truncated, it would be another client's."""
         raw = quote + fresh().ljust(256, "x") + quote
-        answer = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
-        assert_problem(answer, 400, "key-invalid")
+        reply = api.post("/charges", fields=[("Idempotency-Key", raw)], label=label)
+        assert_problem(reply, 400, "key-invalid")
         assert api.effects(label) == 0
 
     @covers(12)
@@ -152,7 +152,7 @@ class Syntax(Suite):
     def test_keys_are_compared_exactly(self, api: Server, key: str, label: str) -> None:
         """Upper and lower case, and an inner space at the end, make different keys."""
         for variant in (key, key.upper(), key + " "):
-            answer = api.post("/charges", key=variant, label=label)
-            assert answer.status == 201
-            assert not answer.replayed
+            reply = api.post("/charges", key=variant, label=label)
+            assert reply.status == 201
+            assert not reply.replayed
         assert api.effects(label) == 3

@@ -22,8 +22,8 @@ names and have gaps. A letter stands for a limit of a server, not of the adapter
 tests; [it is explained below](#what-servers-do-not-allow).
 
 There are two modes. In *lease mode* a handler's effects may be anywhere; in *transactional mode*
-(`effects="database"`) they are committed together with the stored answer. Most lines have the same
-answer in both, and the same tests. Where a line has answers of its own in a mode, the tests of that
+(`effects="database"`) they are committed together with the stored response. Most lines have the same
+response in both, and the same tests. Where a line has responses of its own in a mode, the tests of that
 mode follow its name. [Which stores, servers and drivers](#what-is-tried-with-what) all of this is
 tried with is a table of its own.
 

@@ -1,8 +1,8 @@
 """What surrounds the idempotency layer in a real application, as plain ASGI.
 
 Authentication and CORS stand outside: a request that is not authenticated must not get a replay either, and
-the headers of a cross-origin answer belong to the origin that asks now.  The compressor stands inside, where
-it would have its output stored if the layer let it.
+the headers of a cross-origin response belong to the origin that asks now.  The compressor stands inside,
+where it would have its output stored if the layer let it.
 """
 
 import gzip
@@ -30,7 +30,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 class CrossOrigin:
-    """CORS for every origin: each answer names the one that asked."""
+    """CORS for every origin: each response names the one that asked."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -1,10 +1,10 @@
 """What the routes do, in no framework's terms.
 
-Every method takes a `Call` and answers a `Reply` or a `Stream`.  They block (an effect goes to the
+Every method takes a `Call` and returns a `Reply` or a `Stream`.  They block (an effect goes to the
 disk or to a database), so asynchronous frameworks call them in a thread; they never sleep: how one
 waits is the framework's own affair, and `Call.pause` and `Stream.pause` say for how long.
 
-Answers contain a random id wherever they may, so that a second run can never be taken for a replay.
+Responses contain a random id wherever they may, so that a second run can never be taken for a replay.
 """
 
 import hashlib
@@ -65,17 +65,17 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer in one piece."""
+    """A response in one piece."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     afterwards: Callable[[], object] | None = None
-    """What is done when the answer has been sent: a background task."""
+    """What is done when the response has been sent: a background task."""
 
 
 class Stream(NamedTuple):
-    """An answer piece by piece."""
+    """A response piece by piece."""
 
     headers: tuple[tuple[str, str], ...]
     chunks: tuple[bytes, ...]
@@ -95,7 +95,7 @@ class Service:
         self.journal = journal
 
     def charge(self, call: Call) -> Reply:
-        """One effect, and an answer with every header that a replay has to keep."""
+        """One effect, and a response with every header that a replay has to keep."""
         self.journal.effect(call.label)
         id = _random_id()
         return _json(

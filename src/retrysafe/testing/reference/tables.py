@@ -1,4 +1,4 @@
-"""What the service did, as rows in the store's own database: with `--tx`, effects and answer are committed
+"""What the service did, as rows in the store's own database: with `--tx`, effects and response are committed
 together.
 """
 

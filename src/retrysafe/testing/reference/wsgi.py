@@ -58,7 +58,7 @@ class Application:
 
 
 class Afterwards:
-    """What WSGI has for background tasks: work in `close()`, when the answer has been sent."""
+    """What WSGI has for background tasks: work in `close()`, when the response has been sent."""
 
     def __init__(self, body: list[bytes], pause: float, work: Callable[[], object] | None) -> None:
         self._body = body

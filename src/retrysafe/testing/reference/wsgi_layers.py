@@ -15,7 +15,7 @@ WORTH_COMPRESSING = 500
 
 
 class CrossOrigin:
-    """CORS for every origin: each answer names the one that asked."""
+    """CORS for every origin: each response names the one that asked."""
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app

@@ -15,18 +15,18 @@ CROWD = 100
 def all_at_once(claim: Callable[[], Reservation]) -> Counter[type]:
     """Run it in a hundred threads that start together; how many got what."""
     barrier = threading.Barrier(CROWD)
-    answers: list[Reservation] = []
+    replies: list[Reservation] = []
 
     def run() -> None:
         barrier.wait()
-        answers.append(claim())
+        replies.append(claim())
 
     threads = [threading.Thread(target=run) for _ in range(CROWD)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return Counter(type(answer) for answer in answers)
+    return Counter(type(reply) for reply in replies)
 
 
 class Concurrency(Harness):
@@ -42,16 +42,16 @@ class Concurrency(Harness):
         async def crowd() -> list[Reservation]:
             return await asyncio.gather(*(store.aio.reserve(a_claim()) for _ in range(CROWD)))
 
-        answers = Counter(type(answer) for answer in asyncio.run(crowd()))
-        assert answers == {Reserved: 1, Found: CROWD - 1}
+        replies = Counter(type(reply) for reply in asyncio.run(crowd()))
+        assert replies == {Reserved: 1, Found: CROWD - 1}
 
     def test_one_of_a_hundred_successors_takes_over(self, store: Store, elapse: Elapse) -> None:
         """An abandoned attempt has one successor, however many judged it abandoned."""
         first = a_claim()
         store.reserve(first)
         elapse(31.0)
-        answers = all_at_once(lambda: store.take_over(a_claim(), first.token, "in_progress"))
-        assert answers == {Reserved: 1, Found: CROWD - 1}
+        replies = all_at_once(lambda: store.take_over(a_claim(), first.token, "in_progress"))
+        assert replies == {Reserved: 1, Found: CROWD - 1}
         assert the_record(store, first).attempt == 2
 
     def test_different_keys_do_not_meet(self, store: Store) -> None:

@@ -27,7 +27,7 @@ class Expiry(Harness):
         assert half.reserve(a_claim()) == Reserved(1)
 
     def test_a_fresh_record_keeps_nothing_of_the_expired_one(self, half: Half, elapse: Elapse) -> None:
-        """Neither answer nor times nor attempt; it is as if there had never been another."""
+        """Neither response nor times nor attempt; it is as if there had never been another."""
         old = a_claim()
         half.reserve(old)
         half.finish(old, an_outcome()._replace(omitted=True))

@@ -59,7 +59,7 @@ class Fidelity(Harness):
 
     @pytest.mark.parametrize("status", [200, 204, 301, 404, 500, 599])
     def test_statuses_are_kept(self, half: Half, status: int) -> None:
-        """Whatever a final answer may have."""
+        """Whatever a final response may have."""
         claim = a_claim()
         half.reserve(claim)
         half.finish(claim, Final("completed", Response(status)))

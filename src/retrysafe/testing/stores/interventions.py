@@ -139,7 +139,7 @@ class Interventions(Harness):
         self.is_refused(store, admin, resolve, seen)
 
     @pytest.mark.parametrize("final", [BY_HAND, FAILED], ids=lambda final: final.state)
-    def test_a_resolved_record_answers(
+    def test_a_resolved_record_is_replayed(
         self, half: Half, store: Store, admin: Admin, elapse: Elapse, final: Final
     ) -> None:
         """As the operator said, bytes and all; what was known about the request stays."""
@@ -387,11 +387,11 @@ class Interventions(Harness):
     def test_it_works_from_any_thread(self, store: Store, admin: Admin, elapse: Elapse) -> None:
         """The operator's end works from any thread, beside a store in use, and after it was closed."""
         owner = abandoned(store, elapse)
-        answers: list[bool] = []
-        thread = threading.Thread(target=lambda: answers.append(release(admin, the_record(store, owner))))
+        replies: list[bool] = []
+        thread = threading.Thread(target=lambda: replies.append(release(admin, the_record(store, owner))))
         thread.start()
         thread.join()
-        assert answers == [True]
+        assert replies == [True]
         admin.close()
         admin.close()
         assert [entry.act for entry in admin.audit()] == ["release"]

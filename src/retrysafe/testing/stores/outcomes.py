@@ -19,7 +19,7 @@ class Outcomes(Harness):
 
     @pytest.mark.parametrize("final", [an_outcome(), A_FAILURE], ids=["completed", "failed"])
     def test_an_outcome_is_kept(self, half: Half, elapse: Elapse, final: Final) -> None:
-        """State, answer and time of completion; nothing else changes."""
+        """State, response and time of completion; nothing else changes."""
         claim = a_claim()
         half.reserve(claim)
         before = the_record(half, claim)
@@ -105,7 +105,7 @@ class Outcomes(Harness):
         assert record.expires_at == record.updated_at + 3600.0
 
     def test_a_checkpoint_is_seen(self, half: Half) -> None:
-        """Status and headers of the answer that is leaving, on a record that is still in progress."""
+        """Status and headers of the response that is leaving, on a record that is still in progress."""
         claim = a_claim()
         half.reserve(claim)
         head = Response(200, ((b"content-type", b"text/csv"),))
@@ -114,7 +114,7 @@ class Outcomes(Harness):
         assert (record.state, record.checkpointed, record.response) == ("in_progress", True, head)
 
     def test_a_checkpoint_may_be_repeated_and_then_finished(self, half: Half) -> None:
-        """The same answer both times; the end keeps what it is given."""
+        """The same response both times; the end keeps what it is given."""
         claim = a_claim()
         half.reserve(claim)
         assert half.checkpoint(claim, Response(200)) is True

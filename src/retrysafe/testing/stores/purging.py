@@ -72,20 +72,20 @@ class Purging(Harness):
             elapse(3600.0)
             successor = a_claim(f"key {round}")
             barrier = threading.Barrier(2)
-            answers: list[Reservation] = []
+            replies: list[Reservation] = []
 
             def claim_it(
                 barrier: threading.Barrier = barrier,
                 successor: Claim = successor,
-                answers: list[Reservation] = answers,
+                replies: list[Reservation] = replies,
             ) -> None:
                 barrier.wait()
-                answers.append(store.reserve(successor))
+                replies.append(store.reserve(successor))
 
             thread = threading.Thread(target=claim_it)
             thread.start()
             barrier.wait()
             store.purge()
             thread.join()
-            assert answers == [Reserved(1)]
+            assert replies == [Reserved(1)]
             assert the_record(store, successor).token == successor.token

@@ -10,19 +10,19 @@ from retrysafe.testing.stores.harness import Elapse, Harness, a_claim, an_outcom
 
 def renew(store: Store, claims: Sequence[Claim]) -> list[bool]:
     """Renew as the keeper does: in another thread, which opens and closes its end."""
-    answers: list[bool] = []
+    replies: list[bool] = []
 
     def keep() -> None:
         keeper = store.open_keeper()
         try:
-            answers.extend(keeper.renew(claims))
+            replies.extend(keeper.renew(claims))
         finally:
             keeper.close()
 
     thread = threading.Thread(target=keep)
     thread.start()
     thread.join()
-    return answers
+    return replies
 
 
 class Renewals(Harness):
