@@ -14,13 +14,6 @@ _DEADLINE = 5.0
 """Seconds, where services have 2: a person waits longer than a client, and a busy store may need it."""
 
 
-_EXAMPLES = {
-    "sqlite": "sqlite:///keys.db",
-    "postgresql": "postgresql://user@host/database",
-    "postgres": "postgresql://user@host/database",
-}
-
-
 class _ToStderr(logging.Handler):
     """Prints what a service would log, such as a record that had to be left out of a list."""
 
@@ -59,11 +52,11 @@ def _check_address(url: str | None) -> str:
         )
     scheme = url.partition(":")[0]
     dialect, plus, driver = scheme.partition("+")
-    if plus and dialect in _EXAMPLES:
+    if plus and dialect in stores.SCHEMES:
         # Only the scheme is repeated: the rest may contain a password.
         raise Failure(
             f"{scheme}: is an address for SQLAlchemy, and this command opens the store without it",
-            f"Write {_EXAMPLES[dialect]}: the same address without +{driver}.",
+            f"Write {stores.SCHEMES[dialect].syntax}: the same address without +{driver}.",
             Exit.USAGE,
         )
     return url

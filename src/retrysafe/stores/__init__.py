@@ -7,25 +7,81 @@
 
     from_engine(engine)         the database of an SQLAlchemy engine: SQLite, or PostgreSQL with any driver
 
-Opening touches neither disk nor network: the first operation does, in the process that makes it.  A
-store of your own need not pass here; anything that keeps `contract.Store` is one.
+Opening touches neither disk nor network: the first operation does, in the process that makes it.
+
+A store of your own is anything that implements `contract.Store`, and `Guard` takes it as it is.  To be opened
+by address, by the command line too, it has an entry point:
+
+    [project.entry-points."retrysafe.stores"]
+    mystore = "my_package.store:open_url"       # the scheme, and an `Opener`
 """
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.contract import AsyncStore, Renewer, Store
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from retrysafe.stores.sql.sqlalchemy import StoreOfEngine
 
-__all__ = ["AsyncStore", "Renewer", "Store", "from_engine", "open"]
+__all__ = ["AsyncStore", "Opener", "Renewer", "Store", "from_engine", "open"]
 
-_SUPPORTED = "memory:, sqlite:///relative.db, sqlite:////absolute.db and postgresql://user@host/database"
+
+class Opener(Protocol):
+    """What opens the addresses of one scheme: in this package `open_url`, elsewhere an entry point.
+
+    It is given the whole address, the scheme included, checks it, and touches neither disk nor network.  An
+    address that cannot be right is a `ConfigurationError`, whose message does not repeat it.
+    """
+
+    def __call__(self, url: str, *, deadline: float) -> Store: ...
+
+
+def _memory(url: str, *, deadline: float) -> Store:
+    from retrysafe.stores import memory
+
+    return memory.open_url(url, deadline=deadline)
+
+
+def _sqlite(url: str, *, deadline: float) -> Store:
+    from retrysafe.stores.sql import sqlite
+
+    return sqlite.open_url(url, deadline=deadline)
+
+
+def _postgresql(url: str, *, deadline: float) -> Store:
+    from retrysafe.stores.sql import postgresql
+
+    return postgresql.open_url(url, deadline=deadline)
+
+
+class Scheme(NamedTuple):
+    """A store of this package."""
+
+    open: Opener
+    """Imports its module when it is called: users of one store need not load the others."""
+    syntax: str
+    extra: str | None = None
+    """What installs the packages that it needs."""
+
+
+SCHEMES = {
+    "memory": Scheme(_memory, "memory:"),
+    "sqlite": Scheme(_sqlite, "sqlite:///keys.db"),
+    "postgresql": Scheme(_postgresql, "postgresql://user@host/database", "postgres"),
+    "postgres": Scheme(_postgresql, "postgresql://user@host/database", "postgres"),
+}
+
 _PLANNED = frozenset({"mysql", "mariadb", "redis", "rediss", "valkey"})
+_GROUP = "retrysafe.stores"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+"""RFC 3986, section 3.1.  What is not one is not repeated in a message: it may be a part of a password."""
 
 
 def open(url: str, *, deadline: float = 2.0) -> Store:
@@ -33,31 +89,17 @@ def open(url: str, *, deadline: float = 2.0) -> Store:
 
     Two seconds: longer than any healthy disk needs, shorter than a client's patience.
     """
-    scheme, colon, rest = url.partition(":")
-    match scheme:
-        case _ if not colon:
-            # The text itself may be a misplaced secret, so it is not repeated.
-            raise ConfigurationError(f"the store's address has no scheme: expected {_SUPPORTED}")
-        case "memory":
-            return _memory(rest)
-        case "sqlite":
-            return _sqlite(rest, deadline)
-        case "postgresql" | "postgres":
-            return _postgresql(url, deadline)
-        case _ if scheme.partition("+")[0] in ("postgresql", "postgres"):
-            raise ConfigurationError(
-                f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
-                "stores.from_engine(engine), or write postgresql: for connections by psycopg"
-            )
-        case _ if scheme.partition("+")[0] == "sqlite":
-            raise ConfigurationError(
-                f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
-                "stores.from_engine(engine), or write sqlite:///keys.db for the same file"
-            )
-        case _ if scheme.partition("+")[0] in _PLANNED:
-            raise ConfigurationError(f"{scheme}: is not available in this release: expected {_SUPPORTED}")
-        case _:
-            raise ConfigurationError(f"{scheme}: is not a known scheme of stores: expected {_SUPPORTED}")
+    found = _SCHEME.match(url)
+    if found is None:
+        raise ConfigurationError(f"the store's address has no scheme: expected {_known(_entry_points())}")
+    scheme = found[1]
+    if scheme in SCHEMES:
+        return _open_own(SCHEMES[scheme], url, deadline)
+    # Not before it is clear that the scheme is not ours: this reads the metadata of all that is installed.
+    installed = _entry_points()
+    if scheme in installed.names:
+        return _open_installed(scheme, installed.select(name=scheme), url, deadline)
+    raise ConfigurationError(_refusal(scheme, installed))
 
 
 def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "StoreOfEngine":
@@ -76,47 +118,79 @@ def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "St
     return sqlalchemy.from_engine(engine, deadline)
 
 
-def _memory(rest: str) -> Store:
-    if rest.strip("/"):
-        raise ConfigurationError("memory: takes no name or path: write memory: alone")
-    from retrysafe.stores.memory import MemoryStore
-
-    return MemoryStore()
-
-
-def _sqlite(rest: str, deadline: float) -> Store:
-    if rest.strip("/") in ("", ":memory:"):
-        raise ConfigurationError(
-            "an SQLite database in memory belongs to one connection and cannot be shared by threads or "
-            "processes: write memory: for a store in memory, or sqlite:///keys.db for a file"
-        )
-    path = rest.removeprefix("///")
-    if path == rest:
-        raise ConfigurationError(
-            "an SQLite address needs three slashes and a path: sqlite:///relative.db or sqlite:////absolute.db"
-        )
-    if "?" in path:
-        raise ConfigurationError(
-            "an SQLite address takes no ?options: pass them as keywords, "
-            "as in open('sqlite:///keys.db', deadline=2.0)"
-        )
-    # Here and not above: people who use another store need not load sqlite3.
-    from retrysafe.stores.sql.sqlite import SQLiteStore
-
-    return SQLiteStore(path, deadline=deadline)
-
-
-def _postgresql(url: str, deadline: float) -> Store:
-    if not url.partition(":")[2].startswith("//"):
-        raise ConfigurationError(
-            "a PostgreSQL address needs two slashes and a host: postgresql://user:password@host:5432/database"
-        )
+def _open_own(scheme: Scheme, url: str, deadline: float) -> Store:
     try:
-        import psycopg as _  # noqa: F401 - only whether it is there
+        return scheme.open(url, deadline=deadline)
     except ImportError as missing:
+        if scheme.extra is None or (missing.name or "").startswith("retrysafe"):
+            raise
         raise ConfigurationError(
-            f"a PostgreSQL store needs psycopg ({missing}): pip install 'retrysafe[postgres]'"
+            f"{scheme.syntax} needs a package that is missing ({missing}): "
+            f"pip install 'retrysafe[{scheme.extra}]'"
         ) from None
-    from retrysafe.stores.sql.postgresql import PostgresStore
 
-    return PostgresStore(url, deadline=deadline)
+
+def _entry_points() -> "EntryPoints":
+    from importlib.metadata import entry_points  # it takes longer to import than this whole library
+
+    return entry_points(group=_GROUP)
+
+
+def _open_installed(scheme: str, offered: "EntryPoints", url: str, deadline: float) -> Store:
+    # One distribution can be found twice, as in a checkout that is also installed.
+    origins = sorted({_origin(point) for point in offered})
+    if len({point.value for point in offered}) > 1:
+        raise ConfigurationError(
+            f"{scheme}: is a scheme of several distributions, {' and '.join(origins)}: uninstall all but one"
+        )
+    [point, *_] = offered
+    broken = f"{scheme}: cannot be opened, the entry point {point.value} of {origins[0]}"
+    try:
+        opener = cast("Opener", point.load())
+    except Exception as error:
+        raise ConfigurationError(
+            f"{broken} failed to load ({type(error).__name__}: {error}): install it again, or report it"
+        ) from error
+    if not callable(opener):
+        raise ConfigurationError(f"{broken} is {opener!r}: expected a function of (url, *, deadline)")
+    try:
+        store = opener(url, deadline=deadline)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        # Without its text, which may contain the address: that is in the traceback, for those who have one.
+        raise ConfigurationError(
+            f"{broken} raised {type(error).__name__}: expected a store, or a ConfigurationError"
+        ) from error
+    missing = [name for name in vars(Store) if not name.startswith("_") and not hasattr(store, name)]
+    if missing:
+        raise ConfigurationError(
+            f"{broken} returned {type(store).__name__}, which is not a store: it has no {', '.join(missing)}"
+        )
+    return store
+
+
+def _refusal(scheme: str, installed: "EntryPoints") -> str:
+    base = scheme.partition("+")[0]
+    if base != scheme and base in SCHEMES and base != "memory":
+        return (
+            f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
+            f"stores.from_engine(engine), or write {SCHEMES[base].syntax} to open the store without it"
+        )
+    if base in _PLANNED:
+        return f"{scheme}: is not available in this release: expected {_known(installed)}"
+    from difflib import get_close_matches  # only here
+
+    near = get_close_matches(scheme.lower(), [*SCHEMES, *installed.names], n=1)
+    meant = f"did you mean {near[0]}:? Expected" if near else "expected"
+    return f"{scheme}: is not a known scheme of stores: {meant} {_known(installed)}"
+
+
+def _known(installed: "EntryPoints") -> str:
+    theirs = sorted({f"{point.name}: of {_origin(point)}" for point in installed})
+    *others, last = [*dict.fromkeys(scheme.syntax for scheme in SCHEMES.values()), *theirs]
+    return f"{', '.join(others)} or {last}"
+
+
+def _origin(point: "EntryPoint") -> str:
+    return "an unknown distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"

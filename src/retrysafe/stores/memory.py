@@ -28,6 +28,7 @@ from retrysafe._core.model import (
     make,
 )
 from retrysafe._runtime import fork
+from retrysafe.errors import ConfigurationError
 from retrysafe.stores.memory_admin import Books, MemoryAdmin
 
 _log = logging.getLogger("retrysafe.store")
@@ -43,6 +44,12 @@ _EPOCH = time.time() - time.monotonic()
 def _steady() -> float:
     """Seconds since the epoch that never jump: a stepped wall clock must not end a lease."""
     return _EPOCH + monotonic()
+
+
+def open_url(url: str, *, deadline: float) -> "MemoryStore":  # noqa: ARG001 - as every `stores.Opener`
+    if url.removeprefix("memory:").strip("/"):
+        raise ConfigurationError("memory: takes no name or path: write memory: alone")
+    return MemoryStore()
 
 
 class _Row:

@@ -22,16 +22,28 @@ keep prepared statements, they are given up.
 
 from typing import TYPE_CHECKING
 
+from retrysafe.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from retrysafe.stores.sql.postgresql.store import AsyncPostgresStore, PostgresStore
 
-__all__ = ["AsyncPostgresStore", "PostgresStore"]
+__all__ = ["AsyncPostgresStore", "PostgresStore", "open_url"]
+
+
+def open_url(url: str, *, deadline: float) -> "PostgresStore":
+    if not url.partition(":")[2].startswith("//"):
+        raise ConfigurationError(
+            "a PostgreSQL address needs two slashes and a host: postgresql://user:password@host:5432/database"
+        )
+    from retrysafe.stores.sql.postgresql.store import PostgresStore
+
+    return PostgresStore(url, deadline=deadline)
 
 
 def __getattr__(name: str) -> object:
     # Not before they are asked for: statements, checks and the operator's end are used with other drivers
     # too, where there may be no psycopg.
-    if name in __all__:
+    if name in ("AsyncPostgresStore", "PostgresStore"):
         from retrysafe.stores.sql.postgresql import store
 
         return getattr(store, name)

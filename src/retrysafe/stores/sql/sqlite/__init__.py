@@ -17,6 +17,27 @@ that), even if a frozen process holds the write lock, and replays do not wait fo
 **Local**: the file must be on a disk of this machine, never on a network share.
 """
 
+from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
 
-__all__ = ["SQLiteStore"]
+__all__ = ["SQLiteStore", "open_url"]
+
+
+def open_url(url: str, *, deadline: float) -> SQLiteStore:
+    rest = url.removeprefix("sqlite:")
+    if rest.strip("/") in ("", ":memory:"):
+        raise ConfigurationError(
+            "an SQLite database in memory belongs to one connection and cannot be shared by threads or "
+            "processes: write memory: for a store in memory, or sqlite:///keys.db for a file"
+        )
+    path = rest.removeprefix("///")
+    if path == rest:
+        raise ConfigurationError(
+            "an SQLite address needs three slashes and a path: sqlite:///relative.db or sqlite:////absolute.db"
+        )
+    if "?" in path:
+        raise ConfigurationError(
+            "an SQLite address takes no ?options: pass them as keywords, "
+            "as in open('sqlite:///keys.db', deadline=2.0)"
+        )
+    return SQLiteStore(path, deadline=deadline)
