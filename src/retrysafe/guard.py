@@ -17,6 +17,7 @@ from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.keys import MAKE_A_SECRET, Secret
 from retrysafe._core.times import Duration, seconds
 from retrysafe._http.routes import Routes
+from retrysafe._runtime.admission import WAIT_THREADS
 from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import ConfigurationError, StoreError
 from retrysafe.events import Counted, Observer, Observers, log
@@ -35,7 +36,8 @@ class Guard:
     `store` is a `Store` or the URL of one.  `scope`, and the rest of `Options`, hold for every route that
     does not say otherwise.  `secret` goes into derived keys, and into digests of credentials and of keys
     that are not stored.  `on_event` is called with every verdict.  `grace` is how long a shutdown waits for
-    running handlers.
+    running handlers.  `wait_threads` is how many threads of a process may wait (`in_flight="wait"`) outside
+    of event loops.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Guard:
         grace: Duration = 30.0,
         on_event: Observer | None = None,
         wire: Wire | None = None,
+        wait_threads: int = WAIT_THREADS,
         **options: Unpack[Options],
     ) -> None:
         _check(store, on_event)
@@ -58,6 +61,7 @@ class Guard:
             stores.open(store) if isinstance(store, str) else store,
             Observers(on_event),
             self._secret or DEFAULT_SECRET,
+            _wait_threads(wait_threads),
         )
         self.rules = self.compile({})
 
@@ -186,6 +190,12 @@ def _grace(value: object) -> float:
     if found < 0:
         raise ConfigurationError(f"grace={value!r} must be a number of seconds, zero or more")
     return found
+
+
+def _wait_threads(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigurationError(f"wait_threads={value!r} must be a whole number, zero or more")
+    return value
 
 
 def _check(store: object, on_event: object) -> None:

@@ -48,6 +48,18 @@ def test_a_process_has_a_hundred_places() -> None:
     assert room.enter(b"another")
 
 
+def test_threads_have_a_limit_of_their_own() -> None:
+    """However many keys; coroutines are not counted with them, and who leaves makes room."""
+    room = WaitLimit(threads=2)
+    assert [room.enter(b"key %d" % number, blocks=True) for number in range(3)] == [True, True, False]
+    assert room.enter(b"key 2"), "on an event loop"
+    room.leave(b"key 0", blocks=True)
+    room.leave(b"key 2")
+    assert room.enter(b"key 2", blocks=True)
+    assert not room.enter(b"key 3", blocks=True)
+    assert not WaitLimit(threads=0).enter(b"a", blocks=True)
+
+
 def test_an_empty_room_holds_nothing() -> None:
     """Keys come from clients: none of them may stay behind in memory (CWE-401)."""
     room = WaitLimit()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -207,3 +208,10 @@ except KeyboardInterrupt:
     say("interrupted", guard.runtime.draining)
 """)
     assert (code, said) == (0, ["interrupted", "True"])
+
+
+@pytest.mark.parametrize("wait_threads", [-1, 1.5, True, "2", None])
+def test_a_number_of_threads_that_is_not_valid(wait_threads: Any) -> None:
+    """Refused where it is given, and not by the first request that waits."""
+    with pytest.raises(ConfigurationError, match=r"wait_threads=.* must be a whole number, zero or more"):
+        Guard("memory:", scope=scopes.public(), wait_threads=wait_threads)

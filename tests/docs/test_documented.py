@@ -57,7 +57,9 @@ def test_options(name: str) -> None:
         assert why
 
 
-@pytest.mark.parametrize("name", ["store", "secret", "grace", "on_event", "wire", "paths", "routes"])
+@pytest.mark.parametrize(
+    "name", ["store", "secret", "grace", "wait_threads", "on_event", "wire", "paths", "routes"]
+)
 def test_what_guards_and_middlewares_take(name: str) -> None:
     """What only they take has a row, too."""
     assert row(OPTIONS, name)

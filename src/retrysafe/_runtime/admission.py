@@ -17,29 +17,40 @@ PER_KEY = 10
 """One client's duplicates; more is a bug or an attack, and neither deserves a wait."""
 PER_PROCESS = 100
 """A fraction of the connections that a worker commonly accepts: others must still be served."""
+WAIT_THREADS = 1
+"""Of a server that gives each request a thread: a quarter of waitress's 4, and others have more.  How many it
+has is not known here, and waiters in all of them would delay requests that have nothing to do with theirs."""
 
 
 class WaitLimit:
     """How many may wait for another attempt, so that a storm of duplicates cannot fill a server.
 
-    Each waiter holds a connection, and often a thread.  Beyond the limits a duplicate gets its 409 at once.
-    Where the store can tell that an attempt has ended, waiters are woken; otherwise they poll.
+    Each waiter holds a connection, and outside of event loops a thread, of which at most `threads` may wait.
+    Beyond the limits a duplicate gets its 409 at once.  Where the store can tell that an attempt has ended,
+    waiters are woken; otherwise they poll.
     """
 
-    def __init__(self, subscribe: Subscribe | None = None) -> None:
+    def __init__(self, subscribe: Subscribe | None = None, threads: int = WAIT_THREADS) -> None:
         self.listen: Subscribe = subscribe or _never_wake
+        self._threads = threads
         self._lock = Lock()
         self._waiting: Counter[bytes] = Counter()
+        self._blocked = 0
 
-    def enter(self, id: bytes) -> bool:
+    def enter(self, id: bytes, *, blocks: bool = False) -> bool:
+        """Whether there is a place; `blocks`: a thread waits in it."""
         with self._lock:
             if self._waiting[id] >= PER_KEY or self._waiting.total() >= PER_PROCESS:
                 return False
+            if blocks and self._blocked >= self._threads:
+                return False
             self._waiting[id] += 1
+            self._blocked += blocks
             return True
 
-    def leave(self, id: bytes) -> None:
+    def leave(self, id: bytes, *, blocks: bool = False) -> None:
         with self._lock:
+            self._blocked -= blocks
             self._waiting[id] -= 1
             if not self._waiting[id]:
                 del self._waiting[id]

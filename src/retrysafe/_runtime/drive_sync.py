@@ -150,7 +150,7 @@ def _persist(step: Persist, runtime: Runtime, performer: Performer) -> bool:
 
 
 def _wait(step: Wait, runtime: Runtime, performer: Performer) -> float | None:
-    if not runtime.wait_limit.enter(step.id):
+    if not runtime.wait_limit.enter(step.id, blocks=True):
         return None
     began = time.monotonic()
     ended = Event()
@@ -159,7 +159,7 @@ def _wait(step: Wait, runtime: Runtime, performer: Performer) -> float | None:
         ended.wait(step.seconds)
     finally:
         unsubscribe()
-        runtime.wait_limit.leave(step.id)
+        runtime.wait_limit.leave(step.id, blocks=True)
     return time.monotonic() - began
 
 

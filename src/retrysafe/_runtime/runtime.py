@@ -13,7 +13,7 @@ from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Result
 from retrysafe._runtime import fork
-from retrysafe._runtime.admission import ConnectionLimit, WaitLimit
+from retrysafe._runtime.admission import WAIT_THREADS, ConnectionLimit, WaitLimit
 from retrysafe._runtime.leases import LeaseKeeper
 from retrysafe.events import Observed, Observers, log
 from retrysafe.stores.contract import Store
@@ -39,11 +39,14 @@ class Runtime:
     connection_limit: ConnectionLimit | None = None
     """Before handlers in transactions, where these wait for connections in threads."""
 
-    def __init__(self, store: Store, observers: Observers, secret: bytes) -> None:
+    def __init__(
+        self, store: Store, observers: Observers, secret: bytes, wait_threads: int = WAIT_THREADS
+    ) -> None:
         self.store = store
         self.aio = store.aio
         self.observers = observers
         self.secret = secret
+        self._wait_threads = wait_threads
         self.leases = LeaseKeeper(store)
         self.draining = False
         self.forked()
@@ -53,7 +56,7 @@ class Runtime:
         """Nothing runs at first, nor in a child process."""
         if self.connection_limit is not None:
             self.connection_limit.forked()
-        self.wait_limit = WaitLimit(getattr(self.store, "subscribe", None))
+        self.wait_limit = WaitLimit(getattr(self.store, "subscribe", None), self._wait_threads)
         self.running: set[bytes] = set()
         """Tokens of the calls that are between their bid and their end."""
         self.tasks: set[Future[Any]] = set()

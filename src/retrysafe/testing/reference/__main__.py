@@ -16,6 +16,7 @@ from retrysafe.testing.reference import tables
 from retrysafe.testing.reference.databases import database_of, is_asynchronous, open_store
 from retrysafe.testing.reference.journal import Files, Journal
 from retrysafe.testing.reference.principals import signed_in_or_public
+from retrysafe.testing.reference.serve_wsgi import THREADS
 from retrysafe.testing.reference.service import Service
 
 # As long as the library's own default: most supervisors send SIGKILL after 30 s.
@@ -141,7 +142,13 @@ def main() -> None:
     file = given.file or Path(scratch, "effects")
 
     def make_guard() -> Guard:
-        return Guard(open_store(given.store), scope=signed_in_or_public, grace=given.grace, **said)
+        return Guard(
+            open_store(given.store),
+            scope=signed_in_or_public,
+            grace=given.grace,
+            wait_threads=THREADS // 4,
+            **said,
+        )
 
     def make_journal(guard: Guard) -> Journal:
         return tables.Tables(database_of(given.store, guard), file) if given.tx else Files(file)
