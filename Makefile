@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-pythons test-tools lint ruff mypy pyright pytest docs bench evidence \
+.PHONY: help demo test test-all test-pythons test-store test-tools lint ruff mypy pyright pytest docs bench evidence \
     format lock clean
 
 help:  ## Show this list
@@ -48,6 +48,16 @@ pyright: $(INSTALLED)
 
 pytest: $(INSTALLED)  ## The tests of the library alone
 	$(BIN)/python -m pytest --ignore tests/tools $(PYTEST_ARGS)
+
+# By the environment: a password in the address is then neither printed nor in the list of processes.
+test-store: export RETRYSAFE_STORE = $(value URL)
+test-store: .url-given $(INSTALLED)  ## The store suite on any store: make test-store URL=postgresql://user@host/database
+	@$(BIN)/python -m retrysafe.testing.stores $(STORE_ARGS)
+
+.PHONY: .url-given
+.url-given:
+	@test -n "$$RETRYSAFE_STORE" || { echo "make test-store needs the address of a store, as in" \
+	    "make test-store URL=sqlite:///keys.db or URL=postgresql://user@host/database" >&2; exit 2; }
 
 test-tools: $(INSTALLED)  ## The tests of our own tools: planted bugs, crash harness, fuzzing, evidence, benchmarks
 	$(BIN)/python -m pytest tests/tools $(PYTEST_ARGS)

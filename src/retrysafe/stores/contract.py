@@ -1,7 +1,8 @@
 """What a store promises: a few named methods, each atomic.
 
 To write a store of your own, implement `Store` (blocking), give it an `aio` with the same methods as
-coroutines, and run `retrysafe.testing.StoreSuite` on it.  The values that its methods take and return are
+coroutines, and run `retrysafe.testing.StoreSuite` on it.  To have it opened by address, see `Opener` in
+`retrysafe.stores`.  The values that its methods take and return are
 exported here.  The suite is the specification; this page is its summary.
 
 - **Atomic.**  Each method is one step for all other callers, in this process and in others.  `reserve` for

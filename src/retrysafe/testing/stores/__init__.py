@@ -14,6 +14,8 @@ time is a server's overrides `elapse` instead, and moves its rows into the past.
 to let the suite remove a record's lease behind the store's back.
 
 Every test runs against the blocking half and against `.aio`.
+
+`python -m retrysafe.testing.stores URL` runs what can be tested of any store, in use or not, by its address.
 """
 
 import pytest
@@ -23,7 +25,7 @@ _CHAPTERS = (
 )
 
 # Before they are imported: a failed assertion of the suite then shows its values like one of your own.
-pytest.register_assert_rewrite(*(f"{__name__}.{chapter}" for chapter in [*_CHAPTERS, "harness"]))
+pytest.register_assert_rewrite(*(f"{__name__}.{chapter}" for chapter in [*_CHAPTERS, "own_clock", "harness"]))
 
 from retrysafe.testing.stores.claims import Claims  # noqa: E402
 from retrysafe.testing.stores.concurrency import Concurrency  # noqa: E402

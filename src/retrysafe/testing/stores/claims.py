@@ -1,7 +1,15 @@
 """Claims: which caller gets a key, and what the others get."""
 
 from retrysafe._core.model import Found, Record, Reserved
-from retrysafe.testing.stores.harness import Elapse, Half, Harness, a_claim, an_outcome, the_record
+from retrysafe.testing.stores.harness import (
+    Elapse,
+    Half,
+    Harness,
+    a_claim,
+    an_outcome,
+    identities,
+    the_record,
+)
 
 
 class Claims(Harness):
@@ -127,6 +135,6 @@ class Claims(Harness):
             bytes(range(32)),
             b"\xff" * 32,
         ]
-        claims = [a_claim()._replace(id=id) for id in ids]
+        claims = [a_claim()._replace(id=identities.ending_as(id)) for id in ids]
         assert [half.reserve(claim) for claim in claims] == [Reserved(1)] * len(ids)
         assert [the_record(half, claim).token for claim in claims] == [claim.token for claim in claims]

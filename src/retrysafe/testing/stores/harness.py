@@ -37,10 +37,38 @@ class ManualClock:
         self.now += seconds
 
 
+class Identities:
+    """The ids that tests use: the same every time in a store that was made for a test, and ids that no other
+    record has where the store is one in use."""
+
+    def __init__(self) -> None:
+        self._mark = b""
+        self.used: set[bytes] = set()
+
+    def begin(self, mark: bytes) -> None:
+        self._mark = mark
+        self.used.clear()
+
+    def of(self, key: str) -> bytes:
+        return self._note(sha256(self._mark + key.encode()).digest())
+
+    def ending_as(self, id: bytes) -> bytes:
+        """For ids whose very bytes are tested: of its own by the first eight, of the test by the rest."""
+        return self._note(self._mark[:8] + id[8:]) if self._mark else id
+
+    def _note(self, id: bytes) -> bytes:
+        if self._mark:
+            self.used.add(id)
+        return id
+
+
+identities = Identities()
+
+
 def a_claim(key: str = "key") -> Claim:
     """A bid for this key, with a token of its own: lease 30 s, retention an hour, no hold."""
     return Claim(
-        id=sha256(key.encode()).digest(),
+        id=identities.of(key),
         token=os.urandom(16),
         fingerprint=sha256(b"what was asked").digest(),
         lease=30.0,
