@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import sqlite3
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,12 +132,17 @@ def check_text(block: Block, folder: Path) -> None:
     assert not re.search(r"^(\$ |retrysafe |curl |make |pip )", block.text, re.M)
 
 
+def check_toml(block: Block, folder: Path) -> None:
+    assert tomllib.loads(block.text)
+
+
 CHECKS: dict[str, Callable[[Block, Path], None]] = {
     "crontab": check_crontab,
     "ini": check_ini,
     "json": check_json,
     "sql": check_sql,
     "text": check_text,
+    "toml": check_toml,
     "yaml": check_yaml,
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ import retrysafe.sqlalchemy
 from retrysafe import Guard, stores
 from retrysafe.testing.postgres import PostgresServer
 from tests.stores.pooler import Pooler
-from tests.transactions.calls import Ledger, in_thread
+from tests.transactions.calls import Ledger
 from tests.transactions.ledgers import InServer, a_guard
 from tests.transactions.test_semantics import ask
 
@@ -39,7 +40,7 @@ def insert(name: str) -> str:
 async def all_succeed(guard: Guard, write: Write, audit: InServer) -> None:
     names = [f"item-{n}" for n in range(REQUESTS)]
     for name in names:
-        response = await ask(Ledger(guard), lambda name=name: write(name), key=name.encode())  # type: ignore[arg-type]
+        response = await ask(Ledger(guard), partial(write, name), key=name.encode())  # type: ignore[arg-type]
         assert response.status == 201, response.body
     assert sorted(audit()) == sorted(names)
 
@@ -54,7 +55,7 @@ def test_psycopg(pooler: Pooler, database: str) -> None:
                 assert db.prepare_threshold == 5, "psycopg's default"
                 db.execute(insert(name).encode())
 
-        asyncio.run(all_succeed(guard, lambda name: in_thread(lambda: write(name))(), audit))
+        asyncio.run(all_succeed(guard, lambda name: asyncio.to_thread(write, name), audit))
         guard.close()
 
 
@@ -86,7 +87,7 @@ def test_session(pooler: Pooler, database: str) -> None:
             session.execute(text(insert(name)))
             session.commit()
 
-    asyncio.run(all_succeed(guard, lambda name: in_thread(lambda: write(name))(), audit))
+    asyncio.run(all_succeed(guard, lambda name: asyncio.to_thread(write, name), audit))
     guard.close()
     engine.dispose()
 

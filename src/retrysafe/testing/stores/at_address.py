@@ -17,7 +17,7 @@ from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.claims import Claims
 from retrysafe.testing.stores.concurrency import Concurrency
 from retrysafe.testing.stores.fidelity import Fidelity
-from retrysafe.testing.stores.harness import a_claim, identities
+from retrysafe.testing.stores.harness import Harness, a_claim, identities
 from retrysafe.testing.stores.outcomes import Outcomes
 from retrysafe.testing.stores.own_clock import OwnClock
 from retrysafe.testing.stores.renewals import Renewals
@@ -54,7 +54,7 @@ class Address:
         items[:] = [item for item in items if item not in left_out]
 
 
-class TestStore(Claims, Takeovers, Outcomes, Renewals, Fidelity, Concurrency, OwnClock):
+class AtAddress(Harness):
     @pytest.fixture
     def store(self, address: str) -> Iterator[Store]:
         identities.begin(os.urandom(16))
@@ -67,3 +67,11 @@ class TestStore(Claims, Takeovers, Outcomes, Renewals, Fidelity, Concurrency, Ow
                 store.release(a_claim()._replace(id=id, token=found.record.token))
         store.close()
         identities.begin(b"")
+
+
+class TestContract(AtAddress, Claims, Takeovers, Outcomes, Renewals, Fidelity, Concurrency):
+    """What holds at any time."""
+
+
+class TestOwnClock(AtAddress, OwnClock):
+    """What time changes.  A class of its own, because tests of the same promise have the same name above."""
