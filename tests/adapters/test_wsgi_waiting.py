@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import islice
@@ -65,7 +65,7 @@ class Site:
 
 
 @contextmanager
-def serving(options: str = "") -> Iterator[Site]:
+def serving(options: str = "") -> Generator[Site]:
     command = [sys.executable, "-c", SERVER.replace("OPTIONS", options)]
     with (
         ThreadPoolExecutor(DUPLICATES + 2) as pool,

@@ -63,10 +63,10 @@ class OwnClock(Harness):
         assert lease_until is not None
 
         def took_over() -> bool:
-            answer = half.take_over(second, first.token, "in_progress")
-            if isinstance(answer, Found):
-                assert answer.now < lease_until, "the lease has ended, and was not taken over"
-            return answer == Reserved(2)
+            reservation = half.take_over(second, first.token, "in_progress")
+            if isinstance(reservation, Found):
+                assert reservation.now < lease_until, "the lease has ended, and was not taken over"
+            return reservation == Reserved(2)
 
         until(took_over)
         assert the_record(half, second).updated_at >= lease_until, "taken over before its end"
@@ -113,8 +113,8 @@ class OwnClock(Harness):
         first = a_claim()._replace(lease=SHORT)
         store.reserve(first)
         lapse(store, first)
-        answers = all_at_once(lambda: store.take_over(a_claim(), first.token, "in_progress"))
-        assert answers == {Reserved: 1, Found: CROWD - 1}
+        reservations = all_at_once(lambda: store.take_over(a_claim(), first.token, "in_progress"))
+        assert reservations == {Reserved: 1, Found: CROWD - 1}
 
     def test_an_outcome_is_found_until_it_expires(self, half: Half) -> None:
         """Then the key is fresh, whether or not it was purged."""
@@ -125,10 +125,10 @@ class OwnClock(Harness):
         expires_at = None if found is None else found.record.expires_at
 
         def is_fresh() -> bool:
-            answer = half.reserve(a_claim())
-            if isinstance(answer, Found):
-                assert answer.now < answer.record.expires_at, "it has expired, and was found"
-            return answer == Reserved(1)
+            reservation = half.reserve(a_claim())
+            if isinstance(reservation, Found):
+                assert reservation.now < reservation.record.expires_at, "it has expired, and was found"
+            return reservation == Reserved(1)
 
         until(is_fresh)
         if expires_at is not None:
@@ -141,10 +141,10 @@ class OwnClock(Harness):
         held_until = the_record(half, claim).held_until
 
         def is_fresh() -> bool:
-            answer = half.reserve(a_claim())
-            if isinstance(answer, Found):
-                assert answer.now < held_until, "its hold is over, and it was found"
-            return answer == Reserved(1)
+            reservation = half.reserve(a_claim())
+            if isinstance(reservation, Found):
+                assert reservation.now < held_until, "its hold is over, and it was found"
+            return reservation == Reserved(1)
 
         until(is_fresh)
         assert the_record(half, a_claim()).created_at >= held_until, "fresh before its hold was over"
