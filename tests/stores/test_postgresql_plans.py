@@ -11,8 +11,8 @@ from retrysafe.stores.sql.postgresql.wire import known
 from retrysafe.testing.postgres import PostgresServer
 
 BY_ID = (
-    "reserve take_over look known finish finish_late finished conclude checkpoint release release_all renew "
-    "settled"
+    "reserve take_over look record_exists finish finish_late outcome_is_stored conclude checkpoint release "
+    "release_all renew settled"
 ).split()
 
 VALUES = {

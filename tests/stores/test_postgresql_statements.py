@@ -14,7 +14,12 @@ from retrysafe.testing.postgres import PostgresServer
 FRAGMENTS = {name for name in load("postgresql") if source("postgresql", name).startswith("-- Fragment")}
 STATEMENTS = sorted(set(load("postgresql")) - FRAGMENTS - {"schema"})
 # An operator may wait, and an index would cost every request.
-BY_HAND = frozenset("listing totals by_route by_scope verdicts audit unreadable waiting meta".split())
+BY_HAND = frozenset(
+    (
+        "list_records totals by_route by_scope verdicts list_audit_entries count_unreadable count_abandoned "
+        "meta"
+    ).split()
+)
 
 
 @pytest.fixture(scope="module")

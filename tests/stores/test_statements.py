@@ -17,16 +17,25 @@ FRAGMENTS = {
     "expired",
     "columns",
     "abandoned",
-    "standing",
-    "matching",
-    "order",
+    "effective_state",
+    "matches_query",
+    "listing_order",
     "listing_columns",
-    "standings",
-    "shares",
+    "record_summaries",
+    "group_counts",
 }
-ONCE = {"schema", "tables", "meta"}
+ONCE = {"schema", "existing_tables", "meta"}
 # An operator may wait, and an index would cost every request.
-BY_HAND = {"listing", "totals", "by_route", "by_scope", "verdicts", "audit", "unreadable", "waiting"}
+BY_HAND = {
+    "list_records",
+    "totals",
+    "by_route",
+    "by_scope",
+    "verdicts",
+    "list_audit_entries",
+    "count_unreadable",
+    "count_abandoned",
+}
 FILES = sorted(
     file
     for dialect in DIALECTS
@@ -81,7 +90,7 @@ def test_every_field_of_a_record_has_its_column(dialect: str) -> None:
 def test_what_is_read_is_what_is_written() -> None:
     """PostgreSQL's times are read as numbers, so its columns stand in two files: in the same order."""
     statements = load("postgresql")
-    read = re.findall(r"record\.(\w+)", statements["record"])
+    read = re.findall(r"record\.(\w+)", statements["record_columns"])
     assert read == [name.strip() for name in statements["columns"].split(",")]
 
 

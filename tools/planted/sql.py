@@ -158,7 +158,7 @@ PLANTED = (
         "fastidempotent 0.1.0 and idemptx 0.2.2 have locks without an owner",
         HOLD._replace(store=emptied),
         together(
-            rewriting("WHERE id = :id", "WHERE id = :id AND state <> 'in_progress'", "known"),
+            rewriting("WHERE id = :id", "WHERE id = :id AND state <> 'in_progress'", "record_exists"),
             rewriting(_EXPIRED, "TRUE", "reserve"),
         ),
     ),

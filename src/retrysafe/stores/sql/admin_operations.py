@@ -39,9 +39,9 @@ _LONGEST = 64
 def listing(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
     arguments: Arguments = {**_filters(query), "bodies": int(bodies), "limit": limit}
     if query.id is None:
-        rows = yield "listing", arguments
+        rows = yield "list_records", arguments
     else:
-        rows = yield "listing_by_id", {**arguments, **_range(query.id)}
+        rows = yield "list_records_by_id", {**arguments, **_range(query.id)}
     return list(_readable(rows))
 
 
@@ -68,13 +68,13 @@ def statistics(groups: int) -> Operation[Statistics]:
 
 
 def expired() -> Operation[int]:
-    [(records,)] = yield "backlog", {}
+    [(records,)] = yield "count_expired", {}
     return cast(int, records)
 
 
 def release(seen: Record, note: Note, *, settled: bool) -> Operation[bool]:
     state = seen.state if settled else "in_progress"
-    rows = yield "intervene_release", {"id": seen.id, "token": seen.token, "state": state}
+    rows = yield "admin_release", {"id": seen.id, "token": seen.token, "state": state}
     return (yield from _entered(rows, note, "release", release_outcome(seen), seen.id))
 
 
@@ -86,7 +86,7 @@ def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
         "fence": tokens.draw(),
         **codec.outcome(final),
     }
-    rows = yield "intervene_resolve", arguments
+    rows = yield "admin_resolve", arguments
     outcome = f"{final.state} {final.response.status}"
     return (yield from _entered(rows, note, "resolve", outcome, seen.id))
 
@@ -102,18 +102,18 @@ def purge(
     removed = so_far + purged.records
     outcome = f"{removed} record{'' if removed == 1 else 's'} removed"
     if entry is None:
-        [(number,)] = yield "enter", {**_about(None), **_said(note, "purge", outcome)}
+        [(number,)] = yield "insert_audit_entry", {**_about(None), **_said(note, "purge", outcome)}
         return purged, cast(int, number)
-    yield "amend", {"entry": entry, "outcome": outcome}
+    yield "update_audit_entry", {"entry": entry, "outcome": outcome}
     return purged, entry
 
 
-def count(verdict: str, number: int) -> Operation[None]:
-    yield "count", {"verdict": verdict, "count": number}
+def add_verdict(verdict: str, number: int) -> Operation[None]:
+    yield "add_verdict", {"verdict": verdict, "count": number}
 
 
 def audit(limit: int, id: str | None) -> Operation[list[Entry]]:
-    rows = yield "audit", {**_range(id), "limit": limit}
+    rows = yield "list_audit_entries", {**_range(id), "limit": limit}
     return list(_entries(rows))
 
 
@@ -123,7 +123,7 @@ def _entered(rows: Sequence[Row], note: Note, act: str, outcome: str, id: bytes)
         return False
     key, scope, action, target, request_id = rows[0]
     about = {"key": key, "scope": scope, "action": action, "target": target, "request_id": request_id}
-    yield "enter", {**about, "id": id, **_said(note, act, outcome)}
+    yield "insert_audit_entry", {**about, "id": id, **_said(note, act, outcome)}
     return True
 
 
@@ -144,7 +144,7 @@ def _filters(query: Query) -> Arguments:
     target = None if query.target is None else codec.storable(query.target)
     is_prefix = target is not None and target.endswith("*")
     return {
-        "standings": codec.json(sorted(query.standings)) if query.standings else None,
+        "states": codec.json(sorted(query.standings)) if query.standings else None,
         "door": query.door,
         "scope": codec.scope_text(query.scope) if query.scope else None,
         "part": codec.scope_text(query.scope[:1])[1:-1] if query.scope else None,
@@ -203,4 +203,4 @@ def _entries(rows: Iterable[Row]) -> Iterable[Entry]:
 
 
 def _entry(columns: Mapping[str, object]) -> Entry:
-    return Entry(**columns)  # type: ignore[arg-type]  # as `enter` wrote them
+    return Entry(**columns)  # type: ignore[arg-type]  # as `insert_audit_entry` wrote them

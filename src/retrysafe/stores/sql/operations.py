@@ -56,9 +56,9 @@ def reserve(claim: Claim) -> Operation[Reservation]:
     )
 
 
-def glance(claim: Claim) -> Operation[Reservation | None]:
+def find_existing(claim: Claim) -> Operation[Reservation | None]:
     """What a claim can know without writing: its own earlier success, or the record that is there."""
-    if not (yield "known", {"id": claim.id}):
+    if not (yield "record_exists", {"id": claim.id}):
         return None
     return (yield from _recognise(claim))
 
@@ -106,7 +106,7 @@ def finish(claim: Claim, final: Final) -> Operation[bool]:
         "retention": claim.retention,
         "announced": int(claim.announced),
     }
-    for statement in ("finish", "finish_late", "finished"):
+    for statement in ("finish", "finish_late", "outcome_is_stored"):
         if (yield statement, arguments):
             return True
     return False
@@ -157,9 +157,9 @@ def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
     return [(claim.id, claim.token) in kept for claim in claims]
 
 
-def tally(verdicts: Mapping[str, int]) -> Operation[None]:
+def add_verdicts(verdicts: Mapping[str, int]) -> Operation[None]:
     """Add to the numbers of how requests ended, all with one statement."""
-    yield "tally", {"verdicts": codec.json(dict(verdicts))}
+    yield "add_verdicts", {"verdicts": codec.json(dict(verdicts))}
 
 
 def purge(limit: int) -> Operation[Purged]:

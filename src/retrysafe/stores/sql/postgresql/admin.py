@@ -126,7 +126,7 @@ class AdminSession:
             transaction = Transaction(self._connection, seconds, self.deadline)
             try:
                 transaction.command(begin)
-                transaction.query("bounds", {"seconds": seconds})
+                transaction.query("set_timeouts", {"seconds": seconds})
                 yield transaction
                 transaction.command("COMMIT")
             except BaseException:

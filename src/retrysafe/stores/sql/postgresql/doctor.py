@@ -196,7 +196,7 @@ def pooler(connect: Callable[[], AdminConnection], within: float) -> Iterator[Fi
     """
 
     def process(connection: AdminConnection) -> int:
-        [(number,)] = connection.query("backend", {}, within)
+        [(number,)] = connection.query("backend_pid", {}, within)
         return cast(int, number)
 
     first = connect()
@@ -306,7 +306,7 @@ class _Examination:
             )
             return
         slow = [name for name in schema.INDEXES if name in missing]
-        broken = [str(name) for (name,) in transaction.query("indexes")]
+        broken = [str(name) for (name,) in transaction.query("invalid_indexes")]
         absent = [name for name in missing if name not in slow] + schema.absent_columns(transaction.query)
         if absent:
             yield Finding(
@@ -330,7 +330,7 @@ class _Examination:
 
     def _rights(self, transaction: Transaction) -> Iterator[Finding]:
         lacking: dict[str, list[str]] = {}
-        for name, right in transaction.query("rights"):
+        for name, right in transaction.query("missing_privileges"):
             lacking.setdefault(str(name), []).append(str(right))
         if lacking:
             said = "; ".join(f"{', '.join(rights)} on {name}" for name, rights in lacking.items())
@@ -344,7 +344,7 @@ class _Examination:
             yield Finding("rights", "ok", "this role has every permission that services and operators need")
 
     def _records(self, transaction: Transaction) -> Iterator[Finding]:
-        [(number, id)] = transaction.query("unreadable")
+        [(number, id)] = transaction.query("count_unreadable")
         if number:
             name = id.hex()[:8] if isinstance(id, bytes) else "one without an id"
             yield Finding(
@@ -358,7 +358,7 @@ class _Examination:
             yield Finding("records", "ok", "every record has a known version and state")
 
     def _expired(self, transaction: Transaction) -> Iterator[Finding]:
-        [(number, age)] = transaction.query("overdue")
+        [(number, age)] = transaction.query("expired_backlog")
         found = f"{number} expired records are not removed yet"
         if cast(int, number) > _BACKLOG or cast(float, age or 0.0) > _OVERDUE:
             days = cast(float, age) / 86400
@@ -372,7 +372,7 @@ class _Examination:
             yield Finding("expired", "ok", found)
 
     def _abandoned(self, transaction: Transaction) -> Iterator[Finding]:
-        [(number, age)] = transaction.query("waiting")
+        [(number, age)] = transaction.query("count_abandoned")
         if number:
             yield Finding(
                 "abandoned",
@@ -390,7 +390,7 @@ class _Examination:
             yield _litter(row)
 
     def _locks(self, transaction: Transaction) -> Iterator[Finding]:
-        rows = transaction.query("holders", {"age": _LONG})
+        rows = transaction.query("lock_holders", {"age": _LONG})
         seen = [row for row in rows if row[1] is not None]
         if seen:
             process, age, state, application = seen[0]

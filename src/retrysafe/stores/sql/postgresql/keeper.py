@@ -24,7 +24,7 @@ class PostgresRenewer:
 
     def count(self, verdicts: Mapping[str, int]) -> None:
         if verdicts:
-            self._executor.run(partial(operations.tally, verdicts))
+            self._executor.run(partial(operations.add_verdicts, verdicts))
         self._chores.tidy()
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ _FORBIDDEN = ("42501", "25006")
 
 def missing(ask: Ask) -> list[str]:
     """What `migrate` would create, by name.  A `SchemaMismatch` is what it could not fix."""
-    there = {str(name) for (name,) in ask("tables")}
+    there = {str(name) for (name,) in ask("existing_tables")}
     absent = [name for name in (*TABLES, *INDEXES) if name not in there]
     if there & set(TABLES):
         vital = sorted(_VITAL - there)
@@ -87,7 +87,7 @@ def refuse(absent: Sequence[str]) -> None:
 def absent_columns(ask: Ask) -> list[str]:
     """Columns that this release needs and that the tables which are there do not have."""
     there: dict[str, set[str]] = {}
-    for table, column in ask("layout"):
+    for table, column in ask("table_columns"):
         there.setdefault(str(table), set()).add(str(column))
     return [
         f"{table}.{column}"

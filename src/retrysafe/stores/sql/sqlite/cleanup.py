@@ -91,5 +91,5 @@ def purge(write: Callable[[Operation[Purged]], Purged], limit: int) -> Purged:
 
 
 def _mark(clock: HostClock) -> Operation[None]:
-    [(mark,)] = yield "high_water", {}
+    [(mark,)] = yield "raise_high_water", {}
     clock.raise_to(mark)

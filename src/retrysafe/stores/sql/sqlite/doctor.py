@@ -352,7 +352,7 @@ class _Examination:
             )
 
     def _records(self) -> Iterator[Finding]:
-        rows = self._walk("unreadable")
+        rows = self._walk("count_unreadable")
         if rows is None:
             yield _too_many("records")
         elif rows[0][0]:
@@ -369,7 +369,7 @@ class _Examination:
             yield Finding("records", "ok", "every record has a known version and state")
 
     def _expired(self) -> Iterator[Finding]:
-        rows = self._walk("backlog")
+        rows = self._walk("count_expired")
         if rows is None:
             yield _too_many("expired")
         elif (number := cast(int, rows[0][0])) > _BACKLOG:
@@ -383,7 +383,7 @@ class _Examination:
             yield Finding("expired", "ok", f"{number} expired records are not removed yet")
 
     def _abandoned(self) -> Iterator[Finding]:
-        rows = self._walk("waiting")
+        rows = self._walk("count_abandoned")
         if rows is None:
             yield _too_many("abandoned")
             return

@@ -29,7 +29,7 @@ class SQLiteRenewer:
         self._perform([operations.release(claim) for claim in claims])
 
     def count(self, verdicts: Mapping[str, int]) -> None:
-        self._perform([admin_operations.count(verdict, number) for verdict, number in verdicts.items()])
+        self._perform([admin_operations.add_verdict(verdict, number) for verdict, number in verdicts.items()])
 
     def close(self) -> None:
         if self._connection is not None:

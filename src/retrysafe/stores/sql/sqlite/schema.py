@@ -63,7 +63,7 @@ def migrate(path: str, clock: Clock, patience: float) -> list[str]:
 
 def present(connection: Connection) -> set[str]:
     """Which of our tables and indexes are there."""
-    return {str(name) for (name,) in connection.query("tables")}
+    return {str(name) for (name,) in connection.query("existing_tables")}
 
 
 def _prepare(connection: Connection, clock: HostClock | None) -> None:
@@ -80,7 +80,7 @@ def _prepare(connection: Connection, clock: HostClock | None) -> None:
         meta = read_meta(connection) or create(connection)
         if clock is not None and not clock.adopt(meta):
             for name, value in clock.anchor().items():
-                connection.query("remember", name=name, value=value)
+                connection.query("set_meta", name=name, value=value)
 
 
 def read_meta(connection: Connection) -> Meta | None:

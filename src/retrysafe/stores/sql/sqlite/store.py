@@ -57,7 +57,7 @@ class SQLiteStore:
         return FileLock(f"{self.path}-lock")
 
     def reserve(self, claim: Claim) -> Reservation:
-        found = self._database.read(operations.glance(claim), operations.reserve(claim))
+        found = self._database.read(operations.find_existing(claim), operations.reserve(claim))
         return self._database.write(operations.reserve(claim)) if found is None else found
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
@@ -95,7 +95,7 @@ class AsyncSQLiteStore:
         self._database = database
 
     async def reserve(self, claim: Claim) -> Reservation:
-        found = await self._database.read_async(operations.glance(claim), operations.reserve(claim))
+        found = await self._database.read_async(operations.find_existing(claim), operations.reserve(claim))
         return await self._database.write_async(operations.reserve(claim)) if found is None else found
 
     async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:

@@ -3,9 +3,9 @@
 -- Columns: scope, then records abandoned, in_progress, completed, failed, and bytes of their bodies
 --
 -- It walks through the table once and loads no body.
-SELECT scope, {shares}
-FROM ({standings}) AS every
-WHERE standing BETWEEN 1 AND 4
+SELECT scope, {group_counts}
+FROM ({record_summaries}) AS every
+WHERE state_number BETWEEN 1 AND 4
 GROUP BY scope
 ORDER BY count(*) DESC, scope
 LIMIT CAST(:groups AS bigint)

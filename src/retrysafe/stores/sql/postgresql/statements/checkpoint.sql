@@ -12,6 +12,6 @@ UPDATE retrysafe_records AS record SET
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'
-    AND {patient}
-    AND {durable}
+    AND {lock_timeout}
+    AND {durable_commit}
 RETURNING 1

@@ -43,5 +43,5 @@ WHERE record.id = CAST(:id AS bytea)
         ) AS text),
         true
     ) IS NOT NULL
-    AND {durable}
-RETURNING 1, {announced}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}

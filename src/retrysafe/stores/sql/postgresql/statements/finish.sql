@@ -15,6 +15,6 @@ WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'
     AND record.expires_at > {now}
-    AND {patient}
-    AND {durable}
-RETURNING 1, {announced}
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}

@@ -4,9 +4,9 @@
 --
 -- Without bodies each is empty, and not read: its length is known without it.  One that is missing stays so,
 -- because it is damage that is to be told.
-{record}, record.status, record.headers,
+{record_columns}, record.status, record.headers,
 CASE
     WHEN CAST(:bodies AS integer) = 1 THEN record.body
     WHEN record.body IS NOT NULL THEN CAST('' AS bytea)
 END,
-record.omitted, {standing}, coalesce(octet_length(record.body), 0), date_part('epoch', {now})
+record.omitted, {effective_state}, coalesce(octet_length(record.body), 0), date_part('epoch', {now})

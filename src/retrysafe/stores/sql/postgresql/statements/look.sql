@@ -3,6 +3,6 @@
 -- Columns: those of a record, then now
 --
 -- One lookup by primary key, which does not wait.  A damaged row is shown, never skipped: see expired.sql.
-SELECT {record}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
+SELECT {record_columns}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
 FROM retrysafe_records AS record
 WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE

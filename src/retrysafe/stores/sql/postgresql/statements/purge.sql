@@ -18,7 +18,7 @@ WHERE record.ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING
-    record.state, {record},
+    record.state, {record_columns},
     CASE record.state WHEN 'in_progress' THEN record.status END,
     CASE record.state WHEN 'in_progress' THEN record.headers END,
     CAST(NULL AS bytea),

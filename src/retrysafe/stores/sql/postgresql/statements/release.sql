@@ -7,6 +7,6 @@ DELETE FROM retrysafe_records AS record
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'
-    AND {patient}
-    AND {durable}
-RETURNING 1, {announced}
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}

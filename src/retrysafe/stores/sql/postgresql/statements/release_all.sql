@@ -4,12 +4,12 @@
 --
 -- Atomic and fenced: each row is removed on its own condition, all in one statement and one commit.
 DELETE FROM retrysafe_records AS record
-USING ({claims}) AS claim
+USING ({claim_rows}) AS claim
 WHERE record.id = claim.id
     AND record.token = claim.token
     AND record.state = 'in_progress'
-    AND {patient}
-    AND {durable}
+    AND {lock_timeout}
+    AND {durable_commit}
 RETURNING
     1,
     CASE WHEN claim.announced = 1 THEN CAST(pg_notify('retrysafe', encode(record.id, 'hex')) AS text) END

@@ -10,9 +10,9 @@ UPDATE retrysafe_records AS record
 SET lease_until = {now} + due.lease * interval '1 second'
 FROM (
     SELECT free.id, free.token, claim.lease
-    FROM ({claims}) AS claim
+    FROM ({claim_rows}) AS claim
     JOIN retrysafe_records AS free ON free.id = claim.id
-    WHERE free.token = claim.token AND free.state = 'in_progress' AND {patient}
+    WHERE free.token = claim.token AND free.state = 'in_progress' AND {lock_timeout}
     FOR NO KEY UPDATE OF free SKIP LOCKED
 ) AS due
 WHERE record.id = due.id AND record.token = due.token AND record.state = 'in_progress'

@@ -11,7 +11,7 @@
 -- It looks first.  Where something is found, nothing is inserted, so a replay takes no lock and writes
 -- nothing, and still there is one round trip.
 WITH found AS MATERIALIZED (
-    SELECT {record}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
+    SELECT {record_columns}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
     FROM retrysafe_records AS record
     WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE
 ),
@@ -28,7 +28,7 @@ claimed AS (
         {now} + CAST(:retention AS float8) * interval '1 second',
         {now} + CAST(:hold AS float8) * interval '1 second',
         NULL, NULL, NULL, 0
-    WHERE NOT EXISTS (SELECT FROM found) AND {patient} AND {durable}
+    WHERE NOT EXISTS (SELECT FROM found) AND {lock_timeout} AND {durable_commit}
     ON CONFLICT (id) DO UPDATE SET
         version = excluded.version,
         token = excluded.token,

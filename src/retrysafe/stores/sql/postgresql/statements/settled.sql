@@ -5,6 +5,6 @@
 --
 -- A statement of its own, because it must see what was committed while the one before it ran.
 SELECT record.id, record.token
-FROM ({claims}) AS claim
+FROM ({claim_rows}) AS claim
 JOIN retrysafe_records AS record ON record.id = claim.id
 WHERE record.token = claim.token

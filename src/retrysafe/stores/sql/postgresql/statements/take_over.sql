@@ -33,6 +33,6 @@ WHERE record.id = CAST(:id AS bytea)
         )
     )
     AND ({expired}) IS NOT TRUE
-    AND {patient}
-    AND {durable}
+    AND {lock_timeout}
+    AND {durable_commit}
 RETURNING record.attempt

@@ -4,14 +4,14 @@
 --
 -- It walks through the table once and loads no body.
 SELECT
-    count(*) FILTER (WHERE standing = 1),
-    count(*) FILTER (WHERE standing = 2),
-    count(*) FILTER (WHERE standing = 3),
-    count(*) FILTER (WHERE standing = 4),
-    CAST(coalesce(sum(size) FILTER (WHERE standing BETWEEN 1 AND 4), 0) AS bigint),
-    count(*) FILTER (WHERE standing = 5),
-    count(*) FILTER (WHERE standing = 0),
-    date_part('epoch', min(created_at) FILTER (WHERE standing = 2)),
-    date_part('epoch', min(created_at) FILTER (WHERE standing = 1)),
+    count(*) FILTER (WHERE state_number = 1),
+    count(*) FILTER (WHERE state_number = 2),
+    count(*) FILTER (WHERE state_number = 3),
+    count(*) FILTER (WHERE state_number = 4),
+    CAST(coalesce(sum(size) FILTER (WHERE state_number BETWEEN 1 AND 4), 0) AS bigint),
+    count(*) FILTER (WHERE state_number = 5),
+    count(*) FILTER (WHERE state_number = 0),
+    date_part('epoch', min(created_at) FILTER (WHERE state_number = 2)),
+    date_part('epoch', min(created_at) FILTER (WHERE state_number = 1)),
     date_part('epoch', {now})
-FROM ({standings}) AS every
+FROM ({record_summaries}) AS every

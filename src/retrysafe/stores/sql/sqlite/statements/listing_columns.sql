@@ -5,4 +5,4 @@
 -- bytes stays so, because it is damage that is to be told.
 {columns}, status, headers,
 CASE WHEN :bodies THEN body WHEN typeof(body) = 'blob' THEN x'' WHEN typeof(body) = 'text' THEN '' ELSE body
-END, omitted, {standing}, coalesce(length(body), 0), :now
+END, omitted, {effective_state}, coalesce(length(body), 0), :now

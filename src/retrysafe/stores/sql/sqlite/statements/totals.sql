@@ -5,14 +5,14 @@
 --
 -- It walks through the table once and loads no body.
 SELECT
-    coalesce(sum(standing = 1), 0),
-    coalesce(sum(standing = 2), 0),
-    coalesce(sum(standing = 3), 0),
-    coalesce(sum(standing = 4), 0),
-    coalesce(sum(CASE WHEN standing BETWEEN 1 AND 4 THEN size END), 0),
-    coalesce(sum(standing = 5), 0),
-    coalesce(sum(standing = 0), 0),
-    min(CASE WHEN standing = 2 THEN created_at END),
-    min(CASE WHEN standing = 1 THEN created_at END),
+    coalesce(sum(state_number = 1), 0),
+    coalesce(sum(state_number = 2), 0),
+    coalesce(sum(state_number = 3), 0),
+    coalesce(sum(state_number = 4), 0),
+    coalesce(sum(CASE WHEN state_number BETWEEN 1 AND 4 THEN size END), 0),
+    coalesce(sum(state_number = 5), 0),
+    coalesce(sum(state_number = 0), 0),
+    min(CASE WHEN state_number = 2 THEN created_at END),
+    min(CASE WHEN state_number = 1 THEN created_at END),
     :now
-FROM ({standings})
+FROM ({record_summaries})

@@ -9,4 +9,4 @@ SELECT 1, set_config(
     CAST(CAST(least(greatest(CAST(:seconds AS float8) * 1000, 1), 2147483647) AS integer) AS text),
     true
 )
-WHERE {patient} AND {durable}
+WHERE {lock_timeout} AND {durable_commit}

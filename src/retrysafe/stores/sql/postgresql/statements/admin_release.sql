@@ -14,5 +14,5 @@ WHERE record.id = CAST(:id AS bytea)
     AND record.state = CAST(:state AS text)
     AND (record.state IN ('completed', 'failed') OR ({abandoned}))
     AND ({expired}) IS NOT TRUE
-    AND {patient}
+    AND {lock_timeout}
 RETURNING record.key, record.scope, record.action, record.target, record.request_id

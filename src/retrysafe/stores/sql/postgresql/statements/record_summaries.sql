@@ -12,5 +12,5 @@ SELECT
         WHEN record.state = 'completed' THEN 3
         WHEN record.state = 'failed' THEN 4
         ELSE 0
-    END AS standing
+    END AS state_number
 FROM retrysafe_records AS record

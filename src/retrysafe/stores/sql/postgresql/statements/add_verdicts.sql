@@ -6,6 +6,6 @@
 INSERT INTO retrysafe_verdicts AS total (verdict, count, since)
 SELECT added.key, CAST(added.value AS bigint), {now}
 FROM json_each_text(CAST(:verdicts AS json)) AS added
-WHERE {patient}
+WHERE {lock_timeout}
 ORDER BY added.key
 ON CONFLICT (verdict) DO UPDATE SET count = total.count + excluded.count

@@ -1,13 +1,13 @@
 -- Fragment, true for a record that an operator asks for and that has not expired.
--- Arguments: standings, door, scope, part, target, prefix, older, younger, key
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key
 -- The table is called `record` wherever this stands.
 --
--- An argument that is NULL excludes nothing.  Standings and scope are JSON arrays, the scope's of parts as the
+-- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as the
 -- scope column has them.  JSON is not parsed here: a scope that is none would make the statement fail for all,
 -- and so would a zero character in one.  The parts are pairs of strings, and a pattern takes them out one
 -- after the other.  `part` is the text of one of them, so that most rows need not be taken apart.
 ({expired}) IS NOT TRUE
-AND (CAST(:standings AS text) IS NULL OR strpos(CAST(:standings AS text), '"' || {standing} || '"') > 0)
+AND (CAST(:states AS text) IS NULL OR strpos(CAST(:states AS text), '"' || {effective_state} || '"') > 0)
 AND (CAST(:door AS text) IS NULL OR record.door = CAST(:door AS text))
 AND (CAST(:target AS text) IS NULL OR record.target = CAST(:target AS text))
 AND (CAST(:prefix AS text) IS NULL OR starts_with(record.target, CAST(:prefix AS text)))

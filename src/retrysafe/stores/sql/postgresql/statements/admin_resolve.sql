@@ -3,7 +3,7 @@
 -- Columns: what the audit trail keeps of it: key, scope, action, target, request_id; no row when it is not as
 --          it was seen
 --
--- Atomic and fenced as one conditional statement on one row; see intervene_release.sql.  The new token `fence`
+-- Atomic and fenced as one conditional statement on one row; see admin_release.sql.  The new token `fence`
 -- shuts out the owner, should it come back with an outcome of its own.  The record lasts for its whole
 -- retention from now on: its client was told not to try again, and may come back much later; and a
 -- held record may be past its expiry already.
@@ -22,5 +22,5 @@ WHERE record.id = CAST(:id AS bytea)
     AND record.version = 1
     AND {abandoned}
     AND ({expired}) IS NOT TRUE
-    AND {patient}
+    AND {lock_timeout}
 RETURNING record.key, record.scope, record.action, record.target, record.request_id

@@ -13,6 +13,6 @@ SELECT
         WHEN state = 'completed' THEN 3
         WHEN state = 'failed' THEN 4
         ELSE 0
-    END AS standing
+    END AS state_number
 FROM retrysafe_records
 LIMIT -1

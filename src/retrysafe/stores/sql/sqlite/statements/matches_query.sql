@@ -1,11 +1,11 @@
 -- Fragment, true for a record that an operator asks for and that has not expired.
--- Arguments: standings, door, scope, part, target, prefix, older, younger, key, now
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, now
 --
--- An argument that is NULL excludes nothing.  Standings and scope are JSON arrays, the scope's of parts as
+-- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as
 -- the scope column has them.  A scope that is not JSON has no parts, and does not make the statement fail for
 -- all.  `part` is the text of one of them, so that most rows need not be taken apart.
 ({expired}) IS NOT TRUE
-AND (:standings IS NULL OR {standing} IN (SELECT value FROM json_each(:standings)))
+AND (:states IS NULL OR {effective_state} IN (SELECT value FROM json_each(:states)))
 AND (:door IS NULL OR door = :door)
 AND (:target IS NULL OR target = :target)
 AND (:prefix IS NULL OR substr(target, 1, length(:prefix)) = :prefix)
