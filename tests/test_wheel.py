@@ -34,7 +34,8 @@ def test_its_files_are_those_of_the_package(wheel: Path) -> None:
     }
     assert names == sources
     assert "retrysafe/py.typed" in names
-    assert any(name.endswith(".sql") for name in names)
+    for dialect in ("sqlite", "postgresql"):
+        assert f"retrysafe/stores/sql/{dialect}/schema.sql" in names
 
 
 def test_it_has_no_tools_of_maintainers(wheel: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 from psycopg import pq
 
 from retrysafe.stores.sql.postgresql import wire
-from retrysafe.stores.sql.statements import load, source
+from retrysafe.stores.sql.statements import load
 from retrysafe.testing.postgres import PostgresServer
+from tests.stores.test_statements import written
 
-FRAGMENTS = {name for name in load("postgresql") if source("postgresql", name).startswith("-- Fragment")}
+FRAGMENTS = set(written("postgresql", "fragments.sql"))
 STATEMENTS = sorted(set(load("postgresql")) - FRAGMENTS - {"schema"})
 # An operator may wait, and an index would cost every request.
 BY_HAND = frozenset(

@@ -1,5 +1,5 @@
-"""The SQL files: each says what it takes, and none walks through the table.  The plans of PostgreSQL are
-looked at in test_postgresql_plans.py, because it takes a server."""
+"""The SQL files: each statement says what it takes, and none that a request waits for scans the table.  The
+plans of PostgreSQL are looked at in test_postgresql_plans.py, because it takes a server."""
 
 import re
 import sqlite3
@@ -10,20 +10,10 @@ import pytest
 
 from retrysafe._core.model import Record
 from retrysafe.stores import sql
-from retrysafe.stores.sql.statements import load
+from retrysafe.stores.sql.statements import fill, load, parse, source
 
 DIALECTS = ("sqlite", "postgresql")
-FRAGMENTS = {
-    "expired",
-    "columns",
-    "abandoned",
-    "effective_state",
-    "matches_query",
-    "listing_order",
-    "listing_columns",
-    "record_summaries",
-    "group_counts",
-}
+FILES = {"schema.sql", "records.sql", "leases.sql", "admin.sql", "doctor.sql", "fragments.sql"}
 ONCE = {"schema", "existing_tables", "meta"}
 # An operator may wait, and an index would cost every request.
 BY_HAND = {
@@ -36,11 +26,12 @@ BY_HAND = {
     "count_unreadable",
     "count_abandoned",
 }
-FILES = sorted(
-    file
-    for dialect in DIALECTS
-    for file in (Path(sql.__file__).parent / dialect / "statements").glob("*.sql")
-)
+
+
+def written(dialect: str, file: str) -> dict[str, str]:
+    """The statements of one file."""
+    text = (Path(sql.__file__).parent / dialect / file).read_text(encoding="utf-8")
+    return parse({file: text})
 
 
 def arguments(text: str) -> set[str]:
@@ -51,17 +42,36 @@ OTHER_DOORS = {"details", "deliveries", "retention_from"}
 """What callbacks and operations add to a record.  No door writes it yet, and no table has it."""
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.parent.name}-{file.stem}")
-def test_a_statement_opens_with_what_it_takes(file: Path) -> None:
-    """The arguments named at its top are those that it uses, its fragments' included."""
-    comment = re.match(r"(--[^\n]*\n)+", file.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_dialect_has_six_files(dialect: str) -> None:
+    """Every statement is in one of them, and there is no other."""
+    assert {file.name for file in (Path(sql.__file__).parent / dialect).rglob("*.sql")} == FILES
+    names = [name for file in FILES for name in written(dialect, file)]
+    assert sorted(names) == sorted(load(dialect))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"), [(dialect, name) for dialect in DIALECTS for name in sorted(load(dialect))]
+)
+def test_a_statement_begins_with_what_it_takes(dialect: str, name: str) -> None:
+    """The arguments named in its comment are those that it uses, its fragments' included."""
+    comment = re.match(r"(--[^\n]*\n)+", source(dialect, name))
     assert comment is not None
     listed = re.search(r"-- Arguments: ([\w,\s]+(?:--  +[\w,\s]+)*)", comment[0])
     told = set(re.findall(r"\w+", listed[1])) if listed else set()
-    assert arguments(load(file.parent.parent.name)[file.stem]) == told
+    assert arguments(load(dialect)[name]) == told
 
 
-@pytest.mark.parametrize("name", sorted(set(load("sqlite")) - FRAGMENTS - ONCE - BY_HAND))
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_fragment_is_used(dialect: str) -> None:
+    """By a statement or by another fragment."""
+    texts = re.sub(r"--[^\n]*", "", "".join(source(dialect, name) for name in load(dialect)))
+    assert set(written(dialect, "fragments.sql")) <= set(re.findall(r"\{(\w+)\}", texts))
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(load("sqlite")) - set(written("sqlite", "fragments.sql")) - ONCE - BY_HAND)
+)
 def test_a_statement_uses_an_index(name: str) -> None:
     """On an empty table that was never analysed, too: records are found by id or by expiry."""
     statements = load("sqlite")
@@ -82,13 +92,13 @@ def test_finishing_in_time_leaves_the_expiry_alone() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_field_of_a_record_has_its_column(dialect: str) -> None:
-    """What the model says a record is, the table keeps; the response as three columns."""
+    """What the model says a record is, the table has; the response as three columns."""
     columns = {name.strip() for name in load(dialect)["columns"].split(",")}
     assert columns == set(Record._fields) - {"response", "omitted"} - OTHER_DOORS | {"version"}
 
 
 def test_what_is_read_is_what_is_written() -> None:
-    """PostgreSQL's times are read as numbers, so its columns stand in two files: in the same order."""
+    """PostgreSQL's times are read as numbers, so its columns stand in two fragments: in the same order."""
     statements = load("postgresql")
     read = re.findall(r"record\.(\w+)", statements["record_columns"])
     assert read == [name.strip() for name in statements["columns"].split(",")]
@@ -102,7 +112,67 @@ def test_nothing_but_an_argument_has_a_colon() -> None:
 
 
 def test_the_servers_time_is_one_time() -> None:
-    """Whatever asks for it asks `now.sql`, and nothing stands still in a caller's transaction."""
+    """Every statement that needs it uses `{now}`, which does not stand still in a caller's transaction."""
     for name, text in load("postgresql").items():
         asked = re.findall(r"\b(now|current_timestamp|clock_timestamp|transaction_timestamp)\b\s*\(", text)
         assert not asked, name
+
+
+class TestFiles:
+    """How a file is read."""
+
+    def test_statements_are_found_by_their_headings(self) -> None:
+        """Comments belong to the statement below whose heading they are, blank lines around it to none."""
+        text = "-- Two.\n\n-- name: one\n-- Columns: 1\nSELECT 1\n\n-- name: two\n\nSELECT\n\n    2 -- why\n"
+        found = parse({"two.sql": text})
+        assert found == {"one": "-- Columns: 1\nSELECT 1\n", "two": "SELECT\n\n    2 -- why\n"}
+        assert fill(found) == {"one": "SELECT 1", "two": "SELECT\n\n    2"}
+
+    def test_a_fragment_is_filled_in(self) -> None:
+        """And the fragments that it is made of; but not in a comment, which may explain one."""
+        made = fill({"all": "-- Not {this}.\nSELECT {part} + {part}", "part": "({one})", "one": "1"})
+        assert made["all"] == "SELECT (1) + (1)"
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [
+            (
+                "-- About.\nSELECT 1;\n-- name: one\nSELECT 1\n",
+                r"x.sql: 'SELECT 1;' is above the first heading",
+            ),
+            ("-- About, and no heading.\nSELECT 1\n", r"x.sql: 'SELECT 1' is above the first heading"),
+            ("-- name: one\nSELECT 1\n", r"x.sql: the comment that says what is in the file is missing"),
+            ("", r"x.sql: the comment that says what is in the file is missing"),
+            ("-- A.\n-- name: a\n1\n-- name: a\n2\n", r"x.sql:4: a was defined before, at x.sql:2$"),
+            ("-- A.\n-- name: a\n-- name: b\nSELECT 2\n", r"x.sql:2: a has no SQL"),
+            ("-- A.\n-- name: a\n-- Only a comment.\n", r"x.sql:2: a has no SQL"),
+            ("-- A.\n--name: a\nSELECT 1\n", r"x.sql:2: '--name: a' is not a heading: write `-- name:"),
+            ("-- A.\n-- Name: a\nSELECT 1\n", r"x.sql:2: '-- Name: a' is not a heading"),
+            ("-- A.\n-- name: a b\nSELECT 1\n", r"x.sql:2: '-- name: a b' is not a heading"),
+            ("-- A.\n-- name a\nSELECT 1\n", r"x.sql:2: '-- name a' is not a heading"),
+            ("-- A.\n  -- name: a\nSELECT 1\n", r"x.sql:2: '  -- name: a' is not a heading"),
+        ],
+    )
+    def test_a_file_that_cannot_be_read_is_refused(self, text: str, error: str) -> None:
+        """With the place, what was found there, and what to write."""
+        with pytest.raises(ValueError, match=error):
+            parse({"x.sql": text})
+
+    def test_a_name_is_given_once_in_all_files_of_a_dialect(self) -> None:
+        """The second file would win, or the first, and neither is what was meant."""
+        text = "-- About.\n-- name: one\nSELECT 1\n"
+        with pytest.raises(ValueError, match=r"^b.sql:2: one was defined before, at a.sql:2$"):
+            parse({"a.sql": text, "b.sql": text})
+
+    @pytest.mark.parametrize(
+        ("sources", "error"),
+        [
+            ({"a": "SELECT {missing}"}, r"^a uses {missing}: no statement or fragment has this name$"),
+            ({"a": "{b}", "b": "{missing}"}, r"^b uses {missing}: no statement"),
+            ({"a": "{b}", "b": "{a}"}, r"^a contains itself: a uses b uses a$"),
+        ],
+    )
+    def test_a_fragment_that_does_not_exist_is_refused(self, sources: dict[str, str], error: str) -> None:
+        """When the dialect is loaded, and not by the server in the middle of the night."""
+        with pytest.raises(ValueError, match=error):
+            fill(sources)

@@ -4,7 +4,8 @@
 - `operations.py` says which statements make up an operation, in which order; once for all of them.
   `admin_operations.py` says the same of what operators do.
 - `codec.py` turns rows into records and refuses those that make no sense.
-- A folder per dialect has its statements, and beside them what executes them.
+- A folder per dialect has its statements (`schema.sql`, `records.sql`, `leases.sql`, `admin.sql`,
+  `doctor.sql`, `fragments.sql`), and beside them what executes them.
 
 A new driver is an executor: something that runs a named statement and gives its rows.  It is never a
 second set of statements, nor a second set of operations.

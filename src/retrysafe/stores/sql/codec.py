@@ -33,7 +33,7 @@ VERSION = 1
 
 _NULL = type(None)
 
-# The columns of `columns.sql`, in its order, then those of the response; and what each may hold.
+# The columns of the fragment `columns`, in its order, then those of the response; and what each may hold.
 _TYPES: dict[str, tuple[type, ...]] = {
     "version": (int,),
     "id": (bytes,),
@@ -132,7 +132,7 @@ def outcome(final: Final) -> dict[str, object]:
 
 
 def decode(row: Sequence[Any]) -> Record:
-    """The record of a row: the columns of `columns.sql`, then those of the response."""
+    """The record of a row: the columns of the fragment `columns`, then those of the response."""
     (version, id, token, fingerprint, state, mode, attempt, lease_until, checkpointed) = row[:9]
     (door, scope, key, action, target, request_id, correlation_id) = row[9:16]
     (created_at, updated_at, completed_at, expires_at, held_until) = row[16:21]

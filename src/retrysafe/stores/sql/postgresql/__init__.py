@@ -10,7 +10,7 @@
     retry.py            errors of the server, and which are retried; discard.py closes a broken connection
     schema.py           tables, versions, and what a server must be able to do
     admin.py            the operator's end; doctor.py checks server, tables and records
-    statements/         the SQL
+    *.sql               the statements: schema, records, leases, admin, doctor, fragments
 
 **Durable**: an operation returns only after its commit has reached the server's disk, even where the role or
 the database has `synchronous_commit=off`.

@@ -61,7 +61,8 @@ def examine(connect: Callable[[], AdminConnection], deadline: float) -> list[Fin
 
 
 class Server(NamedTuple):
-    """The columns of settings.sql, and by how much its clock is ahead of ours, as far as we can tell."""
+    """The columns of `settings` in doctor.sql, and by how much its clock is ahead of ours, as far as we can
+    tell."""
 
     version: str
     follows: bool

@@ -9,7 +9,7 @@
     connection.py   sqlite3 itself: pragmas, transactions, errors; schema.py tables and their version
     filelock.py     keeps checkpoints and writes apart; forking.py keeps forks and connections apart
     clock.py        one time for all processes
-    statements/     the SQL
+    *.sql           the statements: schema, records, leases, admin, doctor, fragments
 
 **Durable**: WAL with `synchronous=FULL`; an operation returns only after its commit has reached the disk.
 **Bounded**: no operation waits longer than the deadline (the first of a process, which opens the file, twice

@@ -1,0 +1,196 @@
+-- What operators ask and do, the audit trail, and how requests ended.
+--
+-- Lists and statistics scan the table: operators ask rarely, and an index for them would cost every request.
+-- An intervention and its audit entry are written in one transaction: there is neither without the other.
+
+-- name: set_timeouts
+-- From here on, a statement of this transaction takes no longer than so many seconds, and waits for a lock no
+-- longer than `patience`; and what it commits is on disk before it is acknowledged.
+-- Arguments: seconds, patience
+-- Columns: 1, then nothing of interest
+--
+-- It ends with the transaction, and so works behind a pooler that gives every transaction another session.
+SELECT 1, set_config(
+    'statement_timeout',
+    CAST(CAST(least(greatest(CAST(:seconds AS float8) * 1000, 1), 2147483647) AS integer) AS text),
+    true
+)
+WHERE {lock_timeout} AND {durable_commit}
+
+-- name: list_records
+-- Records that an operator asks for.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, bodies, limit
+-- Columns: those of a record, then effective state, size, now
+--
+-- One statement, so one view.  Only what is shown is fetched whole, after the limit.
+SELECT {listing_columns}
+FROM retrysafe_records AS record
+WHERE record.id = ANY (ARRAY(
+    SELECT record.id FROM retrysafe_records AS record
+    WHERE {matches_query}
+    {listing_order}
+    LIMIT CAST(:limit AS bigint)
+))
+{listing_order}
+
+-- name: list_records_by_id
+-- As `list_records`, among the ids from low to high.
+-- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, bodies, limit
+-- Columns: those of a record, then effective state, size, now
+--
+-- One statement, so one view; a range of the primary key.
+SELECT {listing_columns}
+FROM retrysafe_records AS record
+WHERE record.id BETWEEN CAST(:low AS bytea) AND CAST(:high AS bytea) AND {matches_query}
+{listing_order}
+LIMIT CAST(:limit AS bigint)
+
+-- name: totals
+-- How many records there are.
+-- Columns: records abandoned, in_progress, completed, failed, and bytes of their bodies; records expired, and
+--          in an unknown state; when the oldest in progress and the oldest abandoned were made; now
+--
+-- It loads no body.
+SELECT
+    count(*) FILTER (WHERE state_number = 1),
+    count(*) FILTER (WHERE state_number = 2),
+    count(*) FILTER (WHERE state_number = 3),
+    count(*) FILTER (WHERE state_number = 4),
+    CAST(coalesce(sum(size) FILTER (WHERE state_number BETWEEN 1 AND 4), 0) AS bigint),
+    count(*) FILTER (WHERE state_number = 5),
+    count(*) FILTER (WHERE state_number = 0),
+    date_part('epoch', min(created_at) FILTER (WHERE state_number = 2)),
+    date_part('epoch', min(created_at) FILTER (WHERE state_number = 1)),
+    date_part('epoch', {now})
+FROM ({record_summaries}) AS every
+
+-- name: by_route
+-- Actions and targets with the most records, the expired ones aside.
+-- Arguments: groups
+-- Columns: action, target, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+--
+-- It loads no body.
+SELECT action, target, {group_counts}
+FROM ({record_summaries}) AS every
+WHERE state_number BETWEEN 1 AND 4
+GROUP BY action, target
+ORDER BY count(*) DESC, action, target
+LIMIT CAST(:groups AS bigint)
+
+-- name: by_scope
+-- As `by_route`, of scopes.
+-- Arguments: groups
+-- Columns: scope, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+SELECT scope, {group_counts}
+FROM ({record_summaries}) AS every
+WHERE state_number BETWEEN 1 AND 4
+GROUP BY scope
+ORDER BY count(*) DESC, scope
+LIMIT CAST(:groups AS bigint)
+
+-- name: count_expired
+-- How many records a purge would remove.
+-- Columns: records
+--
+-- A range of the index on the expiry.
+SELECT count(*) FROM retrysafe_records AS record WHERE {expired}
+
+-- name: admin_release
+-- Delete a record that is abandoned, or that was seen completed or failed, by an operator's decision.
+-- Arguments: id, token, state, patience
+-- Columns: what the audit trail has of it: key, scope, action, target, request_id; no row when it is not as
+--          it was seen
+--
+-- Atomic and fenced as one conditional statement on one row, by token and state: an owner that renewed or
+-- finished meanwhile, and a successor, are left alone, and so is every lease that has not ended.  If another
+-- transaction has locked the row it waits, and then judges what that one has left.  A checkpointed record is not
+-- an exception: the operator knows what the client saw.
+DELETE FROM retrysafe_records AS record
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.version = 1
+    AND record.state = CAST(:state AS text)
+    AND (record.state IN ('completed', 'failed') OR ({abandoned}))
+    AND ({expired}) IS NOT TRUE
+    AND {lock_timeout}
+RETURNING record.key, record.scope, record.action, record.target, record.request_id
+
+-- name: admin_resolve
+-- Settle a record that is abandoned, as an operator found out.
+-- Arguments: id, token, fence, state, status, headers, body, omitted, patience
+-- Columns: what the audit trail has of it: key, scope, action, target, request_id; no row when it is not as
+--          it was seen
+--
+-- Atomic and fenced as one conditional statement on one row, as `admin_release` is.  The new token `fence` shuts
+-- out the owner, should it come back with an outcome of its own.  The record lasts for its whole retention from
+-- now on: its client was told not to try again, and may come back much later; and a held record may be past its
+-- expiry already.
+UPDATE retrysafe_records AS record SET
+    token = CAST(:fence AS bytea),
+    state = CAST(:state AS text),
+    completed_at = {now},
+    updated_at = {now},
+    expires_at = {now} + greatest(record.expires_at - record.created_at, interval '0'),
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    body = CAST(:body AS bytea),
+    omitted = CAST(:omitted AS smallint)
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.version = 1
+    AND {abandoned}
+    AND ({expired}) IS NOT TRUE
+    AND {lock_timeout}
+RETURNING record.key, record.scope, record.action, record.target, record.request_id
+
+-- name: insert_audit_entry
+-- Write an entry of the audit trail, in the transaction of the act that it describes.
+-- Arguments: by, reason, act, outcome, id, key, scope, action, target, request_id
+-- Columns: entry, its number
+INSERT INTO retrysafe_audit (at, by, reason, act, outcome, id, key, scope, action, target, request_id)
+VALUES (
+    {now}, CAST(:by AS text), CAST(:reason AS text), CAST(:act AS text), CAST(:outcome AS text),
+    CAST(:id AS bytea), CAST(:key AS text), CAST(:scope AS text), CAST(:action AS text),
+    CAST(:target AS text), CAST(:request_id AS text)
+)
+RETURNING entry
+
+-- name: update_audit_entry
+-- Bring an entry of the audit trail up to date, for an act of several steps.
+-- Arguments: entry, outcome
+-- Columns: 1
+--
+-- In the transaction of each step, so that the entry is true whenever the act breaks off.
+UPDATE retrysafe_audit SET outcome = CAST(:outcome AS text)
+WHERE entry = CAST(:entry AS bigint)
+RETURNING 1
+
+-- name: list_audit_entries
+-- What operators did, the latest first; to records with ids from low to high, if these are given.
+-- Arguments: low, high, limit
+-- Columns: at, by, reason, act, outcome, id, key, scope, action, target, request_id
+SELECT date_part('epoch', at), by, reason, act, outcome, id, key, scope, action, target, request_id
+FROM retrysafe_audit
+WHERE CAST(:low AS bytea) IS NULL OR id BETWEEN CAST(:low AS bytea) AND CAST(:high AS bytea)
+ORDER BY entry DESC
+LIMIT CAST(:limit AS bigint)
+
+-- name: verdicts
+-- How requests ended, as the services counted.
+-- Columns: verdict, count, since
+SELECT verdict, count, date_part('epoch', since)
+FROM retrysafe_verdicts
+ORDER BY count DESC, verdict
+
+-- name: add_verdicts
+-- Add to the numbers of requests that ended with each verdict.
+-- Arguments: verdicts, patience
+--
+-- Verdicts are one JSON text, a number for each name.  Atomic as one statement, so that the counts of several
+-- processes add up; always in the order of names, so that two of them do not wait for each other.
+INSERT INTO retrysafe_verdicts AS total (verdict, count, since)
+SELECT added.key, CAST(added.value AS bigint), {now}
+FROM json_each_text(CAST(:verdicts AS json)) AS added
+WHERE {lock_timeout}
+ORDER BY added.key
+ON CONFLICT (verdict) DO UPDATE SET count = total.count + excluded.count

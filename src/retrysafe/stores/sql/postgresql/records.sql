@@ -1,0 +1,298 @@
+-- The life of a record: looked up, reserved, taken over, checkpointed, finished, released, purged.
+--
+-- A statement that changes a record is conditional: on its token, which is the fence, or on its expiry.  So it is
+-- atomic by itself, and what it returns says whether it changed anything.  An operation writes with one of them
+-- at most.
+
+-- name: look
+-- The record of a key, unless it has expired.
+-- Arguments: id
+-- Columns: those of a record, then now
+--
+-- One lookup by primary key, which does not wait.  A damaged row is shown, never skipped: see `expired`.
+SELECT {record_columns}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
+FROM retrysafe_records AS record
+WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE
+
+-- name: record_exists
+-- Whether there is a record of a key, expired or not.
+-- Arguments: id
+-- Columns: 1; no row when there is none
+SELECT 1 FROM retrysafe_records WHERE id = CAST(:id AS bytea)
+
+-- name: reserve
+-- Reserve a key that has no record, or whose record has expired; else return the record.
+-- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
+--            request_id, correlation_id, patience
+-- Columns: attempt; or NULL, and then those of a record, then now; no row when the key was reserved
+--          while this statement ran, and then looking again finds the record
+--
+-- Atomic as one statement on one row: of many inserts the primary key admits one, and the expired record is
+-- replaced by the same statement that found it expired.  Every column is set again, so nothing of the old record
+-- remains.
+--
+-- It looks first.  Where something is found, nothing is inserted, so a replay takes no lock and writes
+-- nothing, and still there is one round trip.
+WITH found AS MATERIALIZED (
+    SELECT {record_columns}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
+    FROM retrysafe_records AS record
+    WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE
+),
+claimed AS (
+    INSERT INTO retrysafe_records AS record (
+        {columns}, status, headers, body, omitted
+    )
+    SELECT
+        1, CAST(:id AS bytea), CAST(:token AS bytea), CAST(:fingerprint AS bytea),
+        'in_progress', CAST(:mode AS text), 1, {now} + CAST(:lease AS float8) * interval '1 second', 0,
+        CAST(:door AS text), CAST(:scope AS text), CAST(:key AS text), CAST(:action AS text),
+        CAST(:target AS text), CAST(:request_id AS text), CAST(:correlation_id AS text),
+        {now}, {now}, NULL,
+        {now} + CAST(:retention AS float8) * interval '1 second',
+        {now} + CAST(:hold AS float8) * interval '1 second',
+        NULL, NULL, NULL, 0
+    WHERE NOT EXISTS (SELECT FROM found) AND {lock_timeout} AND {durable_commit}
+    ON CONFLICT (id) DO UPDATE SET
+        version = excluded.version,
+        token = excluded.token,
+        fingerprint = excluded.fingerprint,
+        state = excluded.state,
+        mode = excluded.mode,
+        attempt = excluded.attempt,
+        lease_until = excluded.lease_until,
+        checkpointed = excluded.checkpointed,
+        door = excluded.door,
+        scope = excluded.scope,
+        key = excluded.key,
+        action = excluded.action,
+        target = excluded.target,
+        request_id = excluded.request_id,
+        correlation_id = excluded.correlation_id,
+        created_at = excluded.created_at,
+        updated_at = excluded.updated_at,
+        completed_at = excluded.completed_at,
+        expires_at = excluded.expires_at,
+        held_until = excluded.held_until,
+        status = excluded.status,
+        headers = excluded.headers,
+        body = excluded.body,
+        omitted = excluded.omitted
+    WHERE {expired}
+    RETURNING record.attempt
+)
+SELECT CAST(NULL AS integer), found.* FROM found
+UNION ALL
+SELECT
+    claimed.attempt,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM claimed
+
+-- name: take_over
+-- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
+-- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, patience
+-- Columns: attempt, now one more; no row when there is nothing to take over
+--
+-- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
+-- failed in the last moment is not mistaken for one that was abandoned.  Creation, expiry and request id stay
+-- those of the first attempt.  An expired record is absent, and left to `reserve`.
+UPDATE retrysafe_records AS record SET
+    token = CAST(:token AS bytea),
+    fingerprint = CAST(:fingerprint AS bytea),
+    state = 'in_progress',
+    mode = CAST(:mode AS text),
+    attempt = record.attempt + 1,
+    lease_until = {now} + CAST(:lease AS float8) * interval '1 second',
+    checkpointed = 0,
+    updated_at = {now},
+    completed_at = NULL,
+    held_until = {now} + CAST(:hold AS float8) * interval '1 second',
+    status = NULL,
+    headers = NULL,
+    body = NULL,
+    omitted = 0
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:previous AS bytea)
+    AND record.state = CAST(:state AS text)
+    AND record.version = 1
+    AND (
+        record.state = 'failed'
+        OR (
+            record.state = 'in_progress'
+            AND record.checkpointed = 0
+            AND coalesce(record.lease_until, record.expires_at) <= {now}
+        )
+    )
+    AND ({expired}) IS NOT TRUE
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING record.attempt
+
+-- name: checkpoint
+-- Note on a running record that a response with this status and these headers begins to leave.
+-- Arguments: id, token, status, headers, hold, patience
+-- Columns: 1; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records AS record SET
+    checkpointed = 1,
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    held_until = greatest(record.held_until, {now} + CAST(:hold AS float8) * interval '1 second'),
+    updated_at = {now}
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1
+
+-- name: finish
+-- Store the outcome of a running record that is not past its expiry.
+-- Arguments: id, token, state, status, headers, body, omitted, announced, patience
+-- Columns: 1, then nothing of interest; no row when fenced, or late
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records AS record SET
+    state = CAST(:state AS text),
+    completed_at = {now},
+    updated_at = {now},
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    body = CAST(:body AS bytea),
+    omitted = CAST(:omitted AS smallint)
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+    AND record.expires_at > {now}
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}
+
+-- name: finish_late
+-- Store the outcome of a running record whose expiry has passed; it can be seen for its retention from now on.
+-- Arguments: id, token, state, status, headers, body, omitted, retention, announced, patience
+-- Columns: 1, then nothing of interest; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records AS record SET
+    state = CAST(:state AS text),
+    completed_at = {now},
+    updated_at = {now},
+    expires_at = {now} + CAST(:retention AS float8) * interval '1 second',
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    body = CAST(:body AS bytea),
+    omitted = CAST(:omitted AS smallint)
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+    AND record.expires_at <= {now}
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}
+
+-- name: outcome_is_stored
+-- Whether this very outcome was stored before, under this token: by a `finish` whose acknowledgement was lost.
+-- Arguments: id, token, state, status, headers, body, omitted
+-- Columns: 1; no row when not
+--
+-- A statement of its own, because it must see what was committed while the one before it waited for the row.
+SELECT 1 FROM retrysafe_records
+WHERE id = CAST(:id AS bytea)
+    AND token = CAST(:token AS bytea)
+    AND state = CAST(:state AS text)
+    AND status = CAST(:status AS integer)
+    AND headers = CAST(:headers AS text)
+    AND body = CAST(:body AS bytea)
+    AND omitted = CAST(:omitted AS smallint)
+
+-- name: conclude
+-- Store the outcome in a transaction of the caller's own, in time or late.
+-- Arguments: id, token, state, status, headers, body, omitted, retention, lease, announced
+-- Columns: 1, then nothing of interest; no row when fenced
+--
+-- Atomic with whatever else that transaction has written, and fenced: the row stays locked until its end.
+-- Therefore its end must come.  For the rest of the transaction, which is the commit and what its triggers do,
+-- no lock is waited for longer than the lease, and a worker that is frozen in it loses its session after
+-- that time, so that the key does not stay locked.  What the caller had set shorter stays shorter.
+--
+-- Only a late record has its expiry changed; to name an indexed column with its old value is not a change here.
+UPDATE retrysafe_records AS record SET
+    state = CAST(:state AS text),
+    completed_at = {now},
+    updated_at = {now},
+    expires_at = CASE
+        WHEN record.expires_at <= {now} THEN {now} + CAST(:retention AS float8) * interval '1 second'
+        ELSE record.expires_at
+    END,
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    body = CAST(:body AS bytea),
+    omitted = CAST(:omitted AS smallint)
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+    AND set_config(
+        'lock_timeout',
+        CAST(least(
+            nullif(CAST(1000 * date_part('epoch', CAST(current_setting('lock_timeout') AS interval)) AS bigint), 0),
+            CAST(greatest(CAST(:lease AS float8) * 1000, 1) AS bigint),
+            2147483647
+        ) AS text),
+        true
+    ) IS NOT NULL
+    AND set_config(
+        'idle_in_transaction_session_timeout',
+        CAST(least(
+            nullif(CAST(1000 * date_part(
+                'epoch', CAST(current_setting('idle_in_transaction_session_timeout') AS interval)
+            ) AS bigint), 0),
+            CAST(greatest(CAST(:lease AS float8) * 1000, 1) AS bigint),
+            2147483647
+        ) AS text),
+        true
+    ) IS NOT NULL
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}
+
+-- name: release
+-- Delete a running record.
+-- Arguments: id, token, announced, patience
+-- Columns: 1, then nothing of interest; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+DELETE FROM retrysafe_records AS record
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}
+
+-- name: purge
+-- Remove some expired records, the oldest first.
+-- Arguments: limit
+-- Columns: state, then those of a record; of one that is not in progress the response is left out, because it is
+--          only counted and its body may be large
+--
+-- Atomic as one statement: what it finds expired it locks and removes, and nothing comes between, so a record
+-- that was claimed anew is never among them.  Rows that another transaction is removing or reserving are skipped,
+-- so processes which clean up at the same moment share the work and do not wait.
+--
+-- No time lies before -infinity.  But with two bounds the planner expects few rows, and takes the index on the
+-- expiry, even in a table that was never analysed.
+DELETE FROM retrysafe_records AS record
+WHERE record.ctid = ANY (ARRAY(
+    SELECT record.ctid FROM retrysafe_records AS record
+    WHERE {expired} AND record.expires_at >= '-infinity'
+    ORDER BY record.expires_at
+    LIMIT CAST(:limit AS integer)
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING
+    record.state, {record_columns},
+    CASE record.state WHEN 'in_progress' THEN record.status END,
+    CASE record.state WHEN 'in_progress' THEN record.headers END,
+    CAST(NULL AS bytea),
+    record.omitted

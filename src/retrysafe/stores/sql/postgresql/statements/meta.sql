@@ -1,3 +1,0 @@
--- What is known about the store itself.
--- Columns: name, value
-SELECT name, value FROM retrysafe_meta

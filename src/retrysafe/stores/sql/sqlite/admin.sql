@@ -1,0 +1,163 @@
+-- What operators ask and do, the audit trail, and how requests ended.
+--
+-- Lists and statistics scan the table: operators ask rarely, and an index for them would cost every request.
+-- An intervention and its audit entry are written in one transaction: there is neither without the other.
+
+-- name: list_records
+-- Records that an operator asks for.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, bodies, limit, now
+-- Columns: those of a record, then effective state, size, now
+--
+-- One statement, so one view.  Only what is shown is fetched whole, after the limit.
+SELECT {listing_columns}
+FROM retrysafe_records
+WHERE rowid IN (
+    SELECT rowid FROM retrysafe_records
+    WHERE {matches_query}
+    {listing_order}
+    LIMIT :limit
+)
+{listing_order}
+
+-- name: list_records_by_id
+-- As `list_records`, among the ids from low to high.
+-- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, bodies, limit, now
+-- Columns: those of a record, then effective state, size, now
+--
+-- One statement, so one view; a range of the primary key.
+SELECT {listing_columns}
+FROM retrysafe_records
+WHERE id BETWEEN :low AND :high AND {matches_query}
+{listing_order}
+LIMIT :limit
+
+-- name: totals
+-- How many records there are.
+-- Arguments: now
+-- Columns: records abandoned, in_progress, completed, failed, and bytes of their bodies; records expired, and
+--          in an unknown state; when the oldest in progress and the oldest abandoned were made; now
+--
+-- It loads no body.
+SELECT
+    coalesce(sum(state_number = 1), 0),
+    coalesce(sum(state_number = 2), 0),
+    coalesce(sum(state_number = 3), 0),
+    coalesce(sum(state_number = 4), 0),
+    coalesce(sum(CASE WHEN state_number BETWEEN 1 AND 4 THEN size END), 0),
+    coalesce(sum(state_number = 5), 0),
+    coalesce(sum(state_number = 0), 0),
+    min(CASE WHEN state_number = 2 THEN created_at END),
+    min(CASE WHEN state_number = 1 THEN created_at END),
+    :now
+FROM ({record_summaries})
+
+-- name: by_route
+-- Actions and targets with the most records, the expired ones aside.
+-- Arguments: groups, now
+-- Columns: action, target, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+--
+-- It loads no body; SQLite sorts on disk what does not fit its cache.
+SELECT action, target, {group_counts}
+FROM ({record_summaries})
+WHERE state_number BETWEEN 1 AND 4
+GROUP BY action, target
+ORDER BY count(*) DESC, action, target
+LIMIT :groups
+
+-- name: by_scope
+-- As `by_route`, of scopes.
+-- Arguments: groups, now
+-- Columns: scope, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+SELECT scope, {group_counts}
+FROM ({record_summaries})
+WHERE state_number BETWEEN 1 AND 4
+GROUP BY scope
+ORDER BY count(*) DESC, scope
+LIMIT :groups
+
+-- name: count_expired
+-- How many records a purge would remove.
+-- Arguments: now
+-- Columns: records
+--
+-- A range of the index on the expiry.
+SELECT count(*) FROM retrysafe_records WHERE {expired}
+
+-- name: admin_release
+-- Delete a record that is abandoned, or that was seen completed or failed, by an operator's decision.
+-- Arguments: id, token, state, now
+-- Columns: what the audit trail has of it: key, scope, action, target, request_id; no row when it is not as
+--          it was seen
+--
+-- Atomic and fenced as one conditional statement on one row, by token and state: an owner that renewed or
+-- finished meanwhile, and a successor, are left alone, and so is every lease that has not ended.  A
+-- checkpointed record is not an exception: the operator knows what the client saw.
+DELETE FROM retrysafe_records
+WHERE id = :id
+    AND token = :token
+    AND version = 1
+    AND state = :state
+    AND (state IN ('completed', 'failed') OR ({abandoned}))
+    AND ({expired}) IS NOT TRUE
+RETURNING key, scope, action, target, request_id
+
+-- name: admin_resolve
+-- Settle a record that is abandoned, as an operator found out.
+-- Arguments: id, token, fence, state, status, headers, body, omitted, now
+-- Columns: what the audit trail has of it: key, scope, action, target, request_id; no row when it is not as
+--          it was seen
+--
+-- Atomic and fenced as one conditional statement on one row, as `admin_release` is.  The new token `fence` shuts
+-- out the owner, should it come back with an outcome of its own.  The record lasts for its whole retention from
+-- now on: its client was told not to try again, and may come back much later; and a held record may be past its
+-- expiry already.
+UPDATE retrysafe_records SET
+    token = :fence,
+    state = :state,
+    completed_at = :now,
+    updated_at = :now,
+    expires_at = :now + max(expires_at - created_at, 0.0),
+    status = :status,
+    headers = :headers,
+    body = :body,
+    omitted = :omitted
+WHERE id = :id AND token = :token AND version = 1 AND {abandoned} AND ({expired}) IS NOT TRUE
+RETURNING key, scope, action, target, request_id
+
+-- name: insert_audit_entry
+-- Write an entry of the audit trail, in the transaction of the act that it describes.
+-- Arguments: by, reason, act, outcome, id, key, scope, action, target, request_id, now
+-- Columns: entry, its number
+INSERT INTO retrysafe_audit (at, by, reason, act, outcome, id, key, scope, action, target, request_id)
+VALUES (:now, :by, :reason, :act, :outcome, :id, :key, :scope, :action, :target, :request_id)
+RETURNING entry
+
+-- name: update_audit_entry
+-- Bring an entry of the audit trail up to date, for an act of several steps.
+-- Arguments: entry, outcome
+--
+-- In the transaction of each step, so that the entry is true whenever the act breaks off.
+UPDATE retrysafe_audit SET outcome = :outcome WHERE entry = :entry
+
+-- name: list_audit_entries
+-- What operators did, the latest first; to records with ids from low to high, if these are given.
+-- Arguments: low, high, limit
+-- Columns: at, by, reason, act, outcome, id, key, scope, action, target, request_id
+SELECT at, by, reason, act, outcome, id, key, scope, action, target, request_id
+FROM retrysafe_audit
+WHERE :low IS NULL OR id BETWEEN :low AND :high
+ORDER BY entry DESC
+LIMIT :limit
+
+-- name: verdicts
+-- How requests ended, as the services counted.
+-- Columns: verdict, count, since
+SELECT verdict, count, since FROM retrysafe_verdicts ORDER BY count DESC, verdict
+
+-- name: add_verdict
+-- Add to the number of requests that ended with a verdict.
+-- Arguments: verdict, count, now
+--
+-- Atomic as one statement on one row, so that the counts of several processes add up.
+INSERT INTO retrysafe_verdicts (verdict, count, since) VALUES (:verdict, :count, :now)
+ON CONFLICT (verdict) DO UPDATE SET count = count + excluded.count

@@ -1,0 +1,103 @@
+-- Parts of statements: a name in braces, as in {expired}, stands for the text below it.  What must mean the same
+-- everywhere is written once.  Their arguments are arguments of the statements that use them.
+
+-- name: columns
+-- The columns of a record in the order in which codec.decode reads them; the response's four follow.
+version, id, token, fingerprint, state, mode, attempt, lease_until, checkpointed,
+door, scope, key, action, target, request_id, correlation_id,
+created_at, updated_at, completed_at, expires_at, held_until
+
+-- name: expired
+-- True for a record that has expired: past its expiry, and not in progress, or in progress with lease and hold
+-- both over.  A missing lease lasts as long as the record.
+-- Arguments: now
+--
+-- It is never true for a damaged row.  What is NULL compares as unknown and text or bytes compare as greater
+-- than any number, so such a time has not passed; a state or version that is not known is not judged.  For
+-- the opposite write `({expired}) IS NOT TRUE`, because NOT unknown is unknown, and would hide the row.
+version = 1
+AND expires_at <= :now
+AND (
+    state IN ('completed', 'failed')
+    OR (state = 'in_progress' AND held_until <= :now AND coalesce(lease_until, expires_at) <= :now)
+)
+
+-- name: abandoned
+-- True for a record in progress whose lease has ended: its owner died, or lost the store.
+-- Arguments: now
+--
+-- A missing lease lasts as long as the record, as in `take_over`, so a held record is abandoned then too.
+state = 'in_progress' AND coalesce(lease_until, expires_at) <= :now
+
+-- name: effective_state
+-- The state of a record, or `expired` or `abandoned`, which are not stored; of a damaged one, whatever is in its
+-- state.
+-- Arguments: now
+CASE WHEN {expired} THEN 'expired' WHEN {abandoned} THEN 'abandoned' ELSE state END
+
+-- name: listing_columns
+-- The columns of a record for an operator, then its effective state, the size of its body, and now.
+-- Arguments: bodies, now
+--
+-- Without bodies each is empty, and not read: its length is known without it.  One that is missing or is not
+-- bytes stays so, because it is damage that is to be reported.
+{columns}, status, headers,
+CASE WHEN :bodies THEN body WHEN typeof(body) = 'blob' THEN x'' WHEN typeof(body) = 'text' THEN '' ELSE body
+END, omitted, {effective_state}, coalesce(length(body), 0), :now
+
+-- name: listing_order
+-- What an operator has to look at: the abandoned, the oldest of them first; then the youngest.
+-- Arguments: now
+ORDER BY ({abandoned}) DESC, CASE WHEN {abandoned} THEN created_at ELSE -created_at END
+
+-- name: matches_query
+-- True for a record that an operator asks for and that has not expired.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, now
+--
+-- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as
+-- the scope column has them.  A scope that is not JSON has no parts, and does not make the statement fail for
+-- all.  `part` is the text of one of them, so that most rows need not be taken apart.
+({expired}) IS NOT TRUE
+AND (:states IS NULL OR {effective_state} IN (SELECT value FROM json_each(:states)))
+AND (:door IS NULL OR door = :door)
+AND (:target IS NULL OR target = :target)
+AND (:prefix IS NULL OR substr(target, 1, length(:prefix)) = :prefix)
+AND (:older IS NULL OR created_at <= :now - :older)
+AND (:younger IS NULL OR created_at >= :now - :younger)
+AND (:key IS NULL OR key = :key)
+AND (
+    :scope IS NULL
+    OR (
+        instr(scope, :part) > 0
+        AND NOT EXISTS (
+            SELECT 1 FROM json_each(:scope) AS wanted
+            WHERE wanted.value NOT IN (
+                SELECT value FROM json_each(CASE WHEN json_valid(scope) THEN scope ELSE '[]' END)
+            )
+        )
+    )
+)
+
+-- name: record_summaries
+-- Every record as statistics need it; its effective state is a number, because it is compared often:
+-- 1 abandoned, 2 in_progress, 3 completed, 4 failed, 5 expired, 0 in an unknown state.
+-- Arguments: now
+--
+-- LIMIT -1 excludes nothing, but keeps SQLite from merging this with the query around it, which would carry
+-- whole bodies through a sort and judge each record once for every column of the result.
+SELECT
+    action, target, scope, created_at, coalesce(length(body), 0) AS size,
+    CASE
+        WHEN {expired} THEN 5
+        WHEN {abandoned} THEN 1
+        WHEN state = 'in_progress' THEN 2
+        WHEN state = 'completed' THEN 3
+        WHEN state = 'failed' THEN 4
+        ELSE 0
+    END AS state_number
+FROM retrysafe_records
+LIMIT -1
+
+-- name: group_counts
+-- Of a group of {record_summaries}: the records in each of the four states, and the bytes of their bodies.
+sum(state_number = 1), sum(state_number = 2), sum(state_number = 3), sum(state_number = 4), sum(size)

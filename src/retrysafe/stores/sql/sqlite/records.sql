@@ -1,0 +1,206 @@
+-- The life of a record: looked up, reserved, taken over, checkpointed, finished, released, purged.
+--
+-- A statement that changes a record is conditional: on its token, which is the fence, or on its expiry.  So it is
+-- atomic by itself, and what it returns says whether it changed anything.  An operation writes with one of them
+-- at most.
+
+-- name: look
+-- The record of a key, unless it has expired.
+-- Arguments: id, now
+-- Columns: those of a record, then now
+--
+-- One lookup by primary key.  A damaged row is shown, never skipped: see `expired`.
+SELECT {columns}, status, headers, body, omitted, :now
+FROM retrysafe_records
+WHERE id = :id AND ({expired}) IS NOT TRUE
+
+-- name: record_exists
+-- Whether there is a record of a key, expired or not.
+-- Arguments: id
+-- Columns: 1; no row when there is none
+--
+-- Most keys are new, and this costs a fraction of `look`.
+SELECT 1 FROM retrysafe_records WHERE id = :id
+
+-- name: reserve
+-- Reserve a key that has no record, or whose record has expired.
+-- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
+--            request_id, correlation_id, now
+-- Columns: attempt; no row when the key is reserved
+--
+-- Atomic as one statement on one row: of many inserts the primary key admits one, and the expired record is
+-- replaced by the same statement that found it expired.  Every column is set again, so nothing of the old record
+-- remains.
+INSERT INTO retrysafe_records (
+    {columns}, status, headers, body, omitted
+)
+VALUES (
+    1, :id, :token, :fingerprint, 'in_progress', :mode, 1, :now + :lease, 0,
+    :door, :scope, :key, :action, :target, :request_id, :correlation_id,
+    :now, :now, NULL, :now + :retention, :now + :hold,
+    NULL, NULL, NULL, 0
+)
+ON CONFLICT (id) DO UPDATE SET
+    token = excluded.token,
+    fingerprint = excluded.fingerprint,
+    state = excluded.state,
+    mode = excluded.mode,
+    attempt = excluded.attempt,
+    lease_until = excluded.lease_until,
+    checkpointed = excluded.checkpointed,
+    door = excluded.door,
+    scope = excluded.scope,
+    key = excluded.key,
+    action = excluded.action,
+    target = excluded.target,
+    request_id = excluded.request_id,
+    correlation_id = excluded.correlation_id,
+    created_at = excluded.created_at,
+    updated_at = excluded.updated_at,
+    completed_at = excluded.completed_at,
+    expires_at = excluded.expires_at,
+    held_until = excluded.held_until,
+    status = excluded.status,
+    headers = excluded.headers,
+    body = excluded.body,
+    omitted = excluded.omitted
+WHERE {expired}
+RETURNING attempt
+
+-- name: take_over
+-- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
+-- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, now
+-- Columns: attempt, now one more; no row when there is nothing to take over
+--
+-- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
+-- failed in the last moment is not mistaken for one that was abandoned.  Creation, expiry and request id stay
+-- those of the first attempt.  An expired record is absent, and left to `reserve`.
+UPDATE retrysafe_records SET
+    token = :token,
+    fingerprint = :fingerprint,
+    state = 'in_progress',
+    mode = :mode,
+    attempt = attempt + 1,
+    lease_until = :now + :lease,
+    checkpointed = 0,
+    updated_at = :now,
+    completed_at = NULL,
+    held_until = :now + :hold,
+    status = NULL,
+    headers = NULL,
+    body = NULL,
+    omitted = 0
+WHERE id = :id
+    AND token = :previous
+    AND state = :state
+    AND version = 1
+    AND typeof(attempt) = 'integer'
+    AND (
+        state = 'failed'
+        OR (
+            state = 'in_progress'
+            AND checkpointed = 0
+            AND coalesce(lease_until, expires_at) <= :now
+        )
+    )
+    AND ({expired}) IS NOT TRUE
+RETURNING attempt
+
+-- name: checkpoint
+-- Note on a running record that a response with this status and these headers begins to leave.
+-- Arguments: id, token, status, headers, hold, now
+-- Columns: 1; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records SET
+    checkpointed = 1,
+    status = :status,
+    headers = :headers,
+    held_until = max(held_until, :now + :hold),
+    updated_at = :now
+WHERE id = :id AND token = :token AND state = 'in_progress'
+RETURNING 1
+
+-- name: finish
+-- Store the outcome of a running record that is not past its expiry.
+-- Arguments: id, token, state, status, headers, body, omitted, now
+-- Columns: 1; no row when fenced, or late
+--
+-- Atomic and fenced as one conditional statement on one row.  It does not name expires_at, because naming an
+-- indexed column moves its index entry, changed or not.
+UPDATE retrysafe_records SET
+    state = :state,
+    completed_at = :now,
+    updated_at = :now,
+    status = :status,
+    headers = :headers,
+    body = :body,
+    omitted = :omitted
+WHERE id = :id AND token = :token AND state = 'in_progress' AND expires_at > :now
+RETURNING 1
+
+-- name: finish_late
+-- Store the outcome of a running record whose expiry has passed; it can be seen for its retention from now on.
+-- Arguments: id, token, state, status, headers, body, omitted, retention, now
+-- Columns: 1; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+UPDATE retrysafe_records SET
+    state = :state,
+    completed_at = :now,
+    updated_at = :now,
+    expires_at = :now + :retention,
+    status = :status,
+    headers = :headers,
+    body = :body,
+    omitted = :omitted
+WHERE id = :id AND token = :token AND state = 'in_progress' AND expires_at <= :now
+RETURNING 1
+
+-- name: outcome_is_stored
+-- Whether this very outcome was stored before, under this token: by a `finish` whose acknowledgement was lost.
+-- Arguments: id, token, state, status, headers, body, omitted
+-- Columns: 1; no row when not
+SELECT 1 FROM retrysafe_records
+WHERE id = :id AND token = :token AND state = :state
+    AND status = :status AND headers = :headers AND body = :body AND omitted = :omitted
+
+-- name: conclude
+-- Store the outcome in a transaction of the caller's own.
+-- Arguments: id, token, state, status, headers, body, omitted, now
+-- Columns: 1; no row when fenced, or late
+--
+-- Atomic with whatever else that transaction has written.
+{finish}
+
+-- name: release
+-- Delete a running record.
+-- Arguments: id, token
+-- Columns: 1; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+DELETE FROM retrysafe_records
+WHERE id = :id AND token = :token AND state = 'in_progress'
+RETURNING 1
+
+-- name: purge
+-- Remove some expired records, the oldest first.
+-- Arguments: limit, now
+-- Columns: state, then those of a record; of one that is not in progress the response is left out, because it is
+--          only counted and its body may be large
+--
+-- Atomic as one statement: what it finds expired it removes, and nothing comes between, so a record that was
+-- claimed anew is never among them.
+DELETE FROM retrysafe_records
+WHERE rowid IN (
+    SELECT rowid FROM retrysafe_records
+    WHERE {expired}
+    ORDER BY expires_at
+    LIMIT :limit
+)
+RETURNING
+    state, {columns},
+    CASE state WHEN 'in_progress' THEN status END,
+    CASE state WHEN 'in_progress' THEN headers END,
+    NULL,
+    omitted

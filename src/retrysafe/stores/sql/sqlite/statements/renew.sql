@@ -1,8 +1,0 @@
--- Extend the lease of a running record, ended or not: an attempt that was not taken over may go on.
--- Arguments: id, token, lease, now
--- Columns: 1; no row when fenced, or finished
---
--- Atomic and fenced as one conditional statement on one row.
-UPDATE retrysafe_records SET lease_until = :now + :lease
-WHERE id = :id AND token = :token AND state = 'in_progress'
-RETURNING 1

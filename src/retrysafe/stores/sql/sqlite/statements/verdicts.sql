@@ -1,3 +1,0 @@
--- How requests ended, as the services counted.
--- Columns: verdict, count, since
-SELECT verdict, count, since FROM retrysafe_verdicts ORDER BY count DESC, verdict
