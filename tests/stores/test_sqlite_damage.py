@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retrysafe._core.model import Found, Reserved
 from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
-from retrysafe.stores.sql import operations
+from retrysafe.stores.sql import codec, operations
 from retrysafe.stores.sql.sqlite import SQLiteStore, schema
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing import ManualClock
@@ -51,6 +51,19 @@ def store(path: Path, clock: ManualClock) -> Iterator[SQLiteStore]:
     store = SQLiteStore(path, deadline=20.0, clock=clock)
     yield store
     store.close()
+
+
+def test_nothing_of_an_expired_record_remains(path: Path) -> None:
+    """Not even its version, where a later release replaces records of an earlier one."""
+    reserve = load("sqlite")["reserve"].replace("version = 1", "version <= 1")
+    claim = {**codec.bid(a_claim()), "now": 100.0}
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(reserve, claim)
+        fresh = connection.execute("SELECT * FROM retrysafe_records").fetchall()
+        old = ", ".join(f"{name} = 0" for name in COLUMNS if name not in ("id", "state"))
+        connection.execute(f"UPDATE retrysafe_records SET {old}, state = 'completed'")
+        connection.execute(reserve, claim)
+        assert connection.execute("SELECT * FROM retrysafe_records").fetchall() == fresh
 
 
 def damage(path: Path, column: str, value: object) -> None:

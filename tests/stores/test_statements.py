@@ -97,6 +97,17 @@ def test_every_field_of_a_record_has_its_column(dialect: str) -> None:
     assert columns == set(Record._fields) - {"response", "omitted"} - OTHER_DOORS | {"version"}
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_reserving_an_expired_key_sets_every_column(dialect: str) -> None:
+    """A column that is left out would have the value of the old record."""
+    assignments = re.search(r"DO UPDATE SET(.*?)WHERE", load(dialect)["reserve"], re.DOTALL)
+    assert assignments is not None
+    columns = [name.strip() for name in load(dialect)["columns"].split(",")]
+    columns += ["status", "headers", "body", "omitted"]
+    expected = [f"{name} = excluded.{name}" for name in columns if name != "id"]
+    assert [assignment.strip() for assignment in assignments[1].split(",")] == expected
+
+
 def test_what_is_read_is_what_is_written() -> None:
     """PostgreSQL's times are read as numbers, so its columns stand in two fragments: in the same order."""
     statements = load("postgresql")

@@ -41,6 +41,7 @@ VALUES (
     NULL, NULL, NULL, 0
 )
 ON CONFLICT (id) DO UPDATE SET
+    version = excluded.version,
     token = excluded.token,
     fingerprint = excluded.fingerprint,
     state = excluded.state,
