@@ -18,6 +18,8 @@ from retrysafe import stores
 from retrysafe._core.model import Reserved
 from retrysafe.sqlalchemy import tables
 from retrysafe.stores.admin import Query
+from retrysafe.stores.sql.postgresql import schema as postgresql_schema
+from retrysafe.stores.sql.sqlite import schema as sqlite_schema
 from retrysafe.stores.sql.statements import source
 from retrysafe.testing.stores import a_claim, an_outcome
 
@@ -120,6 +122,25 @@ def test_create_all_makes_tables_that_work(place: Place) -> None:
     works(place)
     with context(place.engine, metadata, compare_type=True) as asked:
         assert compare_metadata(asked, metadata) == []
+
+
+def test_create_all_writes_the_version_that_the_store_expects(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the tables, as schema.sql writes it, and not that of a row, which changes for other reasons."""
+    place.make_tables()
+    version = "SELECT value FROM retrysafe_meta WHERE name = 'schema'"
+    with place.engine.begin() as connection:
+        by_sql = connection.execute(sa.text(version)).scalar()
+        described().drop_all(connection)
+        described().create_all(connection)
+        assert connection.execute(sa.text(version)).scalar() == by_sql
+        described().drop_all(connection)
+        for schema in (postgresql_schema, sqlite_schema):
+            assert str(by_sql) == str(schema.SCHEMA)
+            monkeypatch.setattr(schema, "SCHEMA", 7)
+        described().create_all(connection)
+        assert connection.execute(sa.text(version)).scalar() == (7 if by_sql == 1 else "7")
 
 
 def test_a_migration_of_alembics_makes_tables_that_work(place: Place) -> None:

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.schema import BLANK_SCHEMA
 
-from retrysafe.stores.sql.codec import VERSION
+from retrysafe.stores.sql.postgresql import schema as postgresql_schema
+from retrysafe.stores.sql.sqlite import schema as sqlite_schema
 
 
 class Tables(NamedTuple):
@@ -35,7 +36,11 @@ def tables(metadata: sa.MetaData) -> Tables:
     if all(name in metadata.tables for name in names):
         return Tables(*(metadata.tables[name] for name in names))
     made = Tables(_records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata))
-    for dialect, version in (("postgresql", f"'{VERSION}'"), ("sqlite", str(VERSION))):
+    # The version of the tables, which has nothing to do with that of a row.
+    for dialect, version in (
+        ("postgresql", f"'{postgresql_schema.SCHEMA}'"),
+        ("sqlite", str(sqlite_schema.SCHEMA)),
+    ):
         event.listen(made.meta, "after_create", _seed(version).execute_if(dialect=dialect))
     return made
 
