@@ -53,6 +53,65 @@ def test_a_record_is_found_by_its_id(connection: "psycopg.Connection[Any]", name
 
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("analysed", [False, True])
+def test_a_replay_is_one_lookup_and_writes_nothing(
+    connection: "psycopg.Connection[Any]", mode: str, analysed: bool
+) -> None:
+    """It finds the record by its id and inserts nothing; a fresh key takes the same lookup and an insert,
+    which looks for a conflict once more."""
+    statement = known()["reserve"]
+    with connection.transaction(force_rollback=True):
+        connection.execute(_MANY)
+        if analysed:
+            connection.execute("ANALYZE retrysafe_records")
+        connection.execute(f"SET LOCAL plan_cache_mode = {mode}".encode())
+        connection.execute("DEALLOCATE ALL")
+        connection.execute(b"PREPARE reserve AS " + statement.text)
+        for id, inserted in (("sha256('7')", 0), ("sha256('a new one')", 1)):
+            chosen = {**VALUES, "id": id}
+            values = ", ".join(chosen.get(argument, "'1'") for argument in statement.arguments)
+            before = _activity(connection)
+            [(attempt, *record)] = connection.execute(f"EXECUTE reserve({values})".encode()).fetchall()
+            assert (attempt, record[0]) == ((1, None) if inserted else (None, 1))
+            done = [now - then for now, then in zip(_activity(connection), before, strict=True)]
+            assert done == [0, 1 + inserted, inserted, 0], "scans of the table, of an index, inserts, updates"
+
+
+def _activity(connection: "psycopg.Connection[Any]") -> "tuple[int, ...]":
+    found: tuple[int, ...] | None = connection.execute(
+        "SELECT seq_scan, idx_scan, n_tup_ins, n_tup_upd FROM pg_stat_xact_user_tables"
+        " WHERE relname = 'retrysafe_records'"
+    ).fetchone()
+    assert found is not None
+    return found
+
+
+def test_a_replay_takes_no_lock(database: str) -> None:
+    """The server gives a transaction its number with the first row that it writes or locks."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(known()["schema"].text)
+        connection.execute(_MANY)
+        statement = known()["reserve"]
+        connection.execute(b"PREPARE reserve AS " + statement.text)
+        for id, writes in (("sha256('7')", False), ("sha256('a new one')", True)):
+            chosen = {**VALUES, "id": id}
+            values = ", ".join(chosen.get(argument, "'1'") for argument in statement.arguments)
+            with connection.transaction():
+                connection.execute(f"EXECUTE reserve({values})".encode())
+                number = connection.execute("SELECT txid_current_if_assigned()").fetchone()
+            assert (number != (None,)) is writes
+
+
+def test_a_column_more_needs_no_counting(connection: "psycopg.Connection[Any]") -> None:
+    """`reserve` says both results with one list of columns, that of the record which it finds."""
+    statement = known()["reserve"]
+    wider = statement.text.replace(b"SELECT record.version,", b"SELECT 42, record.version,")
+    assert wider != statement.text
+    connection.execute(b"PREPARE wider AS " + wider)
+    connection.execute("DEALLOCATE wider")
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("analysed", [False, True])
 def test_what_has_expired_is_found_by_its_expiry(
     connection: "psycopg.Connection[Any]", mode: str, analysed: bool
 ) -> None:

@@ -33,6 +33,9 @@ SELECT 1 FROM retrysafe_records WHERE id = CAST(:id AS bytea)
 --
 -- It looks first.  Where something is found, nothing is inserted, so a replay takes no lock and writes
 -- nothing, and still there is one round trip.
+--
+-- Of `found` and `claimed` one has a row at most.  The join that matches nothing returns it, with NULL for the
+-- columns of the other, however many these are.
 WITH found AS MATERIALIZED (
     SELECT {record_columns}, record.status, record.headers, record.body, record.omitted, date_part('epoch', {now})
     FROM retrysafe_records AS record
@@ -80,13 +83,9 @@ claimed AS (
     WHERE {expired}
     RETURNING record.attempt
 )
-SELECT CAST(NULL AS integer), found.* FROM found
-UNION ALL
-SELECT
-    claimed.attempt,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM claimed
+SELECT claimed.attempt, found.*
+FROM found
+FULL JOIN claimed ON FALSE
 
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
