@@ -29,6 +29,8 @@ demo: $(VENV)/.demo  ## Set up what it needs, then lose responses, kill a server
 test: lint pytest  ## Set up what is missing, then run every check, and the tests of the library
 
 test-all: export RETRYSAFE_LONG = 1
+# Some tests take minutes in full.
+test-all: export PYTEST_TIMEOUT = 600
 test-all: lint test-pythons test-tools  ## Every check, and every test in full on every supported Python found
 
 # Two checkers that take most of a minute each, and use one core each.

@@ -72,8 +72,12 @@ def test_cuts_on_postgresql(postgres: PostgresServer, tmp_path: Path, way: str) 
 def test_cuts_excuse_whoever_felt_them(postgres: PostgresServer, tmp_path: Path) -> None:
     """I15: and only for what that worker was at; the executions of the others are held to account."""
     options = Options("postgresql", ("retry",), ("psycopg",), cuts=6)
-    counts = _survives(options, PostgreSQL(tmp_path, postgres), tmp_path)
-    assert counts["executions without excuse"] > 0
+    for attempt in range(5):  # on a machine that is slow enough, every worker is cut whenever one is
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        if _survives(options, PostgreSQL(folder, postgres), folder)["executions without excuse"]:
+            return
+    pytest.fail("no execution was without an excuse")
 
 
 def test_server_kills_on_postgresql(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from http.client import HTTPResponse
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -39,6 +41,10 @@ class Reply(NamedTuple):
     @property
     def replayed(self) -> bool:
         return self.header("Idempotent-Replayed") == "true"
+
+    @property
+    def date(self) -> datetime:
+        return parsedate_to_datetime(self.header("Date") or "")
 
     @property
     def document(self) -> Any:  # noqa: ANN401 - JSON is whatever it is, and tests know what
