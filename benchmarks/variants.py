@@ -81,6 +81,7 @@ _OURS_WSGI = ("retrysafe.wsgi",)
 
 VARIANTS: list[Variant] = [
     Variant("bare", "bare application", ASGI, Server("bare"), "no key"),
+    Variant("null", "null ASGI application", ASGI, Server("null"), "no key"),
     Variant("no-key", "retrysafe, no key", ASGI, Server("memory"), "no key"),
     *_both("memory", "retrysafe, memory", ASGI, Server("memory")),
     *_both("sqlite", "retrysafe, SQLite", ASGI, Server("sqlite")),
