@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import cores, crops, goals
+from benchmarks import cores, goals, records
 from benchmarks.client import Client
 from benchmarks.load import Order, Tally
 from benchmarks.rounds import CONNECTIONS, Progress, Spread
@@ -99,18 +99,18 @@ class Growth:
 def measure(size: Size, folder: Path, tell: Progress) -> Growth:
     few, many = folder / "few" / "keys.db", folder / "many" / "keys.db"
     tell(f"inserting {FEW:,} and {size.many:,} records")
-    crops.fill(few, FEW)
-    crops.fill(many, size.many)
+    records.fill(few, FEW)
+    records.fill(many, size.many)
     tell("timing reservations")
     reserve, finish, whole, replay = _latencies(few, many, size.operations)
     tell("weighing processes")
     memory_few = _weigh(folder / "empty", size.memory_seconds)
     memory_many = _weigh(many.parent, size.memory_seconds)
     purge = None
-    if hasattr(stores.open(crops.url(few)), "open_admin"):
+    if hasattr(stores.open(records.url(few)), "open_admin"):
         tell(f"inserting {size.many:,} records that have expired")
         expired = folder / "expired" / "keys.db"
-        crops.fill(expired, size.many, expired=True)
+        records.fill(expired, size.many, expired=True)
         purge = _purge(expired, many, size.many, size.purge_turns, tell)
     return Growth(size.many, reserve, finish, whole, replay, memory_few, memory_many, purge)
 
@@ -118,16 +118,16 @@ def measure(size: Size, folder: Path, tell: Progress) -> Growth:
 def _latencies(few: Path, many: Path, operations: int) -> tuple[Latency, Latency, Latency, Latency]:
     """Both stores in turns, in one process, so that whatever disturbs, disturbs both."""
     paths = (few, many)
-    opened = [stores.open(crops.url(path), deadline=30) for path in paths]
-    known = [iter(crops.some_ids(path, operations)) for path in paths]
+    opened = [stores.open(records.url(path), deadline=30) for path in paths]
+    known = [iter(records.some_ids(path, operations)) for path in paths]
     took = [{name: list[float]() for name in ("reserve", "finish", "whole", "replay")} for _ in paths]
     for store in opened:
         store.look(bytes(32))  # opens it
     for _ in range(operations):
         for store, ids, times in zip(opened, known, took, strict=True):
-            claim, again = crops.claim(), crops.claim(next(ids))
+            claim, again = records.claim(), records.claim(next(ids))
             reserved, reserve = _timed(lambda: store.reserve(claim))  # noqa: B023 - called at once
-            finished, finish = _timed(lambda: store.finish(claim, crops.ANSWER))  # noqa: B023
+            finished, finish = _timed(lambda: store.finish(claim, records.ANSWER))  # noqa: B023
             found, replay = _timed(lambda: store.reserve(again))  # noqa: B023
             if not isinstance(reserved, Reserved) or not finished or not isinstance(found, Found):
                 raise RuntimeError(f"the store answered {reserved}, {finished} and {found}")
@@ -167,7 +167,7 @@ def _weigh(folder: Path, seconds: float) -> int:
         server.stop()
 
 
-def _purge(expired: Path, live: Path, records: int, turns: int, tell: Progress) -> Purge:
+def _purge(expired: Path, live: Path, count: int, turns: int, tell: Progress) -> Purge:
     """Traffic on a store that is being purged, and in turns on one of the same size that is not.
 
     The purge is stopped while the other one has its turn, for it would take disk and processor from it.
@@ -206,7 +206,7 @@ def _purge(expired: Path, live: Path, records: int, turns: int, tell: Progress) 
                 errors += disturbed.errors + alone.errors
                 kept.append(_rate(disturbed) / _rate(alone))
             removed, ended = purger.removed(), purger.ended()
-            besides = records - removed - _still_expired(expired)
+            besides = count - removed - _still_expired(expired)
             return Purge(
                 kept=Spread.of(kept),
                 kept_tidying=Spread.of(tidying),
@@ -234,7 +234,7 @@ class Purger:
                     sys.executable,
                     "-m",
                     "benchmarks.purger",
-                    crops.url(path),
+                    records.url(path),
                     str("" if core is None else core),
                 ],
                 stdout=told,
@@ -270,7 +270,7 @@ class Purger:
 
 
 def _still_expired(path: Path) -> int:
-    store = stores.open(crops.url(path))
+    store = stores.open(records.url(path))
     admin = store.open_admin()
     left = admin.expired()
     admin.close()
