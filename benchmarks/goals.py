@@ -31,35 +31,68 @@ def times(variant: str, rival: str) -> str:
     return f"{variant}: times {rival}"
 
 
-CROWD_ERRORS = "errors at 128 connections"
-GROWTH_RESERVE = "growth: times p50 of a reservation, 1 million records"
-GROWTH_FRESH = "growth: times p50 of reserve and finish, 1 million records"
-GROWTH_REPLAY = "growth: times p50 of a replay, 1 million records"
-GROWTH_MEMORY = "growth: MB of process memory, 1 million records"
-PURGE_TRAFFIC = "purge: traffic kept"
+def database(variant: str) -> str:
+    return f"{variant}: µs of the database"
 
+
+def in_process(kind: str) -> str:
+    return f"in process: µs over bare, memory, {kind}"
+
+
+def growth_fresh(store: str) -> str:
+    return f"growth, {store}: times p50 of a fresh key, 1 million records"
+
+
+def growth_replay(store: str) -> str:
+    return f"growth, {store}: times p50 of a replay, 1 million records"
+
+
+def growth_memory(store: str) -> str:
+    return f"growth, {store}: MB of process memory, 1 million records"
+
+
+def purge_traffic(store: str) -> str:
+    return f"purge, {store}: share of the traffic"
+
+
+CROWD_ERRORS = "errors at 128 connections"
+OVERLOAD = "overload: share of the capacity at twice its load"
+
+STORES = ("SQLite", "PostgreSQL")
+"""Those that hold records on a disk, and may hold many."""
+
+# Shares and times are by the server's processor time: other work on the machine disturbs it far less than the
+# rate.  In process, they are for an optimised CPython 3.13, and not judged on another interpreter.
 GOALS: list[Goal] = [
     Goal(ratio("no-key"), at_least=0.97),
-    Goal(ratio("memory-fresh"), at_least=0.85),
-    Goal(ratio("memory-replay"), at_least=2.00),
-    Goal(times("memory-fresh", "idemkit-memory-fresh"), at_least=4),
-    Goal(times("memory-replay", "idemkit-memory-replay"), at_least=4),
-    Goal(ratio("sqlite-fresh"), at_least=0.50),
-    Goal(ratio("sqlite-replay"), at_least=1.30),
-    Goal(times("sqlite-fresh", "fik-sqlite-fresh"), at_least=5),
-    Goal(times("sqlite-replay", "fik-sqlite-replay"), at_least=5),
-    Goal(ratio("postgres-fresh"), at_least=0.30),
-    Goal(times("postgres-fresh", "idemkit-postgres-fresh"), at_least=2),
-    Goal(ratio("tx-psycopg-fresh"), at_least=0.70),
+    Goal(in_process("fresh"), at_most=45),
+    Goal(in_process("replay"), at_most=25),
+    Goal(ratio("memory-fresh"), at_least=0.60),
+    Goal(ratio("memory-replay"), at_least=0.95),
+    Goal(times("memory-fresh", "idemkit-memory-fresh"), at_least=5),
+    Goal(times("memory-replay", "idemkit-memory-replay"), at_least=5),
+    Goal(ratio("sqlite-fresh"), at_least=0.40),
+    Goal(ratio("sqlite-replay"), at_least=0.75),
+    Goal(times("sqlite-fresh", "fik-sqlite-fresh"), at_least=4),
+    Goal(times("sqlite-replay", "fik-sqlite-replay"), at_least=4),
+    Goal(ratio("postgres-fresh"), at_least=0.42),
+    Goal(ratio("postgres-replay"), at_least=0.80),
+    Goal(times("postgres-fresh", "idemkit-postgres-fresh"), at_least=3.5),
+    Goal(times("postgres-replay", "idemkit-postgres-replay"), at_least=3.5),
+    Goal(database("postgres-fresh"), at_most=120),
     Goal(ratio("tx-session-fresh"), at_least=0.70),
-    Goal(ratio("tx-async-session-fresh"), at_least=0.70),
-    Goal(ratio("tx-asyncpg-session-fresh"), at_least=0.70),
+    Goal(ratio("tx-session-replay"), at_least=2),
+    Goal(ratio("tx-async-session-fresh"), at_least=0.60),
+    Goal(ratio("tx-async-session-replay"), at_least=2),
+    Goal(ratio("tx-psycopg-fresh"), at_least=0.60),
+    Goal(ratio("tx-psycopg-replay"), at_least=2),
     Goal(CROWD_ERRORS, at_most=0),
-    Goal(GROWTH_RESERVE, at_most=1.5),
-    Goal(GROWTH_FRESH, at_most=1.5),
-    Goal(GROWTH_REPLAY, at_most=1.5),
-    Goal(GROWTH_MEMORY, at_most=50),
-    Goal(PURGE_TRAFFIC, at_least=0.80),
+    *(Goal(growth_fresh(store), at_most=1.3) for store in STORES),
+    *(Goal(growth_replay(store), at_most=1.5) for store in STORES),
+    *(Goal(growth_memory(store), at_most=50) for store in STORES),
+    *(Goal(purge_traffic(store), at_least=0.90) for store in STORES),
+    # Nothing is lost by more load; a tenth is left for what the measuring itself disturbs.
+    Goal(OVERLOAD, at_least=0.90),
 ]
 
 

@@ -47,6 +47,8 @@ class Order:
     traffic: Traffic
     seconds: float = 1.0
     connections: int = 32
+    rate: float | None = None
+    """So many requests a second, by `open_loop.py`; else each connection sends when it has a response."""
 
 
 @dataclass
@@ -62,6 +64,11 @@ class Tally:
     """Of the load generator."""
     errors: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
+    offered: int = 0
+    """At a rate: how many requests were due."""
+    p50: float = 0.0
+    """At a rate: seconds from when a request was due to its response, of those that succeeded."""
+    p99: float = 0.0
 
 
 def request(key: bytes | None) -> bytes:
@@ -204,10 +211,13 @@ class Run:
 
 
 def main() -> None:
+    from benchmarks.open_loop import OpenLoop
+
     cores.pin(int(sys.argv[1]) if len(sys.argv) > 1 else None)
     for line in sys.stdin:
-        order: dict[str, Any] = json.loads(line)
-        tally = Run(Order(**order)).carry_out()
+        given: dict[str, Any] = json.loads(line)
+        order = Order(**given)
+        tally = (Run(order) if order.rate is None else OpenLoop(order)).carry_out()
         print(json.dumps(asdict(tally)), flush=True)
 
 

@@ -70,6 +70,15 @@ def is_optimised(arguments: str) -> bool:
     return "--enable-optimizations" in arguments or DEBIAN in arguments
 
 
+def is_fit_for_goals() -> bool:
+    """Whether goals in microseconds are about an interpreter like this one."""
+    return (
+        platform.python_implementation() == "CPython"
+        and sys.version_info >= (3, 13)
+        and is_optimised(config_arguments())
+    )
+
+
 def build(arguments: str) -> str:
     """What matters of the arguments: an interpreter without these optimisations is a fifth slower or more."""
     if DEBIAN in arguments:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import goals
-from benchmarks.rounds import Measured, throughput
+from benchmarks.rounds import Measured, economy
 
 OURS, OTHERS, BARE, INK, FAINT = "#2a6f8f", "#b9c2c9", "#5c6b73", "#26323a", "#8a969e"
 GOAL = "#c8743c"
@@ -48,14 +48,14 @@ def _draw_group(panel: object, group: str, members: list[Measured], results: Map
     assert isinstance(panel, Axes)
     for place, measured in enumerate(members):
         variant = measured.variant
-        rate = throughput(measured, results[variant.baseline])
+        cpu = economy(measured, results[variant.baseline])
         bare = variant.name == variant.baseline
-        panel.barh(place, rate.median, height=0.62, color=BARE if bare else OTHERS if variant.rival else OURS)
-        panel.plot([rate.low, rate.high], [place, place], color=INK, linewidth=1, solid_capstyle="butt")
+        panel.barh(place, cpu.median, height=0.62, color=BARE if bare else OTHERS if variant.rival else OURS)
+        panel.plot([cpu.low, cpu.high], [place, place], color=INK, linewidth=1, solid_capstyle="butt")
         panel.text(
-            max(rate.median, rate.high) + 0.02,
+            max(cpu.median, cpu.high) + 0.02,
             place,
-            f"{rate.median:.0%}",
+            f"{cpu.median:.0%}",
             va="center",
             fontsize=9,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
@@ -66,7 +66,9 @@ def _draw_group(panel: object, group: str, members: list[Measured], results: Map
     panel.axvline(1, color=FAINT, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0)
     panel.set_yticks(range(len(members)), [measured.variant.label for measured in members], fontsize=9)
     panel.invert_yaxis()
-    panel.set_title(f"{group}: requests per second, relative to bare", loc="left", fontsize=10, color=INK)
+    panel.set_title(
+        f"{group}: requests for the same processor time, relative to bare", loc="left", fontsize=10, color=INK
+    )
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     panel.tick_params(axis="both", length=0, colors=INK, labelsize=9)
     panel.tick_params(axis="x", colors=FAINT, labelbottom=True)

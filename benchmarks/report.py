@@ -9,8 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import goals
+from benchmarks.batches import Batches
 from benchmarks.goals import GOALS, Goal
 from benchmarks.growth import FEW, Growth
+from benchmarks.overload import SATURATED as SERVER_SATURATED
+from benchmarks.overload import Overload
+from benchmarks.purge import PACE, Purge
 from benchmarks.rounds import CONNECTIONS, CROWD, Measured, Spread, added, economy, throughput
 from benchmarks.variants import VARIANTS, Variant
 
@@ -21,9 +25,9 @@ SATURATED = 0.95
 """A load generator that uses so much of its core may be what limits the server."""
 
 LEGEND = (
-    "[dim]rate: requests per second relative to the bare application of the same round, the median of all. "
-    "by CPU: the same by the server's processor time per request, which other work on the machine disturbs "
-    f"far less. database: its processor time per request. errors: at {CROWD} connections.[/]"
+    "[dim]by CPU: requests for the same processor time of the server, relative to the bare application of "
+    "the same round, the median of all. rate: requests per second, likewise; other work on the machine "
+    f"disturbs it far more. database: its processor time per request. errors: at {CROWD} connections.[/]"
 )
 
 
@@ -33,11 +37,13 @@ def figures_of(results: Mapping[str, Measured]) -> dict[str, float]:
     for name, measured in results.items():
         baseline = results.get(measured.variant.baseline)
         if baseline is not None and baseline is not measured:
-            figures[goals.ratio(name)] = throughput(measured, baseline).median
+            figures[goals.ratio(name)] = economy(measured, baseline).median
+        if (used := _database_seconds(measured)) is not None:
+            figures[goals.database(name)] = used * 1e6
     for goal in GOALS:
         variant, _, rest = goal.figure.partition(": times ")
         if rest and variant in results and rest in results:
-            figures[goal.figure] = throughput(results[variant], results[rest]).median
+            figures[goal.figure] = economy(results[variant], results[rest]).median
     ours = [measured for measured in results.values() if not measured.variant.rival]
     if ours:
         figures[goals.CROWD_ERRORS] = sum(measured.crowd_errors for measured in ours)
@@ -74,7 +80,7 @@ def show_servers(
     for group in groups:
         table = table_of(
             f"{group}, one worker, {CONNECTIONS} connections",
-            ("", "rate", "half of rounds", "goal", "", "by CPU", "added CPU", "database", "errors"),
+            ("", "by CPU", "half of rounds", "goal", "", "added CPU", "rate", "database", "errors"),
         )
         for variant in VARIANTS:
             if variant.group != group:
@@ -111,31 +117,36 @@ def _row(results: Mapping[str, Measured], measured: Measured) -> list[str]:
         return [
             measured.variant.label,
             "100%",
-            f"{Spread.of(sample.per_second for sample in measured.samples).median:,.0f}/s",
             "",
             "",
-            "100%",
+            "",
             f"{Spread.of(sample.cpu for sample in measured.samples).median * 1e6:.0f} µs",
+            f"{Spread.of(sample.per_second for sample in measured.samples).median:,.0f}/s",
             kept,
             crowd,
         ]
     goal = goals.goal_of(goals.ratio(measured.variant.name))
     return [
         measured.variant.label,
-        f"{rate.median:.1%}",
-        f"{rate.low:.0%} to {rate.high:.0%}",
-        bound(goal, percent=True) if goal else "",
-        mark(goal.reached({goal.figure: rate.median})) if goal else "",
         f"{cpu.median:.1%}",
+        f"{cpu.low:.0%} to {cpu.high:.0%}",
+        bound(goal, percent=True) if goal else "",
+        mark(goal.reached({goal.figure: cpu.median})) if goal else "",
         f"{more.median * 1e6:+.0f} µs",
+        f"{rate.median:.1%}",
         kept,
         crowd,
     ]
 
 
-def _database(measured: Measured) -> str:
+def _database_seconds(measured: Measured) -> float | None:
     used = [sample.database_cpu for sample in measured.samples if sample.database_cpu is not None]
-    return f"{Spread.of(used).median * 1e6:.0f} µs" if used else ""
+    return Spread.of(used).median if used else None
+
+
+def _database(measured: Measured) -> str:
+    used = _database_seconds(measured)
+    return "" if used is None else f"{used * 1e6:.0f} µs"
 
 
 def disturbances(results: Mapping[str, Measured]) -> list[str]:
@@ -166,34 +177,123 @@ def _saturations(results: Mapping[str, Measured]) -> list[str]:
     return texts
 
 
+def show_batches(console: Console, found: Sequence[Batches]) -> None:
+    columns = ("commits/key", "operations/commit", "flushes/key", "log/key", "database", "opened")
+    table = table_of("Batches: fresh keys, one worker", ("", *columns))
+    for one in found:
+        table.add_row(
+            f"{one.store}, {one.connections} connection{'s' if one.connections > 1 else ''}",
+            f"{one.commits_per_key:.2f}",
+            f"{one.size:.1f}",
+            "" if one.flushes is None else f"{one.flushes / one.keys:.2f}",
+            "" if one.log_bytes is None else f"{one.log_bytes / one.keys / 1000:.1f} kB",
+            "" if one.database_cpu is None else f"{one.database_cpu * 1e6:.0f} µs",
+            "" if one.opened is None else str(one.opened),
+        )
+    console.print(table)
+    console.print(
+        "[dim]A fresh key is two operations. database: processor time of PostgreSQL per key. opened: "
+        "connections to PostgreSQL, in all. SQLite flushes at each commit, and works in the server's own "
+        "process.[/]"
+    )
+
+
 def show_growth(console: Console, growth: Growth) -> None:
-    table = table_of("Growth: SQLite, one caller", ("", f"{FEW:,}", f"{growth.records:,} records", "ratio"))
-    for name, latency in (
-        ("reserve, p50", growth.reserve),
-        ("finish, p50", growth.finish),
-        ("both: a fresh key, p50", growth.whole),
-        ("a replay, p50", growth.replay),
+    table = table_of(
+        f"Growth: {growth.store}, one caller",
+        ("", f"{FEW:,}", f"{growth.records:,} records", "ratio", "goal", ""),
+    )
+    for name, pair, goal in (
+        ("fresh key, p50", growth.fresh, goals.goal_of(goals.growth_fresh(growth.store))),
+        ("fresh key, processor time", growth.fresh_cpu, None),
+        ("replay, p50", growth.replay, goals.goal_of(goals.growth_replay(growth.store))),
+        ("replay, processor time", growth.replay_cpu, None),
     ):
         table.add_row(
-            name, f"{latency.few * 1e6:.0f} µs", f"{latency.many * 1e6:.0f} µs", f"{latency.ratio:.2f}"
+            name,
+            f"{pair.few * 1e6:.0f} µs",
+            f"{pair.many * 1e6:.0f} µs",
+            f"{pair.ratio:.2f}",
+            bound(goal, percent=False) if goal else "",
+            mark(goal.reached(growth.figures())) if goal else "",
         )
-    few, many = growth.memory_few / 1e6, growth.memory_many / 1e6
+    few, many = growth.memory.few / 1e6, growth.memory.many / 1e6
     table.add_row(
-        "memory of a server process", f"{few:.1f} MB (empty)", f"{many:.1f} MB", f"{many - few:+.1f} MB"
+        "memory of a server process",
+        f"{few:.1f} MB (empty)",
+        f"{many:.1f} MB",
+        f"{many - few:+.1f} MB",
+        "",
+        "",
     )
     console.print(table)
-    if growth.purge is None:
-        console.print("The purge was not measured: this store has no open_admin().")
-        return
-    purge = growth.purge
-    console.print(
-        f"While another process purges {growth.records:,} expired records, traffic keeps "
-        f"{purge.kept.median:.0%} (half of the turns: {purge.kept.low:.0%} to {purge.kept.high:.0%}); "
-        f"{purge.per_second:,.0f} records a second are removed, {purge.removed:,} in all"
-        f"{', and then it was done' if purge.finished else ' in the time that was given'}; "
-        f"{purge.errors} errors. The server itself removed {purge.removed_besides:,} besides, as it worked; "
-        f"with that alone traffic keeps {purge.kept_tidying.median:.0%}."
+
+
+def show_purge(console: Console, found: Sequence[Purge]) -> None:
+    columns = (
+        "traffic",
+        "half of turns",
+        "goal",
+        "",
+        "removed",
+        "asked for",
+        "inserted",
+        "by itself",
+        "errors",
     )
+    table = table_of(f"Purge under load, at {PACE:g} times the insert rate", ("", *columns))
+    for one in found:
+        goal = goals.goal_of(goals.purge_traffic(one.store))
+        assert goal is not None
+        table.add_row(
+            f"{one.store}, {one.records:,} expired",
+            f"{one.share.median:.0%}",
+            f"{one.share.low:.0%} to {one.share.high:.0%}",
+            bound(goal, percent=True),
+            mark(goal.reached(one.figures())),
+            f"{one.removed_per_second:,.0f}/s",
+            f"{one.asked_per_second:,.0f}/s",
+            f"{one.inserted_per_second:,.0f}/s",
+            f"{one.removed_besides:,}",
+            str(one.errors),
+        )
+    console.print(table)
+    console.print(
+        "[dim]traffic: fresh keys per second, relative to a store of the same size without expired records. "
+        "by itself: records that the server removed as it worked; with that alone, traffic is "
+        f"{', '.join(f'{one.share_cleanup.median:.0%} on {one.store}' for one in found)}.[/]"
+    )
+
+
+def show_overload(console: Console, found: Overload) -> None:
+    table = table_of(
+        f"Overload: PostgreSQL, {found.delay * 1000:.0f} ms per round trip, can take {found.capacity:.0f}/s "
+        f"(closed loop, {found.connections} connections)",
+        ("load", "offered", "succeeded", "goodput", "p50", "p99", "opened"),
+    )
+    for level in found.levels:
+        table.add_row(
+            f"{level.times:g} times",
+            f"{level.offered_per_second:.0f}/s",
+            f"{level.succeeded:,} of {level.offered:,} ({level.share:.0%})",
+            f"{level.goodput:.0f}/s",
+            f"{level.p50 * 1000:.0f} ms",
+            f"{level.p99 * 1000:.0f} ms",
+            str(level.connections_opened),
+        )
+    console.print(table)
+    console.print(
+        "[dim]opened: connections to PostgreSQL, in all. Goodput must not fall as the load rises.[/]"
+    )
+    for level in found.levels:
+        failures = ", ".join(f"{count:,} {kind}" for kind, count in sorted(level.failures.items()))
+        if failures:
+            console.print(f"[dim]{level.times:g} times: {failures}.[/]")
+        if level.server_share > SERVER_SATURATED:
+            console.print(
+                f"[yellow]The server used {level.server_share:.0%} of its core at {level.times:g} times the "
+                "load: it was the limit, and not the store. Use --delay to make the store slower.[/]"
+            )
 
 
 def show_goals(console: Console, figures: Mapping[str, float], *, disturbed: bool) -> None:
@@ -212,7 +312,7 @@ def show_goals(console: Console, figures: Mapping[str, float], *, disturbed: boo
 
 
 def _is_share(goal: Goal) -> bool:
-    return "share of" in goal.figure or goal.figure == goals.PURGE_TRAFFIC
+    return "share of" in goal.figure
 
 
 def number(value: float, percent: bool) -> str:

@@ -101,6 +101,8 @@ class Proxy:
         self._links: set[_Link] = set()
         self._traps: list[Trap] = []
         self._latency = 0.0
+        self.accepted = 0
+        """How many connections clients have opened so far."""
         # It reserves the port while the proxy does not listen, and never listens itself.
         self._holder = _bound(0)
         self.port: int = self._holder.getsockname()[1]
@@ -230,6 +232,7 @@ class Proxy:
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(self, reader, writer)
+        self.accepted += 1
         self._links.add(link)
         try:
             await link.live(self._upstream)

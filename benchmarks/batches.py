@@ -1,0 +1,133 @@
+"""How many operations a store puts into one commit, and what that saves, by the number of connections.
+
+Counted by the databases themselves, from outside, so it holds for whatever the store does inside.  A fresh
+key is two operations, a reservation and a completion, and has to be durable after each: two commits when it
+is alone.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks import cores, database, records
+from benchmarks.client import Client
+from benchmarks.database import Database
+from benchmarks.growth import available, trust
+from benchmarks.load import Order, Tally
+from benchmarks.records import Place
+from benchmarks.rounds import Progress
+
+OPERATIONS = 2
+"""Of a fresh key."""
+
+LEVELS = (1, 8, 32, 128)
+"""Connections."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What the database counted while fresh keys came over so many connections."""
+
+    store: str
+    connections: int
+    keys: int
+    commits: int
+    flushes: int | None = None
+    """Of PostgreSQL's log, by those that commit.  SQLite has one per commit, and counts none."""
+    log_bytes: int | None = None
+    database_cpu: float | None = None
+    """Seconds of PostgreSQL's processes per key."""
+    opened: int | None = None
+    """Connections to PostgreSQL, in all."""
+
+    @property
+    def commits_per_key(self) -> float:
+        return self.commits / self.keys
+
+    @property
+    def size(self) -> float:
+        """Operations per commit."""
+        return OPERATIONS * self.keys / self.commits
+
+    def document(self) -> dict[str, object]:
+        return {**asdict(self), "operations_per_commit": self.size}
+
+
+def measure(seconds: float, levels: Sequence[int], folder: Path, tell: Progress) -> list[Batches]:
+    found: list[Batches] = []
+    with ExitStack() as stack:
+        for store in available():
+            shared = None
+            if store == "PostgreSQL":
+                shared = stack.enter_context(database.running(cores.plan()[1]))
+            for connections in levels:
+                tell(f"{store}: batches, {connections} connections")
+                place = Place.new(store, folder / store / str(connections), shared)
+                records.fill(place, 1)  # makes the tables
+                if shared is None:
+                    found.append(_sqlite(place, connections, seconds))
+                else:
+                    found.append(_postgresql(place, connections, seconds, shared))
+    return found
+
+
+def _sqlite(place: Place, connections: int, seconds: float) -> Batches:
+    with _traffic(place) as (client, port):
+        trust(client.carry_out(Order(port, "fresh", seconds / 4, connections)))
+        before = _sqlite_commits(place)
+        tally = client.carry_out(Order(port, "fresh", seconds, connections))
+        trust(tally)
+        commits = (_sqlite_commits(place) - before) % 2**32
+        return Batches("SQLite", connections, tally.all_requests, commits)
+
+
+def _sqlite_commits(place: Place) -> int:
+    """So many transactions have been written to the log.
+
+    The third word of the log's index counts them, whichever connection they came by (`iChange` in the file
+    format's "WAL-Index Header", in the byte order of the machine).
+    """
+    assert place.file is not None
+    with place.file.with_name(place.file.name + "-shm").open("rb") as index:
+        _version, _unused, commits = struct.unpack("=3I", index.read(12))
+    return int(commits)
+
+
+def _postgresql(place: Place, connections: int, seconds: float, shared: Database) -> Batches:
+    """A process of PostgreSQL reports late, but at its end at the latest: so counts are read without any.
+
+    What a server does as it starts is among them, some statements beside thousands.
+    """
+    before = shared.counters(place.url)
+    with _traffic(place) as (client, port):
+        tally: Tally = client.carry_out(Order(port, "fresh", seconds / 4, connections))
+        trust(tally)
+        keys, used = tally.all_requests, shared.cpu()
+        tally = client.carry_out(Order(port, "fresh", seconds, connections))
+        trust(tally)
+        used, keys = shared.cpu() - used, keys + tally.all_requests
+    after = shared.counters(place.url)
+    return Batches(
+        "PostgreSQL",
+        connections,
+        keys,
+        commits=after.commits - before.commits,
+        flushes=None if after.flushes is None or before.flushes is None else after.flushes - before.flushes,
+        log_bytes=after.log_bytes - before.log_bytes,
+        database_cpu=used / tally.all_requests,
+        opened=after.sessions - before.sessions,
+    )
+
+
+@contextmanager
+def _traffic(place: Place) -> Iterator[tuple[Client, int]]:
+    server_core, client_core = cores.plan()
+    server = place.serve(server_core)
+    try:
+        server.wait()
+        with Client(client_core) as client:
+            yield client, server.port
+    finally:
+        server.stop()
