@@ -68,8 +68,17 @@ docs: $(INSTALLED) $(VENV)/.docs  ## Build the documentation into build/docs
 	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs build/docs
 	@echo "build/docs/index.html"
 
-bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, side by side with the bare application and with others
+# `make bench PYTHON=…` has an environment of its own for that interpreter, named by its version and its path:
+# `.venv` may have another one, and two of the same version may differ in how they were built.
+ifeq ($(origin PYTHON) $(origin VENV),command line file)
+bench:
+	@venv=$$($(PYTHON) -c 'import sys, zlib; print(".venv-bench-%d.%d.%d-%08x" \
+	    % (sys.version_info[:3] + (zlib.crc32(sys.executable.encode()) & 0xFFFFFFFF,)))') && \
+	$(MAKE) --no-print-directory bench VENV=$$venv
+else
+bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, beside the bare application and others (PYTHON=… takes another)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+endif
 
 evidence: $(INSTALLED) $(VENV)/.fuzz  ## Run all that looks for broken promises, an hour or more, and make its page
 	$(BIN)/python -m tools.evidence $(EVIDENCE_ARGS)

@@ -76,14 +76,14 @@ def measure(seconds: float, levels: Sequence[int], folder: Path, tell: Progress)
 def _sqlite(place: Place, connections: int, seconds: float) -> Batches:
     with _traffic(place) as (client, port):
         trust(client.carry_out(Order(port, "fresh", seconds / 4, connections)))
-        before = _sqlite_commits(place)
+        before = sqlite_commits(place)
         tally = client.carry_out(Order(port, "fresh", seconds, connections))
         trust(tally)
-        commits = (_sqlite_commits(place) - before) % 2**32
+        commits = (sqlite_commits(place) - before) % 2**32
         return Batches("SQLite", connections, tally.all_requests, commits)
 
 
-def _sqlite_commits(place: Place) -> int:
+def sqlite_commits(place: Place) -> int:
     """So many transactions have been written to the log.
 
     The third word of the log's index counts them, whichever connection they came by (`iChange` in the file

@@ -32,6 +32,7 @@ class Counters(NamedTuple):
     """What PostgreSQL has counted so far: in one database, and of its log in all."""
 
     commits: int
+    """Without one for each session: to log in is a transaction."""
     sessions: int
     log_bytes: int
     flushes: int | None
@@ -76,7 +77,7 @@ class Database:
 _CLIENTS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
 
 _COUNTERS = """
-    SELECT xact_commit, sessions, pg_current_wal_lsn() - '0/0',
+    SELECT xact_commit - sessions, sessions, pg_current_wal_lsn() - '0/0',
         (SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal' AND backend_type = 'client backend')
     FROM pg_stat_database WHERE datname = %s
 """

@@ -83,6 +83,14 @@ def test_where_it_leads(proxy: Proxy, database: str) -> None:
     assert f":{proxy.port}/" in driver
 
 
+def test_connections_are_counted(proxy: Proxy, database: str) -> None:
+    """Those that were closed since, too."""
+    before = proxy.accepted
+    for _ in range(3):
+        connect(proxy.through(database)).close()
+    assert proxy.accepted - before == 3
+
+
 def test_cut(proxy: Proxy, database: str) -> None:
     """Everybody notices at the next word; whoever connects again is served."""
     connections = [connect(proxy.through(database)) for _ in range(3)]

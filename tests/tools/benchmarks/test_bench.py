@@ -1,6 +1,8 @@
 """The benchmark runs, tells figures for what it measured, and does not believe wrong answers."""
 
 import json
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import machine, report
 from benchmarks.load import content
-from benchmarks.rounds import Spread
+from benchmarks.rounds import Measured, Sample, Spread
 from benchmarks.variants import VARIANTS, Variant, choose
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_measures_side_by_side(tmp_path: Path) -> None:
     """Every variant that was asked for has a figure, in the table and for programs, and none has errors."""
     told = tmp_path / "figures.json"
-    asked = ("bare", "memory-fresh", "memory-replay", "sqlite-fresh", "sqlite-replay")
+    asked = ("bare", "null", "memory-fresh", "memory-replay", "sqlite-fresh", "sqlite-replay")
     ended = run(
         "--quick", "--rounds", "2", "--seconds", "0.15", "--json", str(told),
         "--svg", str(tmp_path / "bars.svg"), "--only", *asked,
@@ -48,6 +51,7 @@ def test_measures_side_by_side(tmp_path: Path) -> None:
     assert document["variants"]["bare"]["throughput_ratio"]["median"] == 1
     assert document["figures"]["memory-fresh: share of the bare application"] > 0
     assert "retrysafe, SQLite, replay" in ended.stdout
+    assert "null ASGI application" in ended.stdout
 
 
 def test_measures_with_a_database(tmp_path: Path) -> None:
@@ -138,3 +142,55 @@ def test_spread() -> None:
     """The median, and the quarters around it; one value is all of them."""
     assert Spread.of([3, 1, 2, 4, 5]) == Spread(3, 2, 4)
     assert Spread.of([7]) == Spread(7, 7, 7)
+
+
+def test_says_what_it_ran_on() -> None:
+    """Version and build of the interpreter, psycopg's implementation, SQLite, cores and load."""
+    facts = machine.facts()
+    assert f"{platform.python_implementation()} {platform.python_version()}, " in facts["python"]
+    assert facts["psycopg"].startswith("implementation ")
+    assert {"sqlite", "processor", "load"} <= facts.keys()
+    assert "cores" in facts["processor"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "optimised", "said"),
+    [
+        ("'--prefix=/usr/local' '--enable-shared'", False, "built without --enable-optimizations (PGO), "),
+        (
+            "'--enable-optimizations' '--with-lto=full'",
+            True,
+            "built with --enable-optimizations (PGO), with",
+        ),
+        (f"'--prefix=/usr' '{machine.DEBIAN}'", True, "Debian's build, optimised by profile"),
+        ("'--with-pydebug'", False, "--with-pydebug"),
+    ],
+)
+def test_tells_builds_apart(arguments: str, optimised: bool, said: str) -> None:
+    assert machine.is_optimised(arguments) is optimised
+    assert said in machine.build(arguments)
+
+
+def test_ratios_are_by_processor_time() -> None:
+    """The rate is shown, but what others take from the machine is not held against a goal."""
+    known = {variant.name: variant for variant in VARIANTS}
+    bare = Measured(known["bare"], [Sample(1000, 100e-6, 1, 0, 0)])
+    ours = Measured(known["postgres-fresh"], [Sample(100, 200e-6, 1, 0, 0, database_cpu=90e-6)])
+    figures = report.figures_of({"bare": bare, "postgres-fresh": ours})
+    assert figures["postgres-fresh: share of the bare application"] == 0.5
+    assert figures["postgres-fresh: µs of the database"] == pytest.approx(90)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="it needs make")
+def test_an_interpreter_has_an_environment_of_its_own() -> None:
+    """`make bench PYTHON=…` does not use an environment that another interpreter may have made."""
+    told = {
+        python: subprocess.run(
+            ["make", "--dry-run", "bench", *python], capture_output=True, text=True, cwd=ROOT, check=True
+        ).stdout.splitlines()[-1]
+        for python in ((), (f"PYTHON={sys.executable}",), (f"PYTHON={sys.executable}", "VENV=mine"))
+    }
+    usual, other, chosen = told.values()
+    assert usual.startswith(".venv/bin/python -m benchmarks")
+    assert other.startswith(f".venv-bench-{platform.python_version()}-")
+    assert chosen.startswith("mine/bin/python -m benchmarks")
