@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import machine, report
+from benchmarks.__main__ import PARTS
 from benchmarks.load import content
 from benchmarks.rounds import Measured, Sample, Spread
 from benchmarks.variants import VARIANTS, Variant, choose
@@ -93,7 +94,7 @@ def test_names_what_there_is() -> None:
     """A name that no variant has is refused, and the answer says which there are."""
     ended = run("--only", "postgresql")
     assert ended.returncode != 0
-    assert "no variant is called 'postgresql'; there are bare, no-key" in ended.stderr
+    assert "no variant is called 'postgresql'; there are bare, null, no-key" in ended.stderr
 
 
 def test_chooses_with_baseline() -> None:
@@ -194,3 +195,10 @@ def test_an_interpreter_has_an_environment_of_its_own() -> None:
     assert usual.startswith(".venv/bin/python -m benchmarks")
     assert other.startswith(f".venv-bench-{platform.python_version()}-")
     assert chosen.startswith("mine/bin/python -m benchmarks")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_are_documented(part: str) -> None:
+    """In the help, and on the page about speed."""
+    assert f"\n{part} " in run("--help").stdout
+    assert f"| `{part}` |" in (ROOT / "docs/speed.md").read_text(encoding="utf-8")
