@@ -30,12 +30,13 @@ class Size:
     """How long a run takes; figures of a quick one prove only that it works."""
 
     many: int = MANY
+    few: int = FEW
     operations: int = 1_000
     memory_seconds: float = 4.0
 
     @classmethod
     def quick(cls) -> "Size":
-        return cls(many=2 * FEW, operations=50, memory_seconds=0.3)
+        return cls(many=2_000, few=1_000, operations=BLOCK, memory_seconds=0.0)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Pair:
 @dataclass(frozen=True)
 class Growth:
     store: str
+    few: int
     records: int
     fresh: Pair
     """Seconds until a key is reserved and finished: the median, one caller, alone in its process."""
@@ -92,14 +94,15 @@ def _measure(store: str, size: Size, folder: Path, tell: Progress) -> Growth:
         if store == "PostgreSQL":
             shared = stack.enter_context(database.running(cores.plan()[1]))
         few, many, empty = (Place.new(store, folder / name, shared) for name in ("few", "many", "empty"))
-        tell(f"{store}: inserting {FEW:,} and {size.many:,} records")
-        records.fill(few, FEW)
+        tell(f"{store}: inserting {size.few:,} and {size.many:,} records")
+        records.fill(few, size.few)
         records.fill(many, size.many)
         tell(f"{store}: timing fresh keys and replays")
         timed_few, timed_many = _time((few, many), size.operations, shared)
         tell(f"{store}: weighing processes")
         return Growth(
             store,
+            size.few,
             size.many,
             fresh=Pair(timed_few.fresh.p50, timed_many.fresh.p50),
             replay=Pair(timed_few.replay.p50, timed_many.replay.p50),
@@ -171,17 +174,18 @@ def _block(call: Callable[[], None], took: _Calls, shared: Database | None) -> N
 
 
 def _weigh(place: Place, seconds: float) -> int:
-    """Memory of a server process that has had its share of fresh keys and replays."""
+    """Memory of a server process that has had its share of fresh keys and replays; with no time, of none."""
     server_core, client_core = cores.plan()
     server = place.serve(server_core)
     try:
         server.wait()
         with Client(client_core) as client:
-            for order in (
+            orders = (
                 Order(server.port, "fresh", seconds / 2, CONNECTIONS),
                 Order(server.port, "prime", 60, CONNECTIONS),
                 Order(server.port, "replay", seconds / 2, CONNECTIONS),
-            ):
+            )
+            for order in orders if seconds else ():
                 trust(client.carry_out(order))
         return cores.resident_bytes(server.process.pid)
     finally:

@@ -36,7 +36,7 @@ class Size:
 
     @classmethod
     def quick(cls) -> "Size":
-        return cls(records=20_000, turns=2)
+        return cls(records=3_000, turns=1)
 
 
 @dataclass(frozen=True)

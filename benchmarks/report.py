@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks import goals
 from benchmarks.batches import Batches
 from benchmarks.goals import GOALS, Goal
-from benchmarks.growth import FEW, Growth
+from benchmarks.growth import Growth
 from benchmarks.overload import SATURATED as SERVER_SATURATED
 from benchmarks.overload import Overload
 from benchmarks.purge import PACE, Purge
@@ -201,7 +201,7 @@ def show_batches(console: Console, found: Sequence[Batches]) -> None:
 def show_growth(console: Console, growth: Growth) -> None:
     table = table_of(
         f"Growth: {growth.store}, one caller",
-        ("", f"{FEW:,}", f"{growth.records:,} records", "ratio", "goal", ""),
+        ("", f"{growth.few:,}", f"{growth.records:,} records", "ratio", "goal", ""),
     )
     for name, pair, goal in (
         ("fresh key, p50", growth.fresh, goals.goal_of(goals.growth_fresh(growth.store))),

@@ -170,7 +170,7 @@ def test_commits_of_postgresql_are_counted(postgres: PostgresServer, database: s
 def test_goals_of_growth() -> None:
     """A million records are held against the goals, by the ratio of the medians."""
     pair = Pair(few=2.0, many=3.0)
-    grown = Growth("SQLite", 1_000_000, pair, Pair(1.0, 1.1), pair, pair, Pair(40e6, 41e6))
+    grown = Growth("SQLite", 10_000, 1_000_000, pair, Pair(1.0, 1.1), pair, pair, Pair(40e6, 41e6))
     assert grown.figures() == {
         "growth, SQLite: times p50 of a fresh key, 1 million records": 1.5,
         "growth, SQLite: times p50 of a replay, 1 million records": pytest.approx(1.1),
