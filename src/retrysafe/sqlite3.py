@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from types import TracebackType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from retrysafe._core.model import Claim, Final
 from retrysafe._runtime.transactions import BeginLock, join, refuse_event_loop
@@ -28,6 +28,8 @@ from retrysafe.guard import Guard
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.stores.sql.sqlite.file import FileReplaced
+from retrysafe.stores.sql.sqlite.filelock import WriteLock
 
 __all__ = ["connection"]
 
@@ -61,8 +63,10 @@ def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3
     guard.runtime.at_most(WRITERS)
     joined = join(store, SQLiteTransaction, lambda: SQLiteTransaction(store, setup))
     if joined is None:
-        with closing(_open(store, sqlite3.Connection, setup)) as ordinary, ordinary:
-            yield ordinary
+        with closing(_open(store, OrdinaryConnection, setup)) as ordinary:
+            ordinary.write_lock = WriteLock(store.path, store.deadline)
+            with ordinary:
+                yield ordinary
     else:
         with joined.opened() as db:
             yield db
@@ -101,16 +105,21 @@ class SQLiteTransaction:
 
     def _begin(self) -> "JoinedConnection":
         refuse_event_loop()
-        db = _open(self._store, JoinedConnection, self._setup)
+        try:
+            db = _open(self._store, JoinedConnection, self._setup)
+        except FileReplaced as error:
+            self._lock.close()
+            raise _not_begun(error) from error
         try:
             # As every writer of the store does.  IMMEDIATE: a transaction that reads first and then writes
             # is refused if another connection wrote in between, and our own reservation did.
             self._lock.acquire(self._store.deadline)
             db.begin()
+            self._store.verify_file()
         except (sqlite3.OperationalError, StoreUnavailable) as error:
             db.really_close()
             self._lock.close()
-            raise NotDone("the database is busy") from error
+            raise _not_begun(error) from error
         self._began = time.monotonic()
         return db
 
@@ -128,7 +137,10 @@ class SQLiteTransaction:
             db.undo_uncommitted()
             stored = self._store.joint.perform(operations.conclude(claim, final), db.fetch)
             if stored:
+                self._store.verify_file()
                 db.really_commit()
+        except FileReplaced as error:
+            raise CommitRefused(str(error), passing=True) from error
         except sqlite3.Error as error:
             if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
                 raise CommitRefused(f"SQLite refused to commit a guarded call: {error}") from error
@@ -144,6 +156,95 @@ class SQLiteTransaction:
 
     def fileno(self) -> None:
         return None
+
+
+def _not_begun(error: Exception) -> NotDone:
+    """For a client, which need not know more; the cause is logged."""
+    gone = isinstance(error, FileReplaced)
+    return NotDone("the database is not available" if gone else "the database is busy")
+
+
+class OrdinaryConnection(sqlite3.Connection):
+    """A connection outside of guarded calls, which locks out the store's checkpoints while it writes.
+
+    See `filelock.py`.  It may checkpoint itself, for it commits under the lock.
+    """
+
+    write_lock: WriteLock | None = None
+
+    def lock_for(self, sql: str) -> None:
+        if self.write_lock is not None:
+            try:
+                self.write_lock.acquire_for(sql)
+            except StoreUnavailable as error:
+                raise sqlite3.OperationalError(f"database is locked: {error}") from error
+
+    def unlock(self) -> None:
+        if self.write_lock is not None and not self.in_transaction:
+            self.write_lock.release()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        try:
+            return super().__exit__(kind, error, trace)
+        finally:
+            self.unlock()
+
+    def commit(self) -> None:
+        super().commit()
+        self.unlock()
+
+    def rollback(self) -> None:
+        super().rollback()
+        self.unlock()
+
+    def close(self) -> None:
+        super().close()
+        if self.write_lock is not None:
+            self.write_lock.release()
+
+    def cursor(self, factory: Any = None) -> Any:  # noqa: ANN401 - as sqlite3 has it
+        return super().cursor(OrdinaryCursor if factory is None else factory)
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:  # noqa: ANN401 - as sqlite3 has it
+        cursor: sqlite3.Cursor = self.cursor().execute(sql, parameters)
+        return cursor
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:  # noqa: ANN401 - as sqlite3 has it
+        cursor: sqlite3.Cursor = self.cursor().executemany(sql, parameters)
+        return cursor
+
+    def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
+        cursor: sqlite3.Cursor = self.cursor().executescript(sql_script)
+        return cursor
+
+
+class OrdinaryCursor(sqlite3.Cursor):
+    """Its statements take the lock first if they may write."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> "OrdinaryCursor":  # noqa: ANN401 - as sqlite3 has it
+        with self._locked(sql):
+            return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> "OrdinaryCursor":  # noqa: ANN401 - as sqlite3 has it
+        with self._locked(sql):
+            return super().executemany(sql, parameters)
+
+    def executescript(self, sql_script: str, /) -> "OrdinaryCursor":
+        with self._locked("a script"):
+            super().executescript(sql_script)
+        return self
+
+    @contextmanager
+    def _locked(self, sql: str) -> Generator[None]:
+        db = self.connection
+        assert isinstance(db, OrdinaryConnection)
+        db.lock_for(sql)
+        try:
+            yield
+        finally:
+            db.unlock()  # of what was committed at once
 
 
 class JoinedConnection(sqlite3.Connection):
@@ -223,19 +324,29 @@ C = TypeVar("C", bound=sqlite3.Connection)
 
 
 def _open(store: SQLiteStore, kind: type[C], setup: Setup | None) -> C:
-    db = sqlite3.connect(
-        store.path,
-        timeout=store.deadline,
-        isolation_level=None if kind is JoinedConnection else "DEFERRED",
-        # A handler may run in one thread and be committed in another; never in both at once.
-        check_same_thread=False,
-        factory=kind,
+    joined = kind is JoinedConnection
+    db = store.connect(
+        lambda uri: sqlite3.connect(
+            uri,
+            uri=True,
+            timeout=store.deadline,
+            isolation_level=None if joined else "DEFERRED",
+            # A handler may run in one thread and be committed in another; never in both at once.
+            check_same_thread=False,
+            factory=kind,
+        )
     )
-    # A response is sent after its commit has reached the disk; and only the store's own writer checkpoints.
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA wal_autocheckpoint = 0")
-    if setup is not None:
-        setup(db)
+    try:
+        if setup is not None:
+            setup(db)
+        # After the application's own: a response is sent after its commit has reached the disk, and does not
+        # wait for a checkpoint, which the store's writer makes.
+        db.execute("PRAGMA synchronous = FULL")
+        if joined:
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        (db.really_close if isinstance(db, JoinedConnection) else db.close)()
+        raise
     return db
 
 

@@ -50,8 +50,8 @@ def test_a_sound_store(store: SQLiteStore, path: Path) -> None:
     """Everything is looked at, and all is well; SQLite aside, whose version is what it is."""
     found = diagnose(path)
     assert list(found) == [
-        "SQLite", "directory", "filesystem", "space", "file", "schema", "writing", "durability", "clock",
-        "integrity", "records", "expired", "abandoned",
+        "SQLite", "directory", "filesystem", "space", "file", "permissions", "schema", "writing",
+        "durability", "clock", "integrity", "records", "expired", "abandoned",
     ]  # fmt: skip
     assert {check for check, finding in found.items() if finding.level != "ok"} <= {
         "SQLite",

@@ -15,6 +15,7 @@ from sqlalchemy.ext import asyncio
 from retrysafe._runtime.transactions import join
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
+from retrysafe.sqlalchemy.sqlite import lock_writes_of, locking_writes
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 from retrysafe.sqlite3 import WRITERS
 
@@ -42,6 +43,7 @@ def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: An
         return join(store, AlchemyTransaction, lambda: AlchemyTransaction(store, engine))
 
     class_ = _joining(class_, joined)
+    lock_writes_of(class_, store)
     return orm.sessionmaker(engine, class_=class_, join_transaction_mode="create_savepoint", **options)
 
 
@@ -64,6 +66,7 @@ def async_sessionmaker(
     options["sync_session_class"] = _joining(
         options.get("sync_session_class", class_.sync_session_class), joined
     )
+    lock_writes_of(options["sync_session_class"], store)
     return asyncio.async_sessionmaker(
         engine, class_=class_, join_transaction_mode="create_savepoint", **options
     )
@@ -95,7 +98,7 @@ def begin(guard: Guard) -> Generator[Connection]:
     guard.runtime.at_most(_capacity(engine))
     joined = join(guard.store, AlchemyTransaction, lambda: AlchemyTransaction(guard.store, engine))
     if joined is None:
-        with engine.begin() as ordinary:
+        with engine.connect() as ordinary, locking_writes(guard.store, ordinary), ordinary.begin():
             yield ordinary
     else:
         connection = joined.connection(object())
@@ -114,8 +117,11 @@ async def begin_async(guard: Guard) -> AsyncGenerator[asyncio.AsyncConnection]:
         awaited=True,
     )
     if joined is None:
-        async with engine.begin() as ordinary:
-            yield ordinary
+        async with engine.connect() as ordinary:
+            assert ordinary.sync_connection is not None, "it was opened by this block"
+            with locking_writes(guard.store, ordinary.sync_connection):
+                async with ordinary.begin():
+                    yield ordinary
     else:
         connection = await joined.connection_async()
         async with connection.begin_nested():

@@ -4,16 +4,33 @@
 wrote in between, and our own reservation did; the store's file lock, as every writer of the store takes it;
 and durability, because a response is sent as soon as it is committed.  sqlite3 begins transactions by itself,
 and only before some statements: that is switched off meanwhile.
+
+Outside of guarded calls a session or connection of the guard's is an ordinary one, and takes the file lock
+before its first statement that may write: see `stores/sql/sqlite/filelock.py`.
 """
 
 import sqlite3
-from collections.abc import Callable
+import time
+from asyncio import sleep
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event, orm
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.util import await_only
 
 from retrysafe.errors import CommitRefused, NotDone, StoreUnavailable
+from retrysafe.sqlalchemy.dialect import INFO_KEY
 from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.stores.sql.sqlite.file import FileReplaced
+from retrysafe.stores.sql.sqlite.filelock import WriteLock
+
+_SESSION_KEY = "retrysafe_write_locks"
+
+
+def sleep_in_greenlet(seconds: float) -> None:
+    await_only(sleep(seconds))
 
 
 class ImmediateTransaction:
@@ -44,8 +61,18 @@ class ImmediateTransaction:
             connection.exec_driver_sql("ROLLBACK")
         try:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+            self._store.verify_file()
+        except FileReplaced as error:
+            raise NotDone("the database is not available") from error
         except Exception as error:
             raise NotDone("the database is busy") from error
+
+    def verify_file(self) -> None:
+        """Before the commit: to a file that was deleted or replaced meanwhile nothing is committed."""
+        try:
+            self._store.verify_file()
+        except FileReplaced as error:
+            raise CommitRefused(str(error), passing=True) from error
 
     def end(self, connection: Connection) -> None:
         driver: Any = (
@@ -59,3 +86,55 @@ class ImmediateTransaction:
         if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
             return CommitRefused(f"SQLite refused to commit a guarded call: {error}")
         return StoreUnavailable(f"SQLite could not commit a guarded call: {error}")
+
+
+@contextmanager
+def locking_writes(store: object, connection: Connection) -> Generator[None]:
+    """Have an ordinary connection take the file lock before it first writes, until the block ends."""
+    if not isinstance(store, SQLiteStore):
+        yield
+        return
+    lock = _lock_writes(store, connection)
+    try:
+        yield
+    finally:
+        lock()
+
+
+def lock_writes_of(sessions: type[orm.Session], store: object) -> None:
+    """The same for sessions of this class: from their first write to the end of their transaction."""
+    if not isinstance(store, SQLiteStore):
+        return
+
+    def began(session: orm.Session, _: orm.SessionTransaction, connection: Connection) -> None:
+        if INFO_KEY not in connection.info:  # else it has joined a guarded call, which holds the lock
+            session.info.setdefault(_SESSION_KEY, []).append(_lock_writes(store, connection))
+
+    def ended(session: orm.Session, transaction: orm.SessionTransaction) -> None:
+        if transaction.parent is None:
+            for release in session.info.pop(_SESSION_KEY, ()):
+                release()
+
+    event.listen(sessions, "after_begin", began)
+    event.listen(sessions, "after_transaction_end", ended)
+
+
+def _lock_writes(store: SQLiteStore, connection: Connection) -> Callable[[], None]:
+    """Gives the function that releases it."""
+    wait = sleep_in_greenlet if connection.dialect.is_async else time.sleep
+    lock = WriteLock(store.path, store.deadline, wait)
+
+    def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        try:
+            lock.acquire_for(statement)
+        except StoreUnavailable as error:
+            original = sqlite3.OperationalError(f"database is locked: {error}")
+            raise OperationalError(statement, None, original) from error
+
+    event.listen(connection, "before_cursor_execute", before)
+
+    def release() -> None:
+        event.remove(connection, "before_cursor_execute", before)
+        lock.release()
+
+    return release

@@ -5,7 +5,6 @@ engine the same code runs inside SQLAlchemy's greenlets: only how it is called a
 """
 
 import time
-from asyncio import sleep
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -22,7 +21,7 @@ from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.sqlalchemy.dialect import INFO_KEY, watching
 from retrysafe.sqlalchemy.savepoints import SavepointStack
-from retrysafe.sqlalchemy.sqlite import ImmediateTransaction
+from retrysafe.sqlalchemy.sqlite import ImmediateTransaction, sleep_in_greenlet
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.operations import Arguments, Row
@@ -126,6 +125,8 @@ class AlchemyTransaction:
                 raise CommitRefused(self.savepoints.refusal)
             stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
             if stored:
+                if self._sqlite is not None:
+                    self._sqlite.verify_file()
                 self._whole.commit()
         except DBAPIError as error:
             raise self._translated(error) from error
@@ -226,10 +227,6 @@ _text = cache(text)
 """One object per statement, so that SQLAlchemy's cache of compiled statements finds it."""
 
 
-def _sleep_in_greenlet(seconds: float) -> None:
-    await_only(sleep(seconds))
-
-
 class AsyncAlchemyTransaction(AlchemyTransaction):
     """The same on an asynchronous engine."""
 
@@ -237,7 +234,7 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
         super().__init__(store, engine.sync_engine)
         self._async_engine = engine
 
-    _sleep = staticmethod(_sleep_in_greenlet)
+    _sleep = staticmethod(sleep_in_greenlet)
     _blocking = False
 
     def _fetch_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above

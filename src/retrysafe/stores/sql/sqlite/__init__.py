@@ -7,6 +7,7 @@
     keeper.py       the lease keeper's connection
     admin.py        the operator's connection; doctor.py checks the file and what it depends on
     connection.py   sqlite3 itself: pragmas, transactions, errors; schema.py tables and their version
+    file.py         the file: its mode, and whether its path still names it
     filelock.py     keeps checkpoints and writes apart; forking.py keeps forks and connections apart
     clock.py        one time for all processes
     *.sql           the statements: schema, records, leases, admin, doctor, fragments

@@ -16,6 +16,7 @@ from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.operations import Operation, Row
 from retrysafe.stores.sql.sqlite import forking
+from retrysafe.stores.sql.sqlite.file import LOOK_EVERY, DatabaseFile, Opened
 from retrysafe.stores.sql.sqlite.filelock import FileLock
 
 T = TypeVar("T")
@@ -49,8 +50,11 @@ class TookTooLong(StoreUnavailable):
 class Connection:
     """A database file, for one purpose."""
 
-    def __init__(self, path: str, role: Role, clock: Clock, patience: float) -> None:
+    def __init__(
+        self, path: str, role: Role, clock: Clock, patience: float, file: DatabaseFile | None = None
+    ) -> None:
         self.path = path
+        self.file = file or DatabaseFile(path)
         self.patience = patience
         self.suspect = False
         self.in_use = threading.Lock()
@@ -59,6 +63,8 @@ class Connection:
         self._statements = statements.load("sqlite")
         self._sqlite: sqlite3.Connection | None = None
         self._lock: FileLock | None = None
+        self._opened: Opened | None = None
+        self._look_at = 0.0
         forking.watch(self)
 
     @property
@@ -69,8 +75,7 @@ class Connection:
     def session(self) -> Generator[None]:
         """The connection, open and for exclusive use."""
         with self.in_use:
-            if self._sqlite is None:
-                self._open()
+            self._be_open()
             yield
 
     @contextlib.contextmanager
@@ -85,6 +90,8 @@ class Connection:
             assert self._lock is not None, "a reader does not write"
             self._lock.acquire(self.patience)
             try:
+                if self.file.lost is not None:
+                    self._verify()  # nothing more is written to a file that is not seen by other processes
                 self.execute("BEGIN IMMEDIATE")
                 try:
                     yield
@@ -94,6 +101,9 @@ class Connection:
                     with contextlib.suppress(sqlite3.Error):
                         self._sqlite.rollback()
                     raise
+                # Not before the commit: what is in the file when it is missed was committed for nothing.  The
+                # connection stays open, so that the records of a deleted file are not lost with it.
+                self._verify()
             finally:
                 self._lock.release()
 
@@ -139,8 +149,7 @@ class Connection:
     def perform_alone(self, operation: Operation[T]) -> T:
         """Run an operation in a session of its own."""
         with self.in_use:
-            if self._sqlite is None:
-                self._open()
+            self._be_open()
             return self.perform(operation)
 
     def query(self, statement: str, /, **arguments: object) -> Sequence[Row]:
@@ -175,17 +184,38 @@ class Connection:
                 self._sqlite.close()
         if self._lock is not None:
             self._lock.close()
-        self._sqlite = self._lock = None
+        self._sqlite = self._lock = self._opened = None
         self.suspect = False
+
+    def begin_with_file(self) -> None:
+        """This is the file of the store: others are refused from now on."""
+        assert self._opened is not None, "used before it was opened"
+        self.file.begin_with(self._opened.database)
+
+    def _be_open(self) -> None:
+        if self._sqlite is None:
+            self._open()
+        elif time.monotonic() >= self._look_at:
+            self._verify()
+
+    def _verify(self) -> None:
+        now = time.monotonic()
+        due = self.file.lost is not None or now >= self._look_at
+        self.file.verify(self._opened, log=due)
+        if due:
+            self._look_at = now + LOOK_EVERY
 
     def _open(self) -> None:
         forking.check(self.path)
         try:
-            self._sqlite = sqlite3.connect(
-                self.path, timeout=self.patience, isolation_level=None, check_same_thread=False
+            self._sqlite, database = self.file.connect(
+                lambda uri: sqlite3.connect(
+                    uri, uri=True, timeout=self.patience, isolation_level=None, check_same_thread=False
+                ),
+                create=self.role in ("writer", "renewer"),
             )
             if self.role != "reader":
-                self._lock = FileLock(f"{self.path}-lock")
+                self._lock = FileLock(self.path)
             if self.role == "admin":
                 # An operator does not change how a file works; and sees what can be shown.
                 self._sqlite.text_factory = _text_or_bytes
@@ -193,6 +223,12 @@ class Connection:
                 self._use_wal(self._sqlite)
             for pragma in PRAGMAS[self.role]:
                 self._sqlite.execute(f"PRAGMA {pragma}")
+            log = None
+            if self.role != "admin":
+                self._sqlite.execute("PRAGMA schema_version").fetchall()  # which opens the log
+                log = self.file.log_identity()
+            self._opened = Opened(database, log)
+            self._look_at = time.monotonic() + LOOK_EVERY
         except BaseException as error:
             self.shut()
             if isinstance(error, sqlite3.Error | OSError):

@@ -4,7 +4,9 @@ A fork takes the writer's thread away from the child, which therefore begins wit
 are closed by `forking.py`.
 """
 
+import sqlite3
 import weakref
+from collections.abc import Callable
 from typing import TypeVar
 
 from retrysafe._runtime import fork
@@ -15,11 +17,13 @@ from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock
+from retrysafe.stores.sql.sqlite.file import DatabaseFile
 from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.readers import Readers
 from retrysafe.stores.sql.sqlite.writer import Writer
 
 T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection)
 
 
 class Database:
@@ -30,12 +34,13 @@ class Database:
         self.deadline = deadline
         self._clock: Clock = clock or HostClock()
         self.joint = Joint("sqlite", self._clock)
-        self._readers = Readers(path, self._clock)
+        self._file = DatabaseFile(path)
+        self._readers = Readers(self._file, self._clock)
         self._start_writer()
         fork.watch(self)
 
     def _start_writer(self) -> None:
-        self._writer = Writer(self.path, self._clock, self.deadline)
+        self._writer = Writer(self._file, self._clock, self.deadline)
         # A store that is dropped without being closed must not leave its thread behind.
         self._dropped = weakref.finalize(self, _close, self._readers, self._writer)
         self._dropped.atexit = False
@@ -75,7 +80,7 @@ class Database:
             return await self.write_async(otherwise)
 
     def renewer(self) -> SQLiteRenewer:
-        return SQLiteRenewer(self.path, self._clock, self.deadline)
+        return SQLiteRenewer(self._file, self._clock, self.deadline)
 
     def admin(self) -> SQLiteAdmin:
         return SQLiteAdmin(self.path, self._clock, self.deadline)
@@ -84,6 +89,14 @@ class Database:
         # The writer last: the last connection to go checkpoints, and the writer does it under the lock.
         self._readers.close()
         self._writer.close()
+        self._file.forget()
+
+    def connect(self, connect: Callable[[str], C]) -> C:
+        connection, _ = self._file.connect(connect, create=True)
+        return connection
+
+    def verify_file(self) -> None:
+        self._file.verify()
 
 
 def _close(readers: Readers, writer: Writer) -> None:

@@ -10,6 +10,7 @@ SQLite's included.
 
 import contextlib
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -67,6 +68,7 @@ def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:
         ("filesystem", lambda: filesystem(path)),
         ("space", lambda: space(path)),
         ("file", lambda: file(path)),
+        ("permissions", lambda: permissions(path)),
     ]
     findings = [finding for name, check in around for finding in _run(name, check)]
     if any(finding.check == "file" and finding.level != "ok" for finding in findings):
@@ -92,9 +94,10 @@ def library() -> Iterator[Finding]:
             "SQLite",
             "warning",
             f"{version} has the WAL-reset bug, which can corrupt the file; the lock file protects it for as "
-            "long as only retrysafe writes to it or checkpoints it",
-            "let no other program write to this file, or use a Python that is linked with SQLite 3.51.3 or "
-            "later",
+            "long as everything that writes to it goes through retrysafe",
+            "write to this file through the guard only (sessionmaker(guard), begin(guard), "
+            "retrysafe.sqlite3.connection), with no other connection and no other program; or use a Python "
+            "that is linked with SQLite 3.51.3 or later",
         )
     try:
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
@@ -151,6 +154,35 @@ def file(path: str) -> Iterator[Finding]:
         )
     else:
         yield Finding("file", "ok", f"{path}, {size(found.st_size)}")
+
+
+def permissions(path: str) -> Iterator[Finding]:
+    """Whether other users of the machine can read keys and responses.  The lock file is empty."""
+    readable: list[str] = []
+    reach = 0
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(name).st_mode)
+            if mode & (stat.S_IRGRP | stat.S_IROTH):
+                readable.append(name)
+                reach |= mode
+    if os.name == "nt" or not os.path.exists(path):
+        return  # rights are not in the mode there; and of a missing file another check says so
+    if not readable:
+        yield Finding("permissions", "ok", "only the owner of the file can read it")
+        return
+    readers = " and ".join(
+        users
+        for right, users in ((stat.S_IRGRP, "its group"), (stat.S_IROTH, "every user of this machine"))
+        if reach & right
+    )
+    yield Finding(
+        "permissions",
+        "warning",
+        f"{readers} can read {', '.join(readable)}, which hold keys, scopes and responses",
+        f"run `chmod {'600' if reach & stat.S_IROTH else 'g-rw'} {' '.join(map(shlex.quote, readable))}`"
+        + ("" if reach & stat.S_IROTH else ", unless the group shares the file on purpose"),
+    )
 
 
 def space(path: str) -> Iterator[Finding]:
@@ -283,18 +315,22 @@ class _Examination:
         yield Finding("writing", "ok", "the file and its lock file can be locked")
 
     def _durability(self) -> Iterator[Finding]:
+        # `synchronous` belongs to a connection: what this one says is not what those of a service do.
         with self._connection.session():
             [(journal,)] = self._connection.execute("PRAGMA journal_mode")
-            [(synchronous,)] = self._connection.execute("PRAGMA synchronous")
-        found = f"journal_mode {journal}, synchronous {synchronous}"
-        if journal == "wal" and synchronous == 2:
-            yield Finding("durability", "ok", f"{found}: what was acknowledged is on the disk")
+        if journal == "wal":
+            yield Finding(
+                "durability",
+                "ok",
+                "journal_mode wal; each connection of retrysafe sets synchronous to FULL before it writes, "
+                "so what was acknowledged is on the disk",
+            )
         else:
             yield Finding(
                 "durability",
                 "warning",
-                f"{found}, expected wal and 2 (FULL)",
-                "services set both when they open the file: look for a program that sets them otherwise",
+                f"journal_mode {journal}, expected wal",
+                "services set it when they open the file: look for a program that sets it otherwise",
             )
 
     def _time(self) -> Iterator[Finding]:

@@ -13,12 +13,14 @@ It is an `flock` and dies with its process.  Where there is none (Windows), noth
 """
 
 import os
+import re
 import sys
 import time
 import weakref
 from collections.abc import Callable
 
 from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql.sqlite.file import open_beside
 
 if sys.platform != "win32":
     import fcntl
@@ -50,8 +52,9 @@ but could not be bounded, should the holder be frozen."""
 class FileLock:
     """One holder's end of the lock."""
 
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    def __init__(self, database: str) -> None:
+        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+        self._fd = open_beside(database, f"{database}-lock", flags)
         _open.add(self)
 
     def acquire(self, patience: float, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -73,6 +76,54 @@ class FileLock:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+
+_READS = re.compile(
+    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*\*/)*"  # what may stand before the first word
+    r"(?:(?:SELECT|VALUES|EXPLAIN|PRAGMA)\b|$)",
+    re.I,
+)
+_WRITING_PRAGMA = re.compile(
+    r"PRAGMA\s+(?:\w+\s*\.\s*)?"
+    r"(?:wal_checkpoint|journal_mode|optimize|incremental_vacuum|user_version|application_id)",
+    re.I,
+)
+
+
+def may_write(sql: str) -> bool:
+    """Whether a statement may write to the database or checkpoint it, by its first word.
+
+    A `WITH` may belong to either, so it counts as one that writes.
+    """
+    return _READS.match(sql) is None or _WRITING_PRAGMA.search(sql) is not None
+
+
+class WriteLock:
+    """The lock for a connection that is not the store's: taken before its first write, until it has ended.
+
+    Reads take nothing, so that they go on while another connection writes.
+    """
+
+    def __init__(self, database: str, patience: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._database = database
+        self._patience = patience
+        self._sleep = sleep
+        self._lock: FileLock | None = None
+
+    def acquire_for(self, sql: str) -> None:
+        if self._lock is None and may_write(sql):
+            lock = FileLock(self._database)
+            try:
+                lock.acquire(self._patience, self._sleep)
+            except BaseException:
+                lock.close()
+                raise
+            self._lock = lock
+
+    def release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
 
 _open: weakref.WeakSet[FileLock] = weakref.WeakSet()

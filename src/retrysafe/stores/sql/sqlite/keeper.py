@@ -8,6 +8,7 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql import admin_operations, operations
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
+from retrysafe.stores.sql.sqlite.file import DatabaseFile
 from retrysafe.stores.sql.sqlite.schema import open_database
 
 T = TypeVar("T")
@@ -16,8 +17,8 @@ T = TypeVar("T")
 class SQLiteRenewer:
     """Opens its connection when it is first used, and again after trouble."""
 
-    def __init__(self, path: str, clock: Clock, deadline: float) -> None:
-        self._path = path
+    def __init__(self, file: DatabaseFile, clock: Clock, deadline: float) -> None:
+        self._file = file
         self._clock = clock
         self._deadline = deadline
         self._connection: Connection | None = None
@@ -38,7 +39,9 @@ class SQLiteRenewer:
 
     def _perform(self, all: Sequence[Operation[T]]) -> list[T]:
         if self._connection is None:
-            self._connection = open_database(self._path, "renewer", self._clock, self._deadline)
+            self._connection = open_database(
+                self._file.path, "renewer", self._clock, self._deadline, self._file
+            )
         try:
             with self._connection.transaction():
                 return [self._connection.perform(operation) for operation in all]

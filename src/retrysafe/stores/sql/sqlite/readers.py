@@ -12,6 +12,7 @@ from typing import TypeVar
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
+from retrysafe.stores.sql.sqlite.file import DatabaseFile
 
 T = TypeVar("T")
 
@@ -26,8 +27,8 @@ _KEPT = 8
 class Readers:
     """A stack of idle connections.  Taking and giving back are atomic, as `list.pop` and `append` are."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
-        self._path = path
+    def __init__(self, file: DatabaseFile, clock: Clock) -> None:
+        self._file = file
         self._clock = clock
         self._idle: list[Connection] = []
 
@@ -49,7 +50,7 @@ class Readers:
         try:
             return self._idle.pop()
         except IndexError:
-            return Connection(self._path, "reader", self._clock, _PATIENCE)
+            return Connection(self._file.path, "reader", self._clock, _PATIENCE, self._file)
 
     def _give_back(self, connection: Connection) -> None:
         if connection.suspect or len(self._idle) >= _KEPT:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
+from retrysafe.stores.sql.sqlite.file import DatabaseFile
 from retrysafe.stores.sql.statements import load
 
 SCHEMA = 1
@@ -24,11 +25,15 @@ were any."""
 Meta = Mapping[str, object]
 
 
-def open_database(path: str, role: Role, clock: Clock, patience: float) -> Connection:
+def open_database(
+    path: str, role: Role, clock: Clock, patience: float, file: DatabaseFile | None = None
+) -> Connection:
     """A connection that may write, to a database that is ready for it."""
-    connection = Connection(path, role, clock, patience)
+    connection = Connection(path, role, clock, patience, file)
     try:
         _prepare(connection, clock if isinstance(clock, HostClock) else None)
+        # Not before: a file that this release cannot use may still be replaced by one that it can.
+        connection.begin_with_file()
     except BaseException:
         connection.close()
         raise

@@ -6,6 +6,8 @@ the writer; one that finds nothing is decided by the writer alone, in its transa
 
 import os
 import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
 
 from retrysafe._core.model import (
     Claim,
@@ -24,6 +26,8 @@ from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
 from retrysafe.stores.sql.sqlite.filelock import FileLock
 from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
+
+C = TypeVar("C", bound=sqlite3.Connection)
 
 _OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING, which makes an operation one statement."""
@@ -54,7 +58,15 @@ class SQLiteStore:
 
     def file_lock(self) -> FileLock:
         """What a transaction of the caller's own has to hold while it writes; see `filelock.py`."""
-        return FileLock(f"{self.path}-lock")
+        return FileLock(self.path)
+
+    def connect(self, connect: Callable[[str], C]) -> C:
+        """A connection of the caller's own to this file, opened by an SQLite URI."""
+        return self._database.connect(connect)
+
+    def verify_file(self) -> None:
+        """Raise `FileReplaced` if the path names another file than the one that the store began with."""
+        self._database.verify_file()
 
     def reserve(self, claim: Claim) -> Reservation:
         found = self._database.read(operations.find_existing(claim), operations.reserve(claim))

@@ -16,6 +16,7 @@ from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.sql.jobs import Job, deliver
 from retrysafe.stores.sql.sqlite.cleanup import Cleanup
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
+from retrysafe.stores.sql.sqlite.file import DatabaseFile
 from retrysafe.stores.sql.sqlite.schema import open_database
 
 BATCH = 256
@@ -28,10 +29,10 @@ Queue = SimpleQueue[Job[object] | None]
 class Writer:
     """Takes jobs, and starts the thread that does them."""
 
-    def __init__(self, path: str, clock: Clock, deadline: float) -> None:
+    def __init__(self, file: DatabaseFile, clock: Clock, deadline: float) -> None:
         self.ready = False
         """The database was opened once, so that readers may rely on its tables and its clock."""
-        self._path = path
+        self._file = file
         self._clock = clock
         self._deadline = deadline
         self._lock = threading.Lock()
@@ -80,7 +81,7 @@ class Writer:
             loop.end()  # no job can be put into this queue any more
 
     def _open(self) -> Connection:
-        connection = open_database(self._path, "writer", self._clock, self._deadline)
+        connection = open_database(self._file.path, "writer", self._clock, self._deadline, self._file)
         self.ready = True
         return connection
 
