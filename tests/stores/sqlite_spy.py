@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from sqlite3 import dbapi2
 from typing import Any, NamedTuple
 
 import pytest
@@ -77,5 +78,5 @@ def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Watched
         return db
 
     monkeypatch.setattr(sqlite3, "connect", watch)
-    monkeypatch.setattr(sqlite3.dbapi2, "connect", watch)
+    monkeypatch.setattr(dbapi2, "connect", watch)
     return opened

@@ -90,8 +90,9 @@ class Connection:
             assert self._lock is not None, "a reader does not write"
             self._lock.acquire(self.patience)
             try:
-                if self.file.lost is not None:
-                    self._verify()  # nothing more is written to a file that is not seen by other processes
+                # Before, because the log of a replaced file may be in use for the new one: what is written to
+                # it would be read as a part of that one.
+                self._verify()
                 self.execute("BEGIN IMMEDIATE")
                 try:
                     yield
@@ -101,8 +102,8 @@ class Connection:
                     with contextlib.suppress(sqlite3.Error):
                         self._sqlite.rollback()
                     raise
-                # Not before the commit: what is in the file when it is missed was committed for nothing.  The
-                # connection stays open, so that the records of a deleted file are not lost with it.
+                # And after: what was committed to a file that is gone by now was committed for nothing.
+                # The connection stays open, so that the records of a deleted file are not lost with it.
                 self._verify()
             finally:
                 self._lock.release()

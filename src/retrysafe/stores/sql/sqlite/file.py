@@ -3,8 +3,8 @@
 A process goes on reading and writing a file that was deleted or replaced by a rename, and nothing fails.
 Processes that start later open, or create, the file that the path names now.  Each half then accepts keys
 that the other half has accepted already.  So a store remembers the file that it began with and compares it
-with what its path names: after every commit before a result is returned, on each renewal of leases, and once
-a second where it only reads.  On a difference every operation is refused.
+with what its path names: before and after every commit, and once a second where it only reads.  On a
+difference every operation is refused.
 
 It stays refused until the original file is back, or the store is closed, or the process restarted.  To open
 the new file instead would be wrong: claims that are recorded in the old one alone are still running, here or
