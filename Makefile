@@ -13,6 +13,9 @@ PYTHONS := 3.11 3.12 3.13 3.14
 # one process.
 PYTEST_ARGS ?= -n 4 --dist worksteal
 
+# Tests start hundreds of processes, which should not compile what they import each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 

@@ -32,6 +32,8 @@ _CRASHES = "tests/faults/test_crashes.py::"
 
 _OUTAGES = "tests/faults/test_outages.py::"
 _DEMO = "tests/demo/"
+_MOMENT = "it differs by the moment at which it is pressed"
+_CLOCK = "time is the store's; the adapter has no part in it"
 _REPORTED = "one broken server shows that the demo reports it; the others differ by how it is broken"
 
 RULES = (
@@ -54,6 +56,18 @@ RULES = (
     Rule(_OUTAGES + "test_black_hole_at_the_claim", "tx", "the claim is the same statement in both modes"),
     Rule(_OUTAGES + "test_all_connections_in_use", "tx", "the store has the same connections in both"),
     Rule("tests/stores/test_from_engine_drivers.py::test_a_frozen", "pg8000", "it differs by the driver"),
+    Rule(_OUTAGES + "test_black_hole_at_the_claim", "the server", "to a client both are silent alike"),
+    Rule(_OUTAGES + "test_killed_and_restarted_under_load", "tx", "test_crashes.py does so in transactions"),
+    Rule(_CRASHES + "test_kills_and_freezes_on_sqlite", "retry", "the mode is tried on PostgreSQL"),
+    Rule(_CRASHES + "test_cuts_excuse", "", "it tries the judge of the crash harness, as tests/tools do"),
+    Rule("tests/adapters/test_transactions.py::TestAsgiOnSqlite::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/adapters/test_wsgi.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/testing/test_stores_by_address.py::test_postgresql", "", "it is tried on SQLite"),
+    Rule(_DEMO + "test_demo.py::test_on_a_terminal", "", "the same run, with a bar"),
+    Rule(_DEMO + "test_signals.py::test_ctrl_c", "with", _MOMENT),
+    Rule(_DEMO + "test_signals.py::test_ctrl_c", "restarted", _MOMENT),
+    Rule(_DEMO + "test_signals.py::test_other_signals", "-1]", "SIGHUP is handled as SIGTERM is"),
+    Rule(_DEMO + "test_sabotage.py", "unguarded", "the ledger's tests show what is reported"),
     Rule(_DEMO + "test_sabotage.py", "lossy", _REPORTED),
     Rule(_DEMO + "test_sabotage.py", "wrong_receipt", _REPORTED),
     Rule(_DEMO + "test_sabotage.py", "repeatable", _REPORTED),

@@ -118,7 +118,8 @@ def test_make() -> None:
     """It has the command, and asks for the address before it sets anything up."""
     listed = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert re.search(r"make test-store .*any store.* URL=", listed)
-    done = subprocess.run(["make", "test-store", "URL="], cwd=ROOT, capture_output=True, text=True)
+    command = ["make", "--no-print-directory", "test-store", "URL="]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert "make test-store needs the address of a store, as in make test-store URL=sqlite:" in done.stderr
     assert done.stdout == ""
