@@ -17,6 +17,9 @@ ROOT = "retrysafe"
 # Who may import whom: a room, and the rooms or modules of the package that it may know.  Modules at the root
 # that hold values only are listed by name; `guard` puts everything together and may know all of it.
 VALUES = frozenset({"errors", "policy", "scopes"})
+# Of the runtime, what knows nothing of calls and stores: forks, threads, sockets and the log of a process.
+PROCESS = frozenset({"_runtime.fork", "_runtime.log", "_runtime.threads", "_runtime.watchdog"})
+
 MAY_IMPORT = {
     "errors": frozenset[str](),
     "scopes": frozenset({"_core", "errors"}),
@@ -24,7 +27,7 @@ MAY_IMPORT = {
     "_core": frozenset({"_core"}) | VALUES,
     "_http": frozenset({"_core", "_http", "events"}) | VALUES,
     "events": frozenset({"_core", "_http", "_runtime.log"}) | VALUES,
-    "stores": frozenset({"_core", "stores", "errors", "_runtime.fork", "_runtime.log"}),
+    "stores": frozenset({"_core", "stores", "errors"}) | PROCESS,
     "_runtime": frozenset({"_core", "_http", "_runtime", "events", "stores.contract"}) | VALUES,
     "asgi": frozenset({"_core", "_http", "_runtime", "asgi", "events", "guard"}) | VALUES,
     "wsgi": frozenset({"_core", "_http", "_runtime", "wsgi", "events", "guard"}) | VALUES,

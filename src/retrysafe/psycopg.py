@@ -27,10 +27,10 @@ from retrysafe._runtime.transactions import BeginLock, join
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
+from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.cursors import fetch, fetch_async
 from retrysafe.stores.sql.join import Joint, not_committed
-from retrysafe.stores.sql.operations import Arguments, Row
 
 __all__ = ["connection", "connection_async"]
 

@@ -25,8 +25,8 @@ from retrysafe._runtime.transactions import BeginLock, join, refuse_event_loop
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
+from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.stores.sql.sqlite.file import FileReplaced
 from retrysafe.stores.sql.sqlite.filelock import WriteLock

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from retrysafe import Guard
 from retrysafe.asgi.types import App, Message, Receive, Send
 from retrysafe.asgi.types import Connection as Scope
-from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.stores.sql.sqlite.filelock import FileLock
 from retrysafe.testing.reference import __main__ as reference

@@ -8,8 +8,8 @@ import psycopg
 
 from retrysafe._core.model import Claim, Final, Record
 from retrysafe.stores.admin import Query
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.postgresql.admin import WRITE, AdminSession, PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Source
 from retrysafe.stores.sql.postgresql.executor import PsycopgAdminConnection

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from retrysafe.stores.sql.postgresql import PostgresStore, cleanup
+from retrysafe.stores.sql import cleanup
+from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.rows import PATIENT, Rows
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from retrysafe._core.model import Claim, Final, Reserved
+from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import the_record

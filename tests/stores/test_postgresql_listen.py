@@ -118,7 +118,7 @@ class TestEnds:
         assert not gone.is_set()
         for n in range(100):
             store.subscribe(b"%d" % n, gone.set)()
-        assert len(store._database._resources.listener._subscribers) == 1
+        assert len(store._postgres._resources.listener._subscribers) == 1
 
 
 class TestListener:

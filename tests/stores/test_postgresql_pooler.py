@@ -68,7 +68,7 @@ def test_prepared_statements_are_given_up(rows: Rows, pooler: Pooler) -> None:
         return list(await asyncio.gather(*(store.aio.reserve(a_claim(f"{n}")) for n in range(40))))
 
     assert asyncio.run(crowd()) == [Reserved(1)] * 40
-    assert store._database._source.mode.named is False
+    assert store._postgres._source.mode.named is False
     claim = a_claim()
     before = pooler.transactions
     assert store.reserve(claim) == Reserved(1)
@@ -101,5 +101,5 @@ def test_prepared_statements_stay_where_they_can(postgres: PostgresServer, rows:
         store = PostgresStore(pooler.url, deadline=PATIENT)
         for n in range(10):
             assert store.reserve(a_claim(f"{n}")) == Reserved(1)
-        assert store._database._source.mode.named is True
+        assert store._postgres._source.mode.named is True
         store.close()

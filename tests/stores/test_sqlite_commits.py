@@ -17,9 +17,9 @@ import pytest
 
 from retrysafe._core.model import Claim, Found, Purged, Reserved
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
-from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite import SQLiteStore, cleanup, connection, writer
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Finish, Reserve
 from retrysafe.errors import StoreError, StoreUnavailable
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
 from tools.crash.modes import EFFECTS
 from tools.crash.traps import STEPS
@@ -50,8 +51,8 @@ def plant() -> None:
 
 
 def _ignore_the_fence() -> None:
-    def always(write: Callable[[Claim, Final], operations.Operation[bool]]) -> object:
-        def written(claim: Claim, final: Final) -> operations.Operation[bool]:
+    def always(write: Callable[[Claim, Final], Operation[bool]]) -> object:
+        def written(claim: Claim, final: Final) -> Operation[bool]:
             yield from write(claim, final)
             return True
 

@@ -15,14 +15,19 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from retrysafe._runtime import fork
+from retrysafe._runtime.log import Log
 from retrysafe.errors import StoreUnavailable
-from retrysafe.events import log
 
 if TYPE_CHECKING:
     from socket import socket  # those who have no socket need not import it
 
 
-class _Watched:
+_log = Log("retrysafe")
+
+
+class Watched:
+    """A connection, and when it is cut."""
+
     __slots__ = ("connection", "cut", "deadline")
 
     def __init__(self, connection: "socket", deadline: float) -> None:
@@ -33,7 +38,7 @@ class _Watched:
 
 class _Watchdog:
     def __init__(self) -> None:
-        self._watched: set[_Watched] = set()
+        self._watched: set[Watched] = set()
         self.forked()
         fork.watch(self)
 
@@ -46,7 +51,7 @@ class _Watchdog:
         self._thread: Thread | None = None
         self._wakes_at = 0.0
 
-    def add(self, watched: _Watched) -> None:
+    def add(self, watched: Watched) -> None:
         with self._changed:
             self._watched.add(watched)
             if self._thread is None:
@@ -54,7 +59,7 @@ class _Watchdog:
             elif watched.deadline < self._wakes_at:
                 self._changed.notify()
 
-    def remove(self, watched: _Watched) -> None:
+    def remove(self, watched: Watched) -> None:
         """The thread is not woken: it finds out when it would have had to act."""
         with self._changed:
             self._watched.discard(watched)
@@ -65,7 +70,7 @@ class _Watchdog:
         try:
             thread.start()
         except RuntimeError as error:
-            log.error("a COMMIT is waited for without a limit, no thread can be started: %s", error)
+            _log.error("a database is waited for without a limit, no thread can be started: %s", error)
         else:
             self._thread = thread
 
@@ -96,25 +101,36 @@ _watchdog = _Watchdog()
 
 
 @contextmanager
-def ending_within(seconds: float, fileno: int | None) -> Generator[None]:
-    """Have the socket with this descriptor shut down if the block takes longer; `None`: there is none."""
+def cutting_after(seconds: float, fileno: int | None) -> Generator[Watched | None]:
+    """Have the socket with this descriptor shut down if the block takes longer; `None`: there is none.
+
+    Gives what says whether that has happened.
+    """
     if fileno is None:
-        yield
+        yield None
         return
     from socket import AF_INET, SOCK_STREAM, fromfd
 
     # A duplicate: the driver may close its own meanwhile, and its number be given to another connection.  The
     # family is of no consequence to a shutdown.
-    watched = _Watched(fromfd(fileno, AF_INET, SOCK_STREAM), monotonic() + seconds)
+    watched = Watched(fromfd(fileno, AF_INET, SOCK_STREAM), monotonic() + seconds)
     _watchdog.add(watched)
     try:
-        yield
-    except StoreUnavailable as error:
-        if not watched.cut:
-            raise
-        raise StoreUnavailable(
-            f"the database did not respond to the COMMIT of a guarded call within {seconds:g} s, and its "
-            "connection was closed: it is not known how the transaction ended"
-        ) from error
+        yield watched
     finally:
         _watchdog.remove(watched)
+
+
+@contextmanager
+def ending_within(seconds: float, fileno: int | None) -> Generator[None]:
+    """The same for the end of a transaction, which then raises `StoreUnavailable`."""
+    with cutting_after(seconds, fileno) as watched:
+        try:
+            yield
+        except StoreUnavailable as error:
+            if watched is None or not watched.cut:
+                raise
+            raise StoreUnavailable(
+                f"the database did not respond to the COMMIT of a guarded call within {seconds:g} s, and its "
+                "connection was closed: it is not known how the transaction ended"
+            ) from error

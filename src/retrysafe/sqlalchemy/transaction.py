@@ -22,9 +22,9 @@ from retrysafe.events import log
 from retrysafe.sqlalchemy.dialect import INFO_KEY, watching
 from retrysafe.sqlalchemy.savepoints import SavepointStack
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction, sleep_in_greenlet
+from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint, not_committed, sqlstate
-from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
 _CLOSED = (

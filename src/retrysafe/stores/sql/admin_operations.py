@@ -25,8 +25,8 @@ from retrysafe.stores.admin import (
     release_outcome,
     storable,
 )
+from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import codec, operations
-from retrysafe.stores.sql.operations import Arguments, Operation, Row
 
 _log = logging.getLogger("retrysafe.store")
 

@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
-from retrysafe.stores.sql.operations import Arguments, Row
+from retrysafe.stores.queue import Arguments, Row
 
 _PREPARED = False
 """psycopg would prepare them by name at the sixth time, and the application's connection may go through a

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.queue import Operation
 
 if TYPE_CHECKING:
     import asyncio  # importing it takes longer than all of this library, and threads have no use for it

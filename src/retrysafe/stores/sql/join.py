@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from retrysafe.errors import CommitRefused, StoreUnavailable
+from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import statements
-from retrysafe.stores.sql.operations import Arguments, Operation, Row
 
 T = TypeVar("T")
 

@@ -1,19 +1,19 @@
 """The store's operations, each as the statements it is made of.
 
-An operation is a generator: it yields the name of a statement and its arguments, receives the rows, and
-returns the result.  It is written once; the executors of every driver run it, in six lines of their own, and
-make it atomic: all steps of an operation happen in one transaction.
+An operation is a generator of calls, see `stores/queue.py`: it yields the name of a statement and its
+arguments, receives the rows, and returns the result.  It is written once; the executor of each driver runs
+its calls, and those of other operations in the same batch.
 
-Two rules keep executors simple.  An operation changes the database with **one** statement at most, so one
-that fails has changed nothing and needs no savepoint.  And time is the executor's: it adds `now`, the store's
-clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a statement
-may wait for the lock of another transaction, where the server enforces it.  Arguments that a dialect's
-statement does not name are not sent.
+Two rules keep executors simple.  An operation changes the database with **one** statement at most, so each
+call is atomic by itself, and one that fails has changed nothing.  And time is the executor's: it adds `now`,
+the store's clock, to the arguments, or its statements ask the server; and `patience`, the seconds for which a
+statement may wait for the lock of another transaction, where the server enforces it.  Arguments that a
+dialect's statement does not name are not sent.
 """
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from retrysafe._core.model import (
     Claim,
@@ -27,14 +27,8 @@ from retrysafe._core.model import (
     Unsettled,
 )
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.stores.queue import Operation, Row
 from retrysafe.stores.sql import codec
-
-T = TypeVar("T")
-
-Arguments = dict[str, object]
-Row = Sequence[object]
-Step = tuple[str, Arguments]
-Operation = Generator[Step, Sequence[Row], T]
 
 _log = logging.getLogger("retrysafe.store")
 

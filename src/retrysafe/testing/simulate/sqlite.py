@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from retrysafe._core.model import Claim, Final
+from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.operations import Arguments, Row
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
 from retrysafe.testing.simulate.setting import Clock
 

@@ -1,16 +1,14 @@
 """PostgreSQL: the store for production.  Many machines, many processes, threads and coroutines.
 
-    store.py            the two faces, blocking and for coroutines
-    database.py         what one process has open, and how operations run
-    pooling.py          connections for threads; looping.py connections for the coroutines of an event loop
-    executor.py         blocking connections beside the pools
-    keeper.py           the lease keeper's statements; cleanup.py expired records; listen.py wakes waiters
-    session.py          one connection, by libpq; wire.py encodes and decodes; waiting.py waits in a thread
+    store.py            an address, a pool or a function that connects
+    database.py         what one process has open: a queue for its threads, and one for each event loop
+    executor.py         runs batches; session.py one connection, by libpq; wire.py encodes and decodes
     connect.py          addresses; application_pool.py a pool that the application made
-    retry.py            errors of the server, and which are retried; discard.py closes a broken connection
+    listen.py           wakes waiters
+    retry.py            errors of the server, and which are retried
     schema.py           tables, versions, and what a server must be able to do
     admin.py            the operator's end; doctor.py checks server, tables and records
-    *.sql               the statements: schema, records, leases, admin, doctor, fragments
+    *.sql               the statements
 
 **Durable**: an operation returns only after its commit has reached the server's disk, even where the role or
 the database has `synchronous_commit=off`.
@@ -25,9 +23,9 @@ from typing import TYPE_CHECKING
 from retrysafe.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from retrysafe.stores.sql.postgresql.store import AsyncPostgresStore, PostgresStore
+    from retrysafe.stores.sql.postgresql.store import PostgresStore
 
-__all__ = ["AsyncPostgresStore", "PostgresStore", "open_url"]
+__all__ = ["PostgresStore", "open_url"]
 
 
 def open_url(url: str, *, deadline: float) -> "PostgresStore":

@@ -19,10 +19,10 @@ from retrysafe._core import model
 from retrysafe._core.model import Purged, Record
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.queue import Operation, Row
 from retrysafe.stores.sql import admin_operations
-from retrysafe.stores.sql.operations import Operation, Row
 from retrysafe.stores.sql.postgresql import schema
-from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 from retrysafe.stores.sql.statements import load, source
 
 T = TypeVar("T")
@@ -243,11 +243,11 @@ class PostgresAdmin:
 def explained() -> Generator[None]:
     try:
         yield
-    except Trouble as trouble:
+    except PostgresTrouble as trouble:
         raise _explanation(trouble) from None
 
 
-def _explanation(trouble: Trouble) -> StoreError:
+def _explanation(trouble: PostgresTrouble) -> StoreError:
     said = trouble.reason
     match trouble.state:
         case "57014":

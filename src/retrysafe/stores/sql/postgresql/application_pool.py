@@ -7,6 +7,7 @@ opens its connections.
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -45,11 +46,8 @@ class ApplicationPool:
         self._source = source
         self._deadline = deadline
         self._process = os.getpid()
+        self._free = threading.Semaphore(pool.max_size or pool.min_size)
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def most(self) -> int:
-        return self._pool.max_size or self._pool.min_size
 
     def serves(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Whether this pool is for threads, or for this event loop: the first one that asks.
@@ -65,13 +63,22 @@ class ApplicationPool:
         return self._loop is loop
 
     def open(self) -> Session:
-        """Take a connection.  It blocks, and is called in a thread of its own."""
+        """Take a connection; or open one as the pool does, if the store has all of the pool's already.
+
+        It blocks, and is called in a thread of its own.
+        """
+        if not self._free.acquire(blocking=False):
+            return self._source.open()
         try:
             if isinstance(self._pool, ConnectionPool):
                 return self._from_threads(self._pool)
             return self._from_loop(self._pool, cast(asyncio.AbstractEventLoop, self._loop))
         except (psycopg.Error, PoolClosed, PoolTimeout) as error:
+            self._free.release()
             raise unreachable(error) from None
+        except BaseException:
+            self._free.release()
+            raise
 
     def _from_threads(self, pool: "ConnectionPool[Any]") -> Session:
         connection = pool.getconn(timeout=self._deadline)
@@ -80,6 +87,7 @@ class ApplicationPool:
             if connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 connection.close()
             pool.putconn(connection)
+            self._free.release()
 
         return self._source.adopt(connection, end)
 
@@ -97,5 +105,6 @@ class ApplicationPool:
             connection.pgconn.finish()
             if loop.is_running():
                 asyncio.run_coroutine_threadsafe(pool.putconn(connection), loop)
+            self._free.release()
 
         return self._source.adopt(connection, end)

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.admin import Finding
-from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.admin import (
     SNAPSHOT,

@@ -1,59 +1,57 @@
-"""Blocking connections beside the pools, for callers that must not wait for a free one: the lease keeper and
-the operator.
-"""
+"""Runs batches on a connection to PostgreSQL by psycopg: once blocking, once for coroutines."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic, sleep
-from typing import TypeVar
+from time import monotonic
 
-from retrysafe.stores.sql.operations import Operation, Row
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.queue import Call, Outcome, Row
+from retrysafe.stores.sql.connecting import Connecting
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.admin import explained
 from retrysafe.stores.sql.postgresql.connect import Source
-from retrysafe.stores.sql.postgresql.retry import Retries, Trouble
-from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.waiting import wait
+from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
+from retrysafe.stores.sql.postgresql.session import Session, wait, wait_async
 
-T = TypeVar("T")
+Open = Callable[[], Session]
 
 
-class Executor:
-    """Runs operations one after the other, each in its own commit; to be used by one thread at a time."""
+class PostgresExecutor:
+    """For one thread at a time."""
 
-    def __init__(self, source: Source, deadline: float) -> None:
-        self._source = source
-        self._deadline = deadline
-        self._session: Session | None = None
+    def __init__(self, open: Open) -> None:
+        self._connecting = Connecting(open)
 
-    def run(self, make: Callable[[], Operation[T]]) -> T:
-        """The answer of an operation, which is made anew for each try."""
-        until = monotonic() + self._deadline
-        retries = Retries(until)
-        while True:
-            if self._session is None:
-                self._session = opened(self._source.open, self._deadline, prepare)
-            session = self._session
-            has_worked = session.has_worked
-            try:
-                return wait(session.perform(make(), until), session.socket, until)
-            except Trouble as trouble:
-                if trouble.ends_session:
-                    session.retire()
-                pause = retries.after(trouble, has_worked=has_worked)
-            finally:
-                if not session.is_idle:
-                    self.close()
-            sleep(pause)
+    def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+        session = self._connecting.connected(until)
+        with self._connecting.in_use(session):
+            return wait(session.run(calls, patience), session.socket, until)
 
     def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        self._connecting.close()
 
 
-def opened(
-    open: Callable[[], Session], deadline: float, prepare: Callable[[Session, float], None] | None = None
-) -> Session:
+class AsyncPostgresExecutor:
+    """For the coroutines of one event loop."""
+
+    def __init__(self, open: Open) -> None:
+        self._connecting = Connecting(open)
+
+    async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+        session = await self._connecting.connected_async(until, asyncio.get_running_loop())
+        with self._connecting.in_use(session):
+            try:
+                return await wait_async(session.run(calls, patience), session.socket, until)
+            except NotImplementedError:
+                raise StoreUnavailable(
+                    "this event loop cannot watch a socket: on Windows, use asyncio.SelectorEventLoop"
+                ) from None
+
+    def close(self) -> None:
+        self._connecting.close()
+
+
+def opened(open: Open, deadline: float, prepare: Callable[[Session, float], None] | None = None) -> Session:
     """A new connection that may be used, to a server that was looked at.
 
     `deadline` is for all that is asked of the server; to connect takes as long as its address allows.
@@ -61,21 +59,16 @@ def opened(
     session = open()
     until = monotonic() + deadline
     try:
-        inspect(session, until)
+        schema.inspect(lambda name: ask(session, until, name))
         if prepare is not None:
             prepare(session, until)
-    except Trouble as trouble:
+    except PostgresTrouble as trouble:
         session.close()
         raise trouble.as_error() from None
     except BaseException:
         session.close()
         raise
     return session
-
-
-def inspect(session: Session, until: float) -> None:
-    """Whether this server can be a store's."""
-    schema.inspect(lambda name: ask(session, until, name))
 
 
 def prepare(session: Session, until: float) -> None:

@@ -17,9 +17,8 @@ import psycopg
 
 from retrysafe.errors import StoreError
 from retrysafe.stores.sql.postgresql.connect import Source
-from retrysafe.stores.sql.postgresql.retry import Trouble
-from retrysafe.stores.sql.postgresql.session import Session
-from retrysafe.stores.sql.postgresql.waiting import wait
+from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
+from retrysafe.stores.sql.postgresql.session import Session, wait
 
 Wake = Callable[[], None]
 
@@ -93,7 +92,7 @@ class Listener:
                 try:
                     if self._listen(me, bell):
                         return
-                except (StoreError, Trouble, psycopg.Error, OSError) as error:
+                except (StoreError, PostgresTrouble, psycopg.Error, OSError) as error:
                     _log.debug("LISTEN failed, waiting requests poll instead: %s", error)
                 _readable([bell], _PAUSE)
         finally:

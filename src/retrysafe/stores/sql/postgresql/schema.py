@@ -17,8 +17,8 @@ from functools import cache
 from typing import Final, cast
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
-from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.queue import Row
+from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 from retrysafe.stores.sql.statements import load
 
 SCHEMA: Final = 1
@@ -152,7 +152,7 @@ def prepare(ask: Ask, command: Command) -> None:
         return  # an index is for the operator to make: it would lock the table
     try:
         _make(ask, command)
-    except Trouble as trouble:
+    except PostgresTrouble as trouble:
         if trouble.state not in _FORBIDDEN:
             raise
         raise SchemaMismatch(
@@ -170,6 +170,6 @@ def _make(ask: Ask, command: Command) -> None:
         if missing(ask):  # again: another process may have been faster
             command(load("postgresql")["schema"])
         command("COMMIT")
-    except (Trouble, SchemaMismatch):
+    except (PostgresTrouble, SchemaMismatch):
         command("ROLLBACK")
         raise

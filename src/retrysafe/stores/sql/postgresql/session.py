@@ -1,26 +1,32 @@
 """One connection, and what is said on it: a conversation that yields whenever it has to wait.
 
-psycopg opens the connection; from then on its `pgconn`, which is libpq, is used directly: it costs less than
-a cursor, and leaves the waiting to us.  So there is one conversation, and two ways to wait for it:
-`waiting.py` for threads, with a deadline, and `looping.py` for coroutines.
+psycopg opens the connection; from then on its `pgconn`, which is libpq, is used with psycopg's generators: it
+costs less than a cursor.  So there is one conversation, and two ways to wait for it, both psycopg's: one for
+threads and one for coroutines.
 
-A connection whose conversation broke off in the middle is never used again: its answer would be taken for the
-next one's.
+A batch of several calls is one pipeline and one transaction: one round trip and one flush.  A single call
+commits by itself.
+
+A connection whose conversation broke off in the middle is never used again: its result would be taken for
+that of the next call.
 """
 
 import contextlib
 import os
-import time
+import select
+import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq, waiting
 
-from retrysafe.stores.sql.operations import Arguments, Operation, Row
+from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.stores.queue import Arguments, Call, Outcome, Row
 from retrysafe.stores.sql.postgresql import wire
-from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.sql.postgresql.retry import PostgresTrouble, lost
 from retrysafe.stores.sql.postgresql.wire import BINARY, Statement
 
 if TYPE_CHECKING:
@@ -28,20 +34,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READ, WRITE = 1, 2
-
-Conversation = Generator[int, None, T]
-"""Yields what it waits for: READ, or both.  It goes on when the connection is ready for one of them."""
+Conversation = Generator[Any, Any, T]
+"""Yields what it waits for, as psycopg's own generators do."""
 
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _UNPREPARED = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or there already: the session behind the connection is not the same all
 the time."""
 
-_SHARE = 0.8
-"""Of the time that is left, for the server to wait for a lock: it must say so before we give up."""
+_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Said in full: a role or a database may have another default, and a claim that waited for a row must then
+see it as it is."""
 
-_LEAST = 0.001
+
+_CANCEL = 1.0
+"""Seconds for asking the server to stop."""
 
 
 class Raw(Protocol):
@@ -71,7 +78,6 @@ class Session:
         self.socket = self.pgconn.socket
         self.has_worked = False
         """Whether a conversation has succeeded on it since it was opened."""
-        self._is_retired = False
         self._connection = connection
         self._mode = mode
         self._end = end
@@ -81,18 +87,20 @@ class Session:
 
     # --- what is said
 
-    def perform(self, operation: Operation[T], until: float) -> Conversation[T]:
-        """The statements of an operation, and its answer."""
-        statements = self._statements
-        try:
-            name, arguments = next(operation)
-            while True:
-                arguments["patience"] = max((until - time.monotonic()) * _SHARE, _LEAST)
-                name, arguments = operation.send((yield from self._execute(statements[name], arguments)))
-        except StopIteration as answer:
-            self.has_worked = True
-            result: T = answer.value
-            return result
+    def run(self, calls: Sequence[Call], patience: float) -> Conversation[Sequence[Outcome]]:
+        """The rows of each call, or its own trouble.  Raises the trouble of a batch, all undone."""
+        if len(calls) > 1:
+            outcomes = yield from self._pipeline(calls, patience)
+        else:
+            [(name, arguments)] = calls
+            arguments["patience"] = patience
+            try:
+                outcomes = [(yield from self._execute(self._statements[name], arguments))]
+            except PostgresTrouble as trouble:
+                if trouble.disconnected:
+                    raise
+                outcomes = [trouble]
+        return outcomes
 
     def query(self, name: str, **arguments: object) -> Conversation[Sequence[Row]]:
         """One statement by its name."""
@@ -103,18 +111,80 @@ class Session:
         self._send(lambda: self.pgconn.send_query(sql.encode()))
         yield from self._result()
 
+    def _pipeline(self, calls: Sequence[Call], patience: float) -> Conversation[list[Outcome]]:
+        statements = [self._statements[name] for name, _ in calls]
+        for statement in statements:
+            if self._is_prepared(statement) is False:
+                yield from self._prepare(statement)
+        pgconn = self.pgconn
+        named = self._mode.named
+        try:
+            pgconn.enter_pipeline_mode()
+            pgconn.send_query_params(_BEGIN, None)
+            for statement, (_, arguments) in zip(statements, calls, strict=True):
+                arguments["patience"] = patience
+                values, formats = statement.bind(arguments)
+                if named and statement.hot:
+                    pgconn.send_query_prepared(statement.name, values, formats, BINARY)
+                else:
+                    pgconn.send_query_params(statement.text, values, None, formats, BINARY)
+            pgconn.send_query_params(b"COMMIT", None)
+            pgconn.pipeline_sync()
+            yield from generators.send(pgconn)
+            results = yield from self._results_of_pipeline()
+            pgconn.exit_pipeline_mode()
+        except psycopg.Error as error:
+            raise lost(error) from None
+        refused = next((result for result in results if result.status not in _GOOD), None)
+        if refused is not None:
+            trouble = _refused(refused)
+            if not trouble.disconnected:
+                yield from self.command("ROLLBACK")
+            if trouble.state in _UNPREPARED:
+                self._mode.named = False
+                return (yield from self._pipeline(calls, patience))
+            raise trouble
+        _, *kept, commit = results
+        if commit.command_status != b"COMMIT":
+            raise PostgresTrouble("the batch was rolled back without a reason")
+        return [_read(statement, result) for statement, result in zip(statements, kept, strict=True)]
+
+    def _results_of_pipeline(self) -> "Conversation[list[PGresult]]":
+        results: list[PGresult] = []
+        while True:
+            result = yield from generators.fetch(self.pgconn)
+            if result is None:
+                continue  # the end of one statement's results
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                return results
+            results.append(result)
+
+    def _is_prepared(self, statement: Statement) -> bool | None:
+        """`None`: it need not be."""
+        if not statement.hot or not self._mode.named:
+            return None
+        return statement.name in self._prepared
+
+    def _prepare(self, statement: Statement) -> Conversation[None]:
+        self._send(lambda: self.pgconn.send_prepare(statement.name, statement.text))
+        try:
+            yield from self._result()
+        except PostgresTrouble as trouble:
+            if trouble.state not in _UNPREPARED:
+                raise
+            self._mode.named = False
+        self._prepared.add(statement.name)
+
     def _execute(self, statement: Statement, arguments: Arguments) -> Conversation[Sequence[Row]]:
         values, formats = statement.bind(arguments)
         pgconn = self.pgconn
-        if statement.hot and self._mode.named:
+        if self._is_prepared(statement) is False:
+            yield from self._prepare(statement)
+        if self._is_prepared(statement):
             try:
-                if statement.name not in self._prepared:
-                    self._send(lambda: pgconn.send_prepare(statement.name, statement.text))
-                    yield from self._result()
-                    self._prepared.add(statement.name)
                 self._send(lambda: pgconn.send_query_prepared(statement.name, values, formats, BINARY))
                 return statement.read((yield from self._result()))
-            except Trouble as trouble:
+            except PostgresTrouble as trouble:
                 if trouble.state not in _UNPREPARED:
                     raise
                 self._mode.named = False
@@ -125,54 +195,73 @@ class Session:
         try:
             send()
         except psycopg.Error as error:
-            raise _lost(error) from None
+            raise lost(error) from None
 
     def _result(self) -> "Conversation[PGresult]":
-        """The last result of what was sent.  All must have been fetched before anything else is sent."""
-        pgconn = self.pgconn
-        result: PGresult | None = None
-        refusal: PGresult | None = None
+        """The last result of what was sent, or the first refusal."""
         try:
-            while pgconn.flush():
-                yield READ | WRITE
-                pgconn.consume_input()
-            while True:
-                while pgconn.is_busy():
-                    yield READ
-                    pgconn.consume_input()
-                more = pgconn.get_result()
-                if more is None:
-                    break
-                result = more
-                if more.status not in _GOOD:
-                    refusal = more
+            results: list[PGresult] = yield from generators.execute(self.pgconn)
         except psycopg.Error as error:
-            if refusal is None:
-                raise _lost(error) from None
-        if refusal is not None:
-            raise _refused(refusal)
-        if result is None:
-            raise Trouble("the connection returned no result")
-        return result
+            raise lost(error) from None
+        for result in results:
+            if result.status not in _GOOD:
+                raise _refused(result)
+        if not results:
+            raise PostgresTrouble("the connection returned no result")
+        return results[-1]
 
     # --- its life
 
     @property
-    def is_idle(self) -> bool:
+    def usable(self) -> bool:
         """Whether another conversation may begin: the last one is over, and the connection lives."""
         return (
-            not self._is_retired
-            and self.pgconn.status == pq.ConnStatus.OK
+            self.pgconn.status == pq.ConnStatus.OK
             and self.pgconn.transaction_status == pq.TransactionStatus.IDLE
         )
 
-    def retire(self) -> None:
-        """It answers, but is of no more use: its server takes no more writes, or its statements are stale."""
-        self._is_retired = True
-
     def close(self) -> None:
+        if not self.usable:
+            self.discard()
+            return
+        self.end()
+
+    def discard(self) -> None:
+        """Close it in a thread, so that no caller waits; and have the server stop what is under way on it.
+
+        To close a connection does not stop the server, which may wait for a lock on a whole table, which no
+        `lock_timeout` inside the statement could bound.
+        """
+        try:
+            threading.Thread(target=self._stop_and_end, name="retrysafe-discard", daemon=True).start()
+        except RuntimeError:  # no thread can be started: the interpreter ends, or the machine is at its limit
+            self.end()
+
+    def end(self) -> None:
         _sessions.discard(self)
         self._end()
+
+    def _stop_and_end(self) -> None:
+        try:
+            self._cancel()
+        finally:
+            self.end()
+
+    def _cancel(self) -> None:
+        if self.pgconn.status != pq.ConnStatus.OK or pq.version() < 170000:
+            return  # gone already; or a libpq that could ask only without a deadline and without encryption
+        until = monotonic() + _CANCEL
+        with contextlib.suppress(psycopg.Error, OSError):  # it was worth a try
+            request = self.pgconn.cancel_conn()
+            request.start()
+            while (status := request.poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+                left = until - monotonic()
+                if left <= 0:
+                    break
+                reading = status == pq.PollingStatus.READING
+                sockets = [request.socket]
+                select.select(sockets if reading else [], [] if reading else sockets, [], left)
+            request.finish()
 
     def disown(self) -> None:
         """In a child process: drop the parent's connection without a message to the server.
@@ -189,26 +278,58 @@ class Session:
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, socket)
             os.close(nothing)
-        if self.is_idle:
+        if self.usable:
             self.pgconn.finish()
         else:
             _left.append(self)
 
 
-def _refused(result: "PGresult") -> Trouble:
+def _read(statement: Statement, result: "PGresult") -> Outcome:
+    try:
+        return statement.read(result)
+    except UnreadableRecord as damage:
+        return damage
+
+
+def _refused(result: "PGresult") -> PostgresTrouble:
     state = result.error_field(pq.DiagnosticField.SQLSTATE)
     message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
     if message is None:
-        return Trouble(_first_line(result.error_message.decode(errors="replace")))
-    return Trouble(message.decode(errors="replace"), (state or b"").decode())
+        return lost(result.error_message.decode(errors="replace"))
+    return PostgresTrouble(message.decode(errors="replace"), (state or b"").decode())
 
 
-def _lost(error: psycopg.Error) -> Trouble:
-    return Trouble(_first_line(str(error)))
+def within(conversation: Conversation[T], until: float) -> Conversation[T]:
+    """The conversation, broken off with a `StoreUnavailable` when its time is over.
+
+    psycopg's waiting functions look at it whenever something arrives, and after the interval that they are
+    given.
+    """
+    try:
+        wanted = next(conversation)
+        while True:
+            ready = yield wanted
+            if not ready and monotonic() >= until:
+                raise StoreUnavailable("timed out waiting for PostgreSQL")
+            wanted = conversation.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "the connection was lost")
+def wait(conversation: Conversation[T], socket: int, until: float) -> T:
+    """Wait for a conversation in a thread."""
+    return waiting.wait(within(conversation, until), socket, _interval(until))
+
+
+async def wait_async(conversation: Conversation[T], socket: int, until: float) -> T:
+    """Wait for a conversation in a coroutine."""
+    return await waiting.wait_async(within(conversation, until), socket, _interval(until))
+
+
+def _interval(until: float) -> float:
+    # A little longer than what is left: the look at the clock that follows must find it over.
+    return max(until - monotonic(), 0.0) + 0.001
 
 
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()

@@ -1,41 +1,30 @@
-"""The PostgreSQL store as the contract wants it: named methods, once blocking and once for coroutines."""
+"""The PostgreSQL store: an address, a pool or a function that connects; the rest is `sql/store.py`."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from retrysafe._core.model import (
-    Claim,
-    Final,
-    Found,
-    Purged,
-    Reservation,
-    Response,
-    Unsettled,
-)
 from retrysafe.errors import ConfigurationError
-from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint
-from retrysafe.stores.sql.postgresql import cleanup
+from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Opened, Source
 from retrysafe.stores.sql.postgresql.database import ApplicationPool, Database
-from retrysafe.stores.sql.postgresql.keeper import PostgresRenewer
 from retrysafe.stores.sql.postgresql.listen import Wake
+from retrysafe.stores.sql.store import SQLStore
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 
-class PostgresStore:
+class PostgresStore(SQLStore):
     """Records in a PostgreSQL database.
 
     Give one of these: `conninfo`, an address as libpq reads it (a URL, or `host=… dbname=…`); `pool`, a pool
     of psycopg_pool that the store has for itself; `connect`, a function that opens a `psycopg.Connection`.
 
-    No operation waits longer than `deadline` seconds.  A process has at most four connections for its threads
-    and eight for each event loop, opened as they are needed; one for the lease keeper; and one to listen,
-    while a request waits for the response of another.
+    No operation waits longer than `deadline` seconds.  A process has one connection for its threads and one
+    for each event loop, and up to two more of each while calls are run alone; one for the lease keeper; and
+    one to listen, while a request waits for the response of another.
     """
 
     joint = Joint("postgresql")
@@ -62,29 +51,8 @@ class PostgresStore:
         else:
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
         self._deadline = deadline
-        self._database = Database(source, deadline, own_pool)
-        self.aio = AsyncPostgresStore(self._database)
-
-    def reserve(self, claim: Claim) -> Reservation:
-        return self._database.run(partial(operations.reserve, claim))
-
-    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return self._database.run(partial(operations.take_over, claim, previous, state))
-
-    def look(self, id: bytes) -> Found | None:
-        return self._database.run(partial(operations.look, id))
-
-    def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return self._database.run(partial(operations.checkpoint, claim, head))
-
-    def finish(self, claim: Claim, final: Final) -> bool:
-        return self._database.run(partial(operations.finish, claim, final))
-
-    def release(self, claim: Claim) -> None:
-        self._database.run(partial(operations.release, claim))
-
-    def purge(self, limit: int = 500) -> Purged:
-        return cleanup.purge(self._database.run, limit)
+        self._postgres = Database(source, deadline, own_pool)
+        super().__init__(self._postgres)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:
         """Have `wake` called, in a thread of the store's, when this record is finished or released.
@@ -92,38 +60,13 @@ class PostgresStore:
         Only for claims that are `announced`, and a notification may be missed: it shortens the wait, and does
         not replace `look`.  Returns a function that unsubscribes.
         """
-        return self._database.subscribe(id, wake)
+        return self._postgres.subscribe(id, wake)
 
-    def open_keeper(self) -> PostgresRenewer:
-        return PostgresRenewer(self._database.executor())
+    def open_keeper(self) -> SQLRenewer:
+        return SQLRenewer(self._postgres.executor(), self._deadline)
 
     def open_admin(self) -> PostgresAdmin:
-        return PostgresAdmin(self._database.operator, self._deadline)
+        return PostgresAdmin(self._postgres.operator, self._deadline)
 
     def close(self) -> None:
-        self._database.close()
-
-
-class AsyncPostgresStore:
-    """The same for coroutines."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def reserve(self, claim: Claim) -> Reservation:
-        return await self._database.run_async(partial(operations.reserve, claim))
-
-    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return await self._database.run_async(partial(operations.take_over, claim, previous, state))
-
-    async def look(self, id: bytes) -> Found | None:
-        return await self._database.run_async(partial(operations.look, id))
-
-    async def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return await self._database.run_async(partial(operations.checkpoint, claim, head))
-
-    async def finish(self, claim: Claim, final: Final) -> bool:
-        return await self._database.run_async(partial(operations.finish, claim, final))
-
-    async def release(self, claim: Claim) -> None:
-        await self._database.run_async(partial(operations.release, claim))
+        self._postgres.close()

@@ -13,8 +13,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from retrysafe.errors import UnreadableRecord
+from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import statements
-from retrysafe.stores.sql.operations import Arguments, Row
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult

@@ -14,11 +14,11 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.postgresql.admin import explained
 from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection, split
+from retrysafe.stores.sql.sqlalchemy.executor import CONNECT_TIMED_OUT, TIMED_OUT
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
-from retrysafe.stores.sql.sqlalchemy.timeouts import CONNECT_TIMED_OUT, TIMED_OUT
 from retrysafe.stores.sql.statements import load
 
 T = TypeVar("T")

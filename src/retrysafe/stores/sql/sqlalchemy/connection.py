@@ -21,8 +21,8 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from retrysafe.errors import UnreadableRecord
-from retrysafe.stores.sql.operations import Row
-from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.queue import Row
+from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.sqlalchemy.engines import detached
 from retrysafe.stores.sql.sqlalchemy.errors import trouble, unreachable
 
@@ -89,7 +89,7 @@ class AsyncStoreConnection:
                 lambda connection: about(lambda sql, arguments: _execute(connection, sql, arguments))
             )
         except Trouble as trouble:
-            self._sound = sound and not trouble.ends_session
+            self._sound = sound and not trouble.disconnected
             raise
         self._sound = sound
         return answer
@@ -155,11 +155,15 @@ class StoreConnection:
         try:
             rows = _execute(self._connection, sql, arguments)
         except BaseException as error:
-            if not isinstance(error, Trouble) or error.ends_session:
+            if not isinstance(error, Trouble) or error.disconnected:
                 self._sound = False
             raise
         self._used = time.monotonic()
         return rows
+
+    def fileno(self) -> int | None:
+        """Its socket, so that a wait for it can be cut; `None` where the driver shows none."""
+        return None if self._socket is None else self._socket.fileno()
 
     def cut(self) -> None:
         """End it at once, also from another thread: a thread that waits for its result gets an error."""
@@ -167,6 +171,10 @@ class StoreConnection:
         if self._socket is not None and os.getpid() == self._process:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+    def discard(self) -> None:
+        self.cut()
+        self.close()
 
     def close(self) -> None:
         self._sound = False

@@ -1,45 +1,188 @@
-"""A store on SQLAlchemy's own connections, for engines of PostgreSQL with any driver but psycopg."""
+"""A store on SQLAlchemy's own connections, for engines of PostgreSQL with any driver but psycopg.
 
-from collections.abc import Sequence
+A driver is of one kind.  One that blocks runs the batches of an event loop in threads; one that knows
+coroutines only has an event loop in a thread of its own for callers that have none.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
+from typing import Protocol, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from retrysafe.stores.sql.operations import Row
+from retrysafe._runtime import fork
+from retrysafe.stores.admin import Admin
+from retrysafe.stores.queue import Call, Executor, Operation, Outcome, Row
+from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
+from retrysafe.stores.queue_threads import ThreadQueue
+from retrysafe.stores.sql.join import Joint
+from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.postgresql import schema
+from retrysafe.stores.sql.postgresql.admin import AdminConnection, PostgresAdmin
 from retrysafe.stores.sql.sqlalchemy.admin import AsyncAdminConnection, BlockingAdminConnection
-from retrysafe.stores.sql.sqlalchemy.awaiting import LoopExecutor
 from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection, split
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, copy_async_engine, copy_engine
-from retrysafe.stores.sql.sqlalchemy.loops import Open
-from retrysafe.stores.sql.sqlalchemy.store import EngineStore
-from retrysafe.stores.sql.sqlalchemy.workers import WorkerExecutor
+from retrysafe.stores.sql.sqlalchemy.executor import (
+    TIMED_OUT,
+    AsyncEngineExecutor,
+    EngineExecutor,
+    OpenAsync,
+    ThreadedEngineExecutor,
+)
+from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
 from retrysafe.stores.sql.statements import load
+from retrysafe.stores.sql.store import SQLStore
 
-FOR_THREADS = 4
-FOR_A_LOOP = 8
-"""Connections at most, as many as the store by psycopg has: for all threads of a process if the driver
-blocks; for each event loop, the one in the store's own thread included, if it does not."""
+T = TypeVar("T")
+
+_GRACE = 1.0
+"""Seconds that a thread waits beyond the deadline, which its loop keeps: only if that loop stands still."""
 
 
-def from_driver(engine: AnyEngine, deadline: float) -> EngineStore:
+def from_driver(engine: AnyEngine, deadline: float) -> "EngineStore":
     if isinstance(engine, AsyncEngine):
         return EngineStore(
             engine,
-            partial(LoopExecutor, AsyncOpener(engine).here, deadline=deadline),
+            AwaitingDatabase(AsyncOpener(engine), deadline),
             lambda: AsyncAdminConnection(copy_async_engine(engine), deadline),
-            FOR_A_LOOP,
             deadline,
         )
-    own_blocking = copy_engine(engine)
+    own = copy_engine(engine)
     return EngineStore(
         engine,
-        partial(WorkerExecutor, Opener(own_blocking), deadline=deadline),
-        lambda: BlockingAdminConnection(own_blocking, deadline),
-        FOR_THREADS,
+        BlockingDatabase(Opener(own), deadline),
+        lambda: BlockingAdminConnection(own, deadline),
         deadline,
     )
+
+
+class EngineStore(SQLStore):
+    """Records in the database of an engine."""
+
+    joint = Joint("postgresql")
+
+    def __init__(
+        self,
+        engine: AnyEngine,
+        database: "BlockingDatabase | AwaitingDatabase",
+        operator: Callable[[], AdminConnection],
+        deadline: float,
+    ) -> None:
+        super().__init__(database)
+        self.engine = engine
+        self._own = database
+        self._operator = operator
+        self._deadline = deadline
+
+    def open_keeper(self) -> SQLRenewer:
+        return SQLRenewer(self._own.executor(), self._deadline)
+
+    def open_admin(self) -> Admin:
+        return PostgresAdmin(self._operator, self._deadline)
+
+    def close(self) -> None:
+        self._own.close()
+
+
+class BlockingDatabase:
+    """What one process has of the database, by a driver that blocks."""
+
+    def __init__(self, open: "Opener", deadline: float) -> None:
+        self._open = open
+        self.queue = ThreadQueue(partial(EngineExecutor, open), deadline)
+        self._loops = LoopQueues(lambda _: partial(ThreadedEngineExecutor, open), deadline)
+        # A store that is dropped without being closed must not leave connections behind.
+        weakref.finalize(self, _close, self.queue, self._loops).atexit = False
+
+    @property
+    def async_queue(self) -> LoopQueue:
+        return self._loops.here()
+
+    def executor(self) -> Executor:
+        return EngineExecutor(self._open)
+
+    def close(self) -> None:
+        self.queue.close()
+        self._loops.close()
+
+
+class AwaitingDatabase:
+    """The same by a driver that knows coroutines only: threads have one event loop in common."""
+
+    def __init__(self, open: "AsyncOpener", deadline: float) -> None:
+        self._open = open
+        self._deadline = deadline
+        self._loops = LoopQueues(lambda _: partial(AsyncEngineExecutor, open.here()), deadline)
+        self._begin()
+        fork.watch(self)
+
+    def _begin(self) -> None:
+        self._thread = LoopThread()
+        # A store that is dropped without being closed must not leave its thread behind.
+        self._dropped = weakref.finalize(self, _close, self._loops, self._thread)
+        self._dropped.atexit = False
+
+    def forked(self) -> None:
+        """A child process, to which the thread did not come along."""
+        self._dropped.detach()
+        self._begin()
+
+    @property
+    def queue(self) -> "AwaitingDatabase":
+        return self
+
+    @property
+    def async_queue(self) -> LoopQueue:
+        return self._loops.here()
+
+    def perform(self, operation: Operation[T], id: bytes, *, size: int = 0, urgent: bool = False) -> T:
+        return self._thread.run(
+            self._perform(operation, id, size, urgent), self._deadline + _GRACE, TIMED_OUT
+        )
+
+    async def _perform(self, operation: Operation[T], id: bytes, size: int, urgent: bool) -> T:
+        return await self._loops.here().perform(operation, id, size=size, urgent=urgent)
+
+    def executor(self) -> Executor:
+        return InLoopThread(AsyncEngineExecutor(self._open.here()))
+
+    def close(self) -> None:
+        self._loops.close()
+        self._thread.close(2 * self._deadline)
+
+
+class InLoopThread:
+    """An executor for coroutines, used by a thread: it has a loop of its own."""
+
+    def __init__(self, executor: AsyncEngineExecutor) -> None:
+        self._executor = executor
+        self._thread = LoopThread()
+        fork.watch(self)
+
+    def forked(self) -> None:
+        """A child process, to which the thread did not come along."""
+        self._thread = LoopThread()
+
+    def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+        return self._thread.run(
+            self._executor.run(calls, until, patience), until - monotonic() + _GRACE, TIMED_OUT
+        )
+
+    def close(self) -> None:
+        self._thread.call(self._executor.close)
+        self._thread.close(_GRACE)
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+def _close(*all: _Closable) -> None:
+    for one in all:
+        one.close()
 
 
 class Opener:
@@ -67,7 +210,7 @@ class AsyncOpener:
         self._engine = engine
         self._is_prepared = False
 
-    def here(self) -> Open:
+    def here(self) -> OpenAsync:
         """How to open them in one event loop."""
         own = copy_async_engine(self._engine)
         return lambda: self._open(own)

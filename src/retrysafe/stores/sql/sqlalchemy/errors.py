@@ -3,21 +3,21 @@
 from sqlalchemy.exc import DBAPIError
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql.postgresql.retry import Trouble
+from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 
 _DRIVERS = frozenset({"asyncpg", "pg8000", "psycopg", "psycopg2", "psycopg2cffi", "sqlalchemy"})
 """Whose messages are passed on.  Others come from the application, as from a `creator`, and may hold
 anything."""
 
 
-def trouble(error: BaseException) -> Trouble:
+def trouble(error: BaseException) -> PostgresTrouble:
     """The server's code, and the first line of its words: the rest may quote values of a row."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     match original.args:
         case ({"C": str(state), "M": str(words)}, *_):  # pg8000 passes the fields of the message on
-            return Trouble(words, state)
+            return PostgresTrouble(words, state)
         case _:
-            return Trouble(_first_line(original), _state(original))
+            return PostgresTrouble(_first_line(original), _state(original))
 
 
 def unreachable(error: BaseException) -> StoreUnavailable:

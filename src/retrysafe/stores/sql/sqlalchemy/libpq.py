@@ -19,7 +19,7 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.postgresql.store import PostgresStore
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, open_connection
 from retrysafe.stores.sql.sqlalchemy.errors import unreachable
-from retrysafe.stores.sql.sqlalchemy.timeouts import CONNECT_TIMED_OUT
+from retrysafe.stores.sql.sqlalchemy.executor import CONNECT_TIMED_OUT
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn

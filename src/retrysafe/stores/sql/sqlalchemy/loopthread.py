@@ -3,7 +3,8 @@ stopped."""
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from retrysafe.errors import StoreUnavailable
@@ -43,6 +44,18 @@ class LoopThread:
             if thread is not None and self._loop is not None and self._enough is not None:
                 self._loop.call_soon_threadsafe(self._enough.set)
             return thread
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have the loop call it, if there is one."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(function)
+
+    def close(self, patience: float = 0.0) -> None:
+        """Let the loop end, and wait for so long."""
+        thread = self.stop()
+        if thread is not None and patience and thread is not threading.current_thread():
+            thread.join(patience)
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         with self._lock:

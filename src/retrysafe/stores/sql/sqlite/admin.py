@@ -13,8 +13,8 @@ from typing import TypeVar
 from retrysafe._core.model import Final, Purged, Record
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import admin_operations
-from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.statements import source

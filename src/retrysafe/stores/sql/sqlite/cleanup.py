@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from retrysafe._core.model import Purged, Record
 from retrysafe.errors import StoreError
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.jobs import Job
-from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.stores.queue import Operation, Row
 from retrysafe.stores.sql import statements
-from retrysafe.stores.sql.operations import Operation, Row
 from retrysafe.stores.sql.sqlite import forking
 from retrysafe.stores.sql.sqlite.file import LOOK_EVERY, DatabaseFile, Opened
 from retrysafe.stores.sql.sqlite.filelock import FileLock

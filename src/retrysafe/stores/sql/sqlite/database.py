@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from retrysafe._runtime import fork
 from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob
 from retrysafe.stores.sql.join import Joint
-from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock

@@ -22,7 +22,7 @@ from typing import cast
 
 from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.admin import Finding
-from retrysafe.stores.sql.operations import Row
+from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.clock import HostClock, boot_id
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, TookTooLong

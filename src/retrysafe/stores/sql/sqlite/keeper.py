@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from retrysafe._core.model import Claim
 from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import admin_operations, operations
-from retrysafe.stores.sql.operations import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.sqlite.file import DatabaseFile
 from retrysafe.stores.sql.sqlite.schema import open_database

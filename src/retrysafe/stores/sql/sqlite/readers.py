@@ -10,7 +10,7 @@ There are as many connections as reads have ever happened at once, and mostly th
 from typing import TypeVar
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql.operations import Operation
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 from retrysafe.stores.sql.sqlite.file import DatabaseFile
 

@@ -8,16 +8,15 @@ that do so at the same time skip each other's rows.
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
 
-from retrysafe._core.model import Purged
+from retrysafe._core.model import Purged, Record
 from retrysafe.errors import StoreError
+from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.operations import Operation
 
-T = TypeVar("T")
+Run = Callable[[Operation[Purged]], Purged]
+"""Runs a purge of a few rows, which commits."""
 
 SLICE = 200
 """Rows removed in one commit.  It takes a few milliseconds, and then other statements can run."""
@@ -32,19 +31,11 @@ walked past all the time."""
 _log = logging.getLogger("retrysafe.store")
 
 
-class Runner(Protocol):
-    """One connection, by whichever driver.  An operation is made again for every try."""
-
-    def run(self, make: Callable[[], Operation[T]]) -> T: ...
-    def close(self) -> None: ...
-
-
 class Cleanup:
-    def __init__(self, executor: Runner) -> None:
-        self._executor = executor
+    def __init__(self) -> None:
         self._next = 0.0
 
-    def tidy(self) -> None:
+    def tidy(self, run: Run) -> None:
         """A round, if one is due."""
         began = monotonic()
         if began < self._next:
@@ -52,7 +43,7 @@ class Cleanup:
         self._next = began + PAUSE
         try:
             while monotonic() < began + BUDGET:
-                purged = self._executor.run(partial(operations.purge, SLICE))
+                purged = run(operations.purge(SLICE))
                 for record in purged.unresolved:
                     _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
                 if purged.records < SLICE:
@@ -61,12 +52,12 @@ class Cleanup:
             _log.warning("expired records could not be removed: %s", error)
 
 
-def purge(run: Callable[[Callable[[], Operation[Purged]]], Purged], limit: int) -> Purged:
+def purge(run: Run, limit: int) -> Purged:
     """Remove up to `limit` records, a slice at a time."""
-    removed, unresolved = 0, list(Purged(0).unresolved)
+    removed, unresolved = 0, list[Record]()
     while removed < limit:
         wanted = min(SLICE, limit - removed)
-        purged = run(partial(operations.purge, wanted))
+        purged = run(operations.purge(wanted))
         removed += purged.records
         unresolved += purged.unresolved
         if purged.records < wanted:
