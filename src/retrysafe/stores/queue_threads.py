@@ -82,13 +82,15 @@ class ThreadQueue:
         finally:
             if not woken:  # too late, or interrupted
                 self._leave(job)
+        if not woken and not job.done:
+            # Its operation is left alone: another thread may be carrying it on in this moment.
+            raise job.timed_out(self._deadline)
 
     def _leave(self, job: ThreadJob[Any]) -> None:
         with self._lock:
             job.abandoned = True
             if job.leads:
                 self._pass_on()
-            job.fail(job.timed_out(self._deadline))
 
     def _lead(self, job: ThreadJob[Any]) -> None:
         try:
