@@ -91,7 +91,7 @@ class Connecting(Generic[C]):
         def opened(_: "Future[C]") -> None:
             try:
                 loop.call_soon_threadsafe(wake)
-            except RuntimeError:  # the loop was closed, and the connection stays for nobody
+            except RuntimeError:  # the loop was closed, and no caller is left that could take it
                 self.close()
 
         opening.add_done_callback(opened)
@@ -122,6 +122,13 @@ class Connecting(Generic[C]):
         connection.has_worked = True
 
     def _usable(self) -> C | None:
+        late = self._opening
+        if late is not None and late.done():
+            # Opened, or refused, after its caller had left.  A refusal of that time says nothing about now.
+            self._opening = None
+            if late.exception() is None:
+                self._connection = late.result()
+                self._connection.has_worked = True  # so one that went stale since is replaced
         if self._connection is not None and not self._connection.usable:
             self.discard()
         return self._connection
