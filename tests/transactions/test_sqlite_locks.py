@@ -9,12 +9,12 @@ import asyncio
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, exc, orm, text
+from sqlalchemy import Engine, create_engine, exc, orm, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import retrysafe.sqlite3
@@ -86,9 +86,24 @@ async def by_begin_async(guard: Guard, meanwhile: Callable[[], None]) -> None:
 AWAITED = [by_async_session, by_begin_async]
 
 
+_engines: list[Engine] = []
+
+
+@pytest.fixture(autouse=True)
+def dispose() -> Iterator[None]:
+    """A pool that is dropped with its connections open is a warning, from Python 3.13 on."""
+    yield
+    while _engines:
+        _engines.pop().dispose()
+
+
+def an_engine(path: Path, timeout: float = 2.0) -> Engine:
+    _engines.append(create_engine(f"sqlite:///{path}", connect_args={"timeout": timeout}))
+    return _engines[-1]
+
+
 def a_blocking_guard(path: Path) -> Guard:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 2.0})
-    return a_guard(stores.from_engine(engine))
+    return a_guard(stores.from_engine(an_engine(path)))
 
 
 @pytest.fixture
@@ -176,7 +191,7 @@ def test_reads_do_not_wait(path: Path, audit: InFile, guard: Guard) -> None:
 
 def test_a_writer_that_waits_in_vain(path: Path, audit: InFile) -> None:
     """It gets SQLite's own error, and no lock is left behind."""
-    engine = create_engine(f"sqlite:///{path}")
+    engine = an_engine(path)
     guard = a_guard(stores.from_engine(engine, deadline=0.1))
     lock = FileLock(str(path))
     assert lock.try_acquire()
@@ -243,8 +258,7 @@ def test_not_covered(path: Path, audit: InFile, guard: Guard) -> None:
 
 def test_writers_of_all_kinds_take_turns(path: Path, audit: InFile) -> None:
     """Threads that write through the guard in every way: nothing is lost, and none waits in vain."""
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 20.0})
-    guard = a_guard(stores.from_engine(engine, deadline=20.0))
+    guard = a_guard(stores.from_engine(an_engine(path, 20.0), deadline=20.0))
     failed: list[BaseException] = []
 
     def work(write: Write) -> None:

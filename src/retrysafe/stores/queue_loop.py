@@ -241,6 +241,7 @@ async def _close_at_end(queue: LoopQueue) -> AsyncGenerator[None]:
         yield
     finally:
         queue.close()
+        await asyncio.sleep(0)  # in which asyncio closes the sockets of transports
 
 
 def _begun(generator: AsyncGenerator[None]) -> AsyncGenerator[None]:
