@@ -188,7 +188,9 @@ def test_an_interpreter_has_an_environment_of_its_own() -> None:
     """`make bench PYTHON=…` does not use an environment that another interpreter may have made."""
     # Without what the `make` that runs this test would pass on.
     environment = {
-        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "VENV")
     }
     told = {
         python: subprocess.run(
