@@ -56,7 +56,6 @@ class EngineExecutor:
     """For threads, one at a time, by a driver that blocks."""
 
     def __init__(self, open: Callable[[], StoreConnection]) -> None:
-        self._open = open
         self._connecting = Connecting(open)
 
     def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:

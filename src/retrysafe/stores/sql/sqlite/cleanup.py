@@ -8,9 +8,8 @@ weeks stand first in the index, and must not be walked past all the time.
 
 import logging
 import time
-from collections.abc import Callable
 
-from retrysafe._core.model import Purged, Record
+from retrysafe._core.model import Purged
 from retrysafe.errors import StoreError
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
@@ -75,19 +74,6 @@ class Cleanup:
             self._purge_at = time.monotonic() + PAUSE
         for record in purged.unresolved:
             _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
-
-
-def purge(write: Callable[[Operation[Purged]], Purged], limit: int) -> Purged:
-    """Remove up to `limit` expired records, a few in each commit."""
-    removed, unresolved = 0, list[Record]()
-    while removed < limit:
-        wanted = min(MOST, limit - removed)
-        purged = write(operations.purge(wanted))
-        removed += purged.records
-        unresolved += purged.unresolved
-        if purged.records < wanted:
-            break
-    return Purged(removed, tuple(unresolved))
 
 
 def _mark(clock: HostClock) -> Operation[None]:

@@ -19,8 +19,7 @@ from retrysafe._core.model import (
     Unsettled,
 )
 from retrysafe.errors import ConfigurationError
-from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.sqlite import cleanup
+from retrysafe.stores.sql import cleanup, operations
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
