@@ -17,7 +17,7 @@ from retrysafe._core.fingerprint import Fingerprint
 from retrysafe._core.fingerprint import check as check_fingerprint
 from retrysafe._core.headers import is_name
 from retrysafe._core.keys import Secret
-from retrysafe._core.model import Headers, Request, State
+from retrysafe._core.model import Headers, Request, RetentionFrom, State
 from retrysafe._core.problems import CATALOGUE, WAITS, Code, Envelope, Kind, Presentation
 from retrysafe._core.times import Duration, seconds
 from retrysafe.errors import ConfigurationError
@@ -56,6 +56,8 @@ class Policy(NamedTuple):
     """How long a dead worker blocks its key; renewed at a third, so two renewals may fail."""
     retention: float = DAY
     """Covers every retry schedule of an interactive client, and is what Stripe promises."""
+    retention_from: RetentionFrom = "creation"
+    """A retry does not lengthen it: what a client was promised does not depend on how often it asks."""
     unknown_retention: float = 30 * DAY
     """An unknown outcome waits for a person: a month survives holidays and month-end."""
     store_down: StoreDown = "refuse"
@@ -201,6 +203,7 @@ class Options(TypedDict, total=False):
     wait_for: Duration
     lease: Duration
     retention: Duration
+    retention_from: RetentionFrom
     unknown_retention: Duration
     store_down: StoreDown
     keep_key: bool
@@ -229,6 +232,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "abandoned": get_args(Abandoned),
     "in_flight": get_args(InFlight),
     "store_down": get_args(StoreDown),
+    "retention_from": get_args(RetentionFrom),
     "background": get_args(Background),
     "required": (True, False, "warn"),
     "keep_key": (True, False),

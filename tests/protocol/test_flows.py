@@ -3,7 +3,7 @@
 import pytest
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Header, Record, Reserved, Response
+from retrysafe._core.model import Final, Header, Record, Reserved, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import (
     Finish,
@@ -142,7 +142,7 @@ def test_a_failure_that_became_final_meanwhile_is_not_taken_over() -> None:
     flow = stepping(call)
     flow.give(store.reserve(CLAIM))
     take_over = flow.expect(TakeOver)
-    assert store.finish(theirs, ("failed", BROKE, False)) is True  # type: ignore[arg-type]
+    assert store.finish(theirs, Final("failed", BROKE)) is True
     flow.give(store.take_over(*take_over))
     assert flow.result.verdict == "replayed"
 

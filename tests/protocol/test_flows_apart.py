@@ -3,7 +3,7 @@
 import pytest
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Record, Reserved, Response
+from retrysafe._core.model import Final, Record, Reserved, Response
 from retrysafe._core.problems import Problem
 from retrysafe._core.protocol import conclude, let_flow
 from retrysafe._core.steps import (
@@ -97,7 +97,7 @@ def test_the_end_of_a_stream(write: bool | None, verdict: str, stored: bool) -> 
     head = CREATED._replace(body=b"")
     flow = Stepper(conclude(a_call(), attempt, Streamed(head)))
     finish = flow.expect(Finish)
-    assert finish.final == ("completed", head, True)
+    assert finish.final == Final("completed", head, omitted=True)
     if write is None:
         flow.throw(DOWN)
     flow.give(bool(write))

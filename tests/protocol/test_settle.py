@@ -4,7 +4,7 @@ import pytest
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.decisions import settle
-from retrysafe._core.model import Headers, Response
+from retrysafe._core.model import Final, Headers, Response
 from retrysafe._core.steps import Outcome, Raised, Responded, Streamed, ToRelease, ToStore
 from retrysafe.errors import NotDone
 from retrysafe.policy import OutcomeRules
@@ -195,7 +195,7 @@ def test_a_stream_that_broke_off_is_never_a_success() -> None:
 def test_what_cannot_be_stored_leaves_a_tombstone(answer: Response, rules: OutcomeRules) -> None:
     """The client gets all of it now; the record gets its head, and blocks another execution."""
     settled = kept(Responded(answer), rules=rules)
-    assert settled.final == ("completed", answer._replace(body=b""), True)
+    assert settled.final == Final("completed", answer._replace(body=b""), omitted=True)
     assert settled.reply == answer
 
 
@@ -208,7 +208,7 @@ def test_exactly_the_limit_is_kept() -> None:
 def test_a_failure_is_a_tombstone_too() -> None:
     """An error page under `no_store` is not kept either, and is still a failure."""
     settled = kept(Responded(Response(500, (), b"trace")), rules=RULES._replace(no_store=True))
-    assert settled.final == ("failed", Response(500), True)
+    assert settled.final == Final("failed", Response(500), omitted=True)
 
 
 def test_what_is_kept_is_filtered() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from retrysafe.stores.admin import Admin
 from retrysafe.stores.contract import (
     Claim,
+    Deliveries,
     Final,
     Found,
     Purged,
@@ -46,7 +47,7 @@ class OwnStore:
                     self._records[claim.id] = _begun(claim, now)._replace(
                         attempt=first.attempt + 1,
                         created_at=first.created_at,
-                        expires_at=first.expires_at,
+                        expires_at=_moved(claim, first.expires_at, now),
                         request_id=first.request_id,
                     )
                     return Reserved(first.attempt + 1)
@@ -67,6 +68,7 @@ class OwnStore:
                 response=head._replace(body=b""),
                 held_until=max(record.held_until, now + claim.hold),
                 updated_at=now,
+                expires_at=_moved(claim, record.expires_at, now),
             )
             return True
 
@@ -76,7 +78,7 @@ class OwnStore:
             if record is None or record.token != claim.token:
                 return False
             if record.state != "in_progress":
-                return (record.state, record.response, record.omitted) == final
+                return (record.state, record.response, record.omitted) == final[:3]
             late = record.expires_at <= now
             self._records[claim.id] = record._replace(
                 state=final.state,
@@ -84,7 +86,8 @@ class OwnStore:
                 omitted=final.omitted,
                 updated_at=now,
                 completed_at=now,
-                expires_at=now + claim.retention if late else record.expires_at,
+                expires_at=now + claim.retention if late else _moved(claim, record.expires_at, now),
+                details=tuple({**dict(record.details), **dict(final.details)}.items()),
             )
             return True
 
@@ -105,6 +108,16 @@ class OwnStore:
                 del self._records[record.id]
             unresolved = tuple(record for record in expired if record.state == "in_progress")
             return Purged(len(expired), unresolved)
+
+    def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
+        with self._lock:
+            now = self._clock()
+            for id, (number, ago) in asked.items():
+                if (record := self._records.get(id)) is not None:
+                    times = (*record.delivery_times, *(now - seconds for seconds in ago))
+                    self._records[id] = record._replace(
+                        deliveries=record.deliveries + number, seen_at=times[-1], delivery_times=times[-20:]
+                    )
 
     def open_keeper(self) -> "OwnKeeper":
         return OwnKeeper(self)
@@ -166,8 +179,15 @@ class OwnKeeper:
     def count(self, verdicts: Mapping[str, int]) -> None:
         pass
 
+    def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
+        self._store.add_deliveries(asked)
+
     def close(self) -> None:
         pass
+
+
+def _moved(claim: Claim, expires_at: float, now: float) -> float:
+    return now + claim.retention if claim.retention_from == "update" else expires_at
 
 
 def _begun(claim: Claim, now: float) -> Record:

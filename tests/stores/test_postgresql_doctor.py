@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from retrysafe.stores.admin import Finding, Query
+from retrysafe.stores.sql import doctor as generic
 from retrysafe.stores.sql.postgresql import doctor
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
@@ -76,7 +77,7 @@ DAMAGE = {
     "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'retrysafe_records_expires_at'::regclass": (
         "schema",
         "warning",
-        "REINDEX",
+        "retrysafe migrate",
     ),
     "ALTER TABLE retrysafe_records SET UNLOGGED": ("schema", "problem", "unlogged"),
     "ALTER TABLE retrysafe_records SET (autovacuum_enabled = false)": ("vacuum", "warning", "for this table"),
@@ -226,7 +227,7 @@ def test_whoever_holds_records(books: Books, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_backlog(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """Expired records that are not removed, however young; and dead rows that are not vacuumed."""
-    monkeypatch.setattr(doctor, "_BACKLOG", 2)
+    monkeypatch.setattr(generic, "_BACKLOG", 2)
     monkeypatch.setattr(doctor, "_LITTER", 2)
     books.execute("ALTER TABLE retrysafe_records SET (autovacuum_vacuum_threshold = 1000000)")
     for n in range(3):
@@ -250,7 +251,7 @@ def test_a_clock_that_is_off(books: Books, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_walk_that_takes_too_long(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is skipped, and the other checks go on."""
-    monkeypatch.setattr(doctor, "_PATIENCE", 0.5)
+    monkeypatch.setattr(generic, "PATIENCE", 0.5)
     books.execute("ALTER TABLE retrysafe_records RENAME TO slow")
     books.execute("CREATE VIEW retrysafe_records AS SELECT slow.* FROM slow, pg_sleep(30)")
     findings = {finding.check: finding for finding in examined(books.url)}

@@ -7,17 +7,19 @@ from typing import Any
 import psycopg
 import pytest
 
+from retrysafe.stores.sql.migrations import source
 from retrysafe.stores.sql.postgresql.wire import known
 from retrysafe.testing.postgres import PostgresServer
 
 BY_ID = (
     "reserve take_over look record_exists finish finish_late outcome_is_stored conclude checkpoint release "
-    "release_all renew settled"
+    "release_all renew settled add_deliveries"
 ).split()
 
 VALUES = {
     **dict.fromkeys(("id", "token", "previous", "fingerprint", "body"), r"'\x01'"),
     "claims": """'[["01", "01", 30, 0], ["02", "02", 30, 0]]'""",
+    "deliveries": """'[["01", 1, [0.5]], ["02", 1, [0.5]]]'""",
 }
 
 
@@ -26,7 +28,7 @@ def connection(postgres: PostgresServer) -> Iterator["psycopg.Connection[Any]"]:
     """Tables that are empty and were never analysed."""
     url = postgres.new_database()
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
-        connection.execute(known()["schema"].text)
+        connection.execute(source("postgresql").encode())
         yield connection
     postgres.drop_database(url)
 
@@ -88,7 +90,7 @@ def _activity(connection: "psycopg.Connection[Any]") -> "tuple[int, ...]":
 def test_a_replay_takes_no_lock(database: str) -> None:
     """The server gives a transaction its number with the first row that it writes or locks."""
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(known()["schema"].text)
+        connection.execute(source("postgresql").encode())
         connection.execute(_MANY)
         statement = known()["reserve"]
         connection.execute(b"PREPARE reserve AS " + statement.text)

@@ -7,13 +7,14 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from retrysafe.stores.sql import migrations
 from retrysafe.stores.sql.postgresql import wire
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing.postgres import PostgresServer
 from tests.stores.test_statements import written
 
 FRAGMENTS = set(written("postgresql", "fragments.sql"))
-STATEMENTS = sorted(set(load("postgresql")) - FRAGMENTS - {"schema"})
+STATEMENTS = sorted(set(load("postgresql")) - FRAGMENTS)
 # An operator may wait, and an index would cost every request.
 BY_HAND = frozenset(
     (
@@ -27,7 +28,7 @@ BY_HAND = frozenset(
 def connection(postgres: PostgresServer) -> Iterator[psycopg.Connection[tuple[str]]]:
     url = postgres.new_database()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(load("postgresql")["schema"].encode())
+        connection.execute(migrations.source("postgresql").encode())
         yield connection
     postgres.drop_database(url)
 

@@ -14,7 +14,8 @@ import pytest
 from retrysafe._core.model import Record
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Query
-from retrysafe.stores.sql.sqlite import SQLiteStore, schema
+from retrysafe.stores.sql.schema import TABLES, index_statements
+from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.stores.sql.sqlite import admin as admin_module
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock
@@ -88,7 +89,7 @@ class TestFiles:
     def test_migrate_makes_what_is_missing(self, store: SQLiteStore, path: Path) -> None:
         """All of it, or the one thing, and says so; again there is nothing to do."""
         admin = store.open_admin()
-        assert admin.migrate() == f"created {', '.join((*schema.TABLES, *schema.INDEXES))}"
+        assert admin.migrate() == f"created {', '.join((*TABLES, *index_statements('sqlite')))}"
         assert "nothing to do" in admin.migrate()
         store.reserve(a_claim())
         execute(path, "DROP TABLE retrysafe_audit", "DROP INDEX retrysafe_records_expires_at")

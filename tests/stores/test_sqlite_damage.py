@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from retrysafe._core.model import Found, Reserved
 from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import codec, operations
-from retrysafe.stores.sql.sqlite import SQLiteStore, schema
+from retrysafe.stores.sql.schema import TABLES
+from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -282,16 +283,16 @@ def test_surrogates_are_kept_readable(store: SQLiteStore) -> None:
 class TestSchema:
     """Tables that this release did not make."""
 
-    @pytest.mark.parametrize("version", [2, 0, "1", None])
+    @pytest.mark.parametrize("version", [2, 0, "x", None])
     def test_another_version_is_refused(self, store: SQLiteStore, path: Path, version: object) -> None:
         """The message says what was found, what is expected and what to do; nothing is touched."""
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE retrysafe_meta SET value = ?", (version,))
         for _ in range(2):
-            with pytest.raises(SchemaMismatch, match=f"version {version!r}.* works with 1.*another file"):
+            with pytest.raises(SchemaMismatch, match=f"version '?{version}'? and .* works with 1.*another"):
                 store.reserve(a_claim())
 
-    @pytest.mark.parametrize("table", schema.TABLES)
+    @pytest.mark.parametrize("table", TABLES)
     def test_half_a_store_is_refused(self, store: SQLiteStore, path: Path, table: str) -> None:
         """A missing table is not made anew beside the others: something has gone wrong."""
         with closing(sqlite3.connect(path)) as connection, connection:

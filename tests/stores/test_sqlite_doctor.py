@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from retrysafe.stores.admin import Finding
-from retrysafe.stores.sql.sqlite import SQLiteStore, clock, doctor, schema
+from retrysafe.stores.sql import doctor as generic
+from retrysafe.stores.sql.schema import TABLES
+from retrysafe.stores.sql.sqlite import SQLiteStore, clock, doctor
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.test_sqlite_admin import execute
 
@@ -137,7 +139,7 @@ def test_another_schema(store: SQLiteStore, path: Path) -> None:
     assert "7" in found["schema"].found
 
 
-@pytest.mark.parametrize("table", schema.TABLES)
+@pytest.mark.parametrize("table", TABLES)
 def test_a_missing_table(store: SQLiteStore, path: Path, table: str) -> None:
     """Is named."""
     execute(path, f"DROP TABLE {table}")
@@ -181,7 +183,7 @@ def test_a_large_file_is_not_walked_through_for_ever(
             f"INSERT INTO retrysafe_records (id, {others}) "
             f"SELECT randomblob(32), {others} FROM n JOIN (SELECT * FROM retrysafe_records LIMIT 1)"
         )
-    monkeypatch.setattr(doctor, "_PATIENCE", 0.0)
+    monkeypatch.setattr(generic, "PATIENCE", 0.0)
     found = diagnose(path)
     assert "stopped there" in found["integrity"].found
     assert "quick_check" in found["integrity"].advice
@@ -300,7 +302,7 @@ def test_what_waits_for_an_operator(store: SQLiteStore, path: Path, monkeypatch:
     store.reserve(a_claim("expired")._replace(lease=-1.0, retention=-1.0))
     store.reserve(a_claim("unreadable"))
     execute(path, "UPDATE retrysafe_records SET state = 'finished' WHERE key = 'unreadable'")
-    monkeypatch.setattr(doctor, "_BACKLOG", 0)
+    monkeypatch.setattr(generic, "_BACKLOG", 0)
     found = diagnose(path)
     assert (found["abandoned"].level, found["expired"].level) == ("warning", "warning")
     assert "outcome of 1 requests" in found["abandoned"].found

@@ -18,9 +18,8 @@ from retrysafe import stores
 from retrysafe._core.model import Reserved
 from retrysafe.sqlalchemy import tables
 from retrysafe.stores.admin import Query
-from retrysafe.stores.sql.postgresql import schema as postgresql_schema
-from retrysafe.stores.sql.sqlite import schema as sqlite_schema
-from retrysafe.stores.sql.statements import source
+from retrysafe.stores.sql import schema
+from retrysafe.stores.sql.migrations import source
 from retrysafe.testing.stores import a_claim, an_outcome
 
 
@@ -42,7 +41,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
         def apply() -> None:
             with closing(sqlite3.connect(path)) as connection:
-                connection.executescript(source("sqlite", "schema"))
+                connection.executescript(source("sqlite"))
 
         yield Place(f"sqlite:///{path}", engine, apply)
     else:
@@ -51,7 +50,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
         def apply() -> None:
             with psycopg.connect(url) as connection:
-                connection.execute(source("postgresql", "schema").encode())
+                connection.execute(source("postgresql").encode())
 
         yield Place(url, engine, apply)
     engine.dispose()
@@ -136,9 +135,8 @@ def test_create_all_writes_the_version_that_the_store_expects(
         described().create_all(connection)
         assert connection.execute(sa.text(version)).scalar() == by_sql
         described().drop_all(connection)
-        for schema in (postgresql_schema, sqlite_schema):
-            assert str(by_sql) == str(schema.SCHEMA)
-            monkeypatch.setattr(schema, "SCHEMA", 7)
+        assert str(by_sql) == str(schema.SCHEMA)
+        monkeypatch.setattr(schema, "SCHEMA", 7)
         described().create_all(connection)
         assert connection.execute(sa.text(version)).scalar() == (7 if by_sql == 1 else "7")
 

@@ -200,4 +200,4 @@ def _final(
         omitted, body = True, b""
     unsettled = 400 if rules.refusals == "release" else 500
     state: Literal["completed", "failed"] = "failed" if status >= unsettled else "completed"
-    return make(Final, (state, make(Response, (status, storable, body)), omitted))
+    return make(Final, (state, make(Response, (status, storable, body)), omitted, ()))

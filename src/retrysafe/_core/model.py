@@ -177,8 +177,14 @@ class Record(NamedTuple):
     omitted: bool
     """The response was too large or too secret to store: status and headers stand for it."""
     details: Parts = ()
+    """Those of the claim, then those of the outcome."""
     deliveries: int = 1
-    """How often it was asked for: requests with this key, deliveries of this event."""
+    """How often it was asked for: requests with this key, deliveries of this event.  Processes count for some
+    seconds before they store it, and under heavy load not every replay, see `LeaseKeeper.count_delivery`."""
+    seen_at: float | None = None
+    """When it was last asked for; `None` if only once, at its creation."""
+    delivery_times: tuple[float, ...] = ()
+    """When it was asked for again: the last 20 times."""
     retention_from: RetentionFrom = "creation"
 
     def __repr__(self) -> str:
@@ -207,6 +213,28 @@ class Final(NamedTuple):
     state: Literal["completed", "failed"]
     response: Response
     omitted: bool = False
+    details: Parts = ()
+    """What is known now and was not when it began."""
+
+
+DELIVERY_TIMES = 20
+"""How many of them a record has; the columns of SQL stores are cut at as many."""
+
+
+class Deliveries(NamedTuple):
+    """How often a record was asked for again, since this was last stored."""
+
+    number: int
+    ago: Sequence[float]
+    """How many seconds ago, the oldest first; of many the last 20."""
+
+
+def merge_details(claimed: Parts, found: Parts) -> Parts:
+    """The details of a claim and then those of its outcome, which replace others of the same name."""
+    if not found:
+        return claimed
+    names = {name for name, _ in found}
+    return (*(detail for detail in claimed if detail[0] not in names), *found)
 
 
 class Purged(NamedTuple):

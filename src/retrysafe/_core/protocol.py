@@ -161,7 +161,7 @@ def make_claim(
             "tx" if policy.effects == "database" else "lease",
             policy.in_flight == "wait",
             details,
-            "creation",
+            policy.retention_from,
         ),
     )
 

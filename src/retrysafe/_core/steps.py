@@ -255,6 +255,9 @@ class ToRelease(NamedTuple):
 Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
 """One word for how a call ended: what observers count."""
 
+ASKED_AGAIN: frozenset[str] = frozenset({"replayed", "in-flight", "outcome-unknown", "previously-failed"})
+"""How a call ends whose key had been used for the same before."""
+
 
 class Result(NamedTuple):
     """What the client is sent, and how the call ended."""

@@ -3,7 +3,7 @@
 A thread, for blocking and asynchronous handlers alike: an `async def` that blocks its event loop must not
 lose its lease.  It starts with the first handler, renews all leases that are due in one batch every third
 of a lease, through a connection of its own, and ends when it has had nothing to do for a while.  On its
-rounds it also adds to the store's counts of how calls ended, for operators.
+rounds it also adds to the store's counts of how calls ended and of how often keys were used, for operators.
 
 Renewing a lease is a matter of liveness only.  A lease that is lost all the same does no harm, because every
 write is fenced by its token: the attempt is marked as lost, and the handler is not interrupted.
@@ -16,7 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Claim
+from retrysafe._core.model import DELIVERY_TIMES, Claim, Deliveries
 from retrysafe._runtime import fork
 from retrysafe._runtime.log import Log
 from retrysafe.stores.contract import Renewer, Store
@@ -34,6 +34,12 @@ either arrived or never will."""
 _ROUND = 10.0
 """Seconds between two rounds if no lease asks for more, and between two updates of the store's counts."""
 
+_DELIVERIES = 5_000
+"""Records whose deliveries are noted between two rounds: a process that replays more often does not pay for
+each with a write."""
+_SLICE = 500
+"""Records whose deliveries are stored in one step: leases must not wait for them."""
+
 _UNCOUNTED = 500
 """Ends of calls that are noted before they are counted: enough to be cheap, and little memory."""
 
@@ -45,6 +51,20 @@ class Forgotten(NamedTuple):
     claim: Claim
     again: bool
     """Whether it is to be released once more, a little later."""
+
+
+class Delivered:
+    """How often one record was asked for again."""
+
+    __slots__ = ("number", "times")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.times: deque[float] = deque(maxlen=DELIVERY_TIMES)
+
+    def so_far(self) -> Deliveries:
+        now = monotonic()
+        return Deliveries(self.number, [round(now - time, 3) for time in self.times])
 
 
 Ended = tuple[str, str, str, str]
@@ -71,6 +91,8 @@ class LeaseKeeper:
         """Calls that ended and are not in the counts yet."""
         self._stored: Counter[str] = Counter()
         """How many of them the store knows of, by verdict."""
+        self._delivered: dict[bytes, Delivered] = {}
+        """When records were asked for again, since that was last stored."""
 
     def hold(self, attempt: Attempt) -> None:
         """Renew this attempt's lease until it is dropped."""
@@ -114,6 +136,17 @@ class LeaseKeeper:
             self.counts()
         if self._thread is None:
             self._start()
+
+    def count_delivery(self, id: bytes) -> None:
+        """Note that a record was asked for again; of more records than `_DELIVERIES` at once it is not."""
+        with self._counting:
+            delivered = self._delivered.get(id)
+            if delivered is None:
+                if len(self._delivered) >= _DELIVERIES:
+                    return
+                delivered = self._delivered[id] = Delivered()
+            delivered.number += 1
+            delivered.times.append(monotonic())
 
     def counts(self) -> dict[Ended, int]:
         """How calls have ended in this process."""
@@ -229,6 +262,10 @@ class LeaseKeeper:
         if new:
             renewer.count(new)
             self._stored += new
+        with self._counting:
+            delivered, self._delivered = list(self._delivered.items()), {}
+        for first in range(0, len(delivered), _SLICE):
+            renewer.add_deliveries({id: each.so_far() for id, each in delivered[first : first + _SLICE]})
 
     def _unstored(self) -> Counter[str]:
         counted: Counter[str] = Counter()

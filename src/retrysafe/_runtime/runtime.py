@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.model import Claim, Final
-from retrysafe._core.steps import Result
+from retrysafe._core.steps import ASKED_AGAIN, Result
 from retrysafe._runtime import fork
 from retrysafe._runtime.admission import WAIT_THREADS, ConnectionLimit, WaitLimit
 from retrysafe._runtime.leases import LeaseKeeper
@@ -82,6 +82,8 @@ class Runtime:
         call.close()
         if result is not None:
             leases.count((result.verdict, call.door, call.route, call.source))
+            if claim is not None and (result.verdict in ASKED_AGAIN or result.attempt > 1):
+                leases.count_delivery(claim.id)
             self.observers.ended(call, result)
 
     def abandon(self, call: GuardedCall) -> None:

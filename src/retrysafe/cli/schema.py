@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from retrysafe.cli import output
-from retrysafe.cli.options import Dialect, JsonOption, StoreOption
+from retrysafe.cli.options import Dialect, JsonOption, StoreOption, number
 from retrysafe.cli.store import open_admin
 
 
@@ -21,13 +21,22 @@ def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
 
 def sql(
     dialect: Annotated[Dialect, typer.Option("--dialect", help="The database.")] = Dialect.SQLITE,
+    after: Annotated[
+        int,
+        typer.Option(
+            "--after",
+            parser=number(0),
+            metavar="NUMBER",
+            help="Only migrations after this one; `retrysafe doctor` names the last that a database has.",
+        ),
+    ] = 0,
     json: JsonOption = False,
 ) -> None:
     """Print the SQL that migrate would run on an empty database, to apply it yourself."""
-    from retrysafe.stores.sql.statements import source  # slow to load, and only needed here
+    from retrysafe.stores.sql.migrations import source  # slow to load, and only needed here
 
-    # From the file and not from a store: this needs neither a database nor its driver.
-    text = source(dialect.value, "schema").strip("\n") + "\n"
+    # From the files and not from a store: this needs neither a database nor its driver.
+    text = source(dialect.value, after).strip("\n") + "\n"
     if json:
         output.write_json({"dialect": dialect.value, "sql": text})
     else:

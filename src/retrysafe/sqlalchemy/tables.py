@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.schema import BLANK_SCHEMA
 
-from retrysafe.stores.sql.postgresql import schema as postgresql_schema
-from retrysafe.stores.sql.sqlite import schema as sqlite_schema
+from retrysafe.stores.sql import schema
 
 
 class Tables(NamedTuple):
@@ -37,11 +36,11 @@ def tables(metadata: sa.MetaData) -> Tables:
         return Tables(*(metadata.tables[name] for name in names))
     made = Tables(_records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata))
     # The version of the tables, which has nothing to do with that of a row.
-    for dialect, version in (
-        ("postgresql", f"'{postgresql_schema.SCHEMA}'"),
-        ("sqlite", str(sqlite_schema.SCHEMA)),
-    ):
-        event.listen(made.meta, "after_create", _seed(version).execute_if(dialect=dialect))
+    for dialect, written in (("postgresql", "'{}'"), ("sqlite", "{}")):
+        marks = {"schema": schema.SCHEMA, "migration": schema.latest(dialect)}
+        for name, number in marks.items():
+            mark = _mark(name, written.format(number))
+            event.listen(made.meta, "after_create", mark.execute_if(dialect=dialect))
     return made
 
 
@@ -74,10 +73,17 @@ def _records(metadata: sa.MetaData) -> sa.Table:
         sa.Column("headers", sa.Text),
         sa.Column("body", sa.LargeBinary),
         _required("omitted", _small()),
+        _required("details", sa.Text(), "[]"),
+        _required("retention_from", sa.Text(), "creation"),
+        _required("deliveries", sa.Integer(), sa.text("1")),
+        sa.Column("seen_at", _time()),
+        sa.Column("delivery_times", sa.Text),
         schema=BLANK_SCHEMA,
         postgresql_with={"fillfactor": "67"},  # see schema.sql
     )
     sa.Index("retrysafe_records_expires_at", table.c.expires_at)
+    others = table.c.door != "request"
+    sa.Index("retrysafe_records_subject", table.c.target, postgresql_where=others, sqlite_where=others)
     return table
 
 
@@ -125,8 +131,10 @@ def _verdicts(metadata: sa.MetaData) -> sa.Table:
     )
 
 
-def _required(name: str, kind: sa.types.TypeEngine[Any]) -> sa.Column[Any]:
-    return sa.Column(name, kind, nullable=False)
+def _required(
+    name: str, kind: sa.types.TypeEngine[Any], default: str | sa.TextClause | None = None
+) -> sa.Column[Any]:
+    return sa.Column(name, kind, nullable=False, server_default=default)
 
 
 def _small() -> sa.types.TypeEngine[int]:
@@ -138,9 +146,9 @@ def _time() -> sa.types.TypeEngine[Any]:
     return sa.DateTime(timezone=True).with_variant(sa.REAL, "sqlite")
 
 
-def _seed(version: str) -> sa.ExecutableDDLElement:
-    seed: sa.ExecutableDDLElement = sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy's
-        f"INSERT INTO retrysafe_meta (name, value) VALUES ('schema', {version}) "  # noqa: S608 - a constant
+def _mark(name: str, value: str) -> sa.ExecutableDDLElement:
+    mark: sa.ExecutableDDLElement = sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy's
+        f"INSERT INTO retrysafe_meta (name, value) VALUES ('{name}', {value}) "  # noqa: S608 - constants
         "ON CONFLICT (name) DO NOTHING"
     )
-    return seed
+    return mark

@@ -32,6 +32,7 @@ from typing import Protocol
 
 from retrysafe._core.model import (
     Claim,
+    Deliveries,
     Door,
     Final,
     Found,
@@ -53,6 +54,7 @@ __all__ = [
     "Admin",
     "AsyncStore",
     "Claim",
+    "Deliveries",
     "Door",
     "Final",
     "Found",
@@ -88,8 +90,8 @@ class Store(Protocol):
         """Replace the attempt that holds the token `previous` by this claim, attempt + 1.
 
         Only if that attempt is still in this state: failed; or in progress, not checkpointed, and its lease
-        has ended.  Creation time, expiry and request id stay those of the first attempt.  Otherwise as
-        `reserve`.
+        has ended.  Creation time and request id stay those of the first attempt, and so does the expiry,
+        unless the retention is counted from the last update.  Otherwise as `reserve`.
         """
         ...
 
@@ -108,7 +110,8 @@ class Store(Protocol):
         """Store the outcome. False: fenced, nothing was written; so is another outcome under the same token.
 
         An owner whose lease ended, but which was not taken over, may still finish.  Expiry moves only if it
-        has passed already, to now + retention.
+        has passed already, or is counted from the last update, to now + retention.  Details of the outcome
+        are added to those of the claim.
         """
         ...
 
@@ -161,6 +164,13 @@ class Renewer(Protocol):
 
     def count(self, verdicts: Mapping[str, int]) -> None:
         """Add to the counts of how requests ended."""
+        ...
+
+    def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
+        """Add to how often these records were asked for, and when.  One that is gone, or locked, is skipped.
+
+        It is not an update: neither `updated_at` nor `expires_at` moves.
+        """
         ...
 
     def close(self) -> None:

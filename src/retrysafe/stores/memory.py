@@ -15,7 +15,9 @@ from threading import Lock
 from time import monotonic
 
 from retrysafe._core.model import (
+    DELIVERY_TIMES,
     Claim,
+    Deliveries,
     Final,
     Found,
     Purged,
@@ -26,6 +28,7 @@ from retrysafe._core.model import (
     State,
     Unsettled,
     make,
+    merge_details,
 )
 from retrysafe._runtime import fork
 from retrysafe.errors import ConfigurationError
@@ -62,6 +65,9 @@ class _Row:
     completed_at: float | None = None
     response: Response | None = None
     omitted = False
+    deliveries = 1
+    seen_at: float | None = None
+    delivery_times: tuple[float, ...] = ()
 
     def __init__(self, claim: Claim, now: float) -> None:
         self.claim = self.first = claim
@@ -69,19 +75,27 @@ class _Row:
         self.expires_at = now + claim.retention
         self.lease_until: float | None = now + claim.lease
         self.held_until = now + claim.hold
+        self.details = claim.details
 
     def begin_again(self, claim: Claim, now: float) -> None:
-        """Start another attempt.  Creation, expiry and the first claim's request id stay as they are."""
+        """Start another attempt.  Creation and the first claim's request id stay as they are."""
         self.claim = claim
         self.state = "in_progress"
         self.attempt += 1
         self.lease_until = now + claim.lease
         self.held_until = now + claim.hold
-        self.updated_at = now
         self.completed_at = None
         self.checkpointed = False
         self.response = None
         self.omitted = False
+        self.details = claim.details
+        self.update(now)
+
+    def update(self, now: float) -> None:
+        """Note a change, which a retention may be counted from."""
+        self.updated_at = now
+        if self.claim.retention_from == "update":
+            self.expires_at = now + self.claim.retention
 
     def lapsed(self, now: float) -> bool:
         """The lease has ended.  A missing one counts as alive for as long as the record."""
@@ -123,9 +137,11 @@ class _Row:
                 self.held_until,
                 self.response,
                 self.omitted,
-                (),
-                1,
-                "creation",
+                self.details,
+                self.deliveries,
+                self.seen_at,
+                self.delivery_times,
+                claim.retention_from,
             ),
         )
 
@@ -189,7 +205,7 @@ class MemoryStore:
             row.checkpointed = True
             row.response = Response(head.status, head.headers)
             row.held_until = max(row.held_until, now + claim.hold)
-            row.updated_at = now
+            row.update(now)
             return True
 
     def finish(self, claim: Claim, final: Final) -> bool:
@@ -198,10 +214,13 @@ class MemoryStore:
             if row is None or row.claim.token != claim.token:
                 return False
             if row.state != "in_progress":
-                return (row.state, row.response, row.omitted) == final
+                return (row.state, row.response, row.omitted) == final[:3]
             now = self._clock()
-            row.state, row.response, row.omitted = final
-            row.updated_at = row.completed_at = now
+            row.state, row.response, row.omitted, details = final
+            if details:
+                row.details = merge_details(row.details, details)
+            row.completed_at = now
+            row.update(now)
             if row.expires_at <= now:
                 row.expires_at = now + claim.retention
             return True
@@ -234,6 +253,16 @@ class MemoryStore:
     def count(self, verdicts: Mapping[str, int]) -> None:
         with self._lock:
             self._books.count(verdicts, self._clock())
+
+    def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
+        with self._lock:
+            now = self._clock()
+            for id, (number, ago) in asked.items():
+                if (row := self._rows.get(id)) is not None:
+                    times = tuple(now - seconds for seconds in ago)
+                    row.deliveries += number
+                    row.seen_at = max(row.seen_at or 0.0, times[-1])
+                    row.delivery_times = (*row.delivery_times, *times)[-DELIVERY_TIMES:]
 
     def _renew(self, claim: Claim) -> bool:
         row = self._rows.get(claim.id)
@@ -295,6 +324,7 @@ class MemoryRenewer:
         self._store = store
         self.renew = store.renew
         self.count = store.count
+        self.add_deliveries = store.add_deliveries
 
     def release(self, claims: Sequence[Claim]) -> None:
         for claim in claims:

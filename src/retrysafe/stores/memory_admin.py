@@ -143,11 +143,14 @@ class MemoryAdmin(Generic[R]):
                 return False
             self._enter(row, note, "resolve", f"{final.state} {final.response.status}", now)
             row.claim = row.claim._replace(token=tokens.draw())
-            row.state, row.response, row.omitted = final
+            retention = row.expires_at - (
+                row.updated_at if row.claim.retention_from == "update" else row.created_at
+            )
+            row.state, row.response, row.omitted, _ = final
             row.updated_at = row.completed_at = now
             # Its whole retention from now on: its client was told not to retry, and may do so much later;
             # and a held record may be past its expiry already.
-            row.expires_at = now + (row.expires_at - row.created_at)
+            row.expires_at = now + retention
             return True
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:

@@ -36,6 +36,10 @@ class Trouble(Exception):
         return StoreUnavailable(self.reason)
 
 
+class TookTooLong(StoreUnavailable):
+    """A statement was broken off: it had all the time that it was given."""
+
+
 class Retries:
     """How often a call is tried, and when not again."""
 

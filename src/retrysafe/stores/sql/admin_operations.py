@@ -84,7 +84,7 @@ def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
         "id": seen.id,
         "token": seen.token,
         "fence": tokens.draw(),
-        **codec.outcome(final),
+        **codec.resolution(final),
     }
     rows = yield "admin_resolve", arguments
     outcome = f"{final.state} {final.response.status}"
@@ -146,8 +146,8 @@ def _filters(query: Query) -> Arguments:
     return {
         "states": codec.json(sorted(query.standings)) if query.standings else None,
         "door": query.door,
-        "scope": codec.scope_text(query.scope) if query.scope else None,
-        "part": codec.scope_text(query.scope[:1])[1:-1] if query.scope else None,
+        "scope": codec.parts_text(query.scope) if query.scope else None,
+        "part": codec.parts_text(query.scope[:1])[1:-1] if query.scope else None,
         "target": None if is_prefix else target,
         "prefix": target[:-1] if target is not None and is_prefix else None,
         "older": query.older,

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from json import JSONEncoder, loads
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, cast, get_args
 
 from retrysafe._core.headers import are_fit
 from retrysafe._core.model import (
     Claim,
+    Deliveries,
     Door,
     Final,
     Headers,
@@ -24,7 +25,9 @@ from retrysafe._core.model import (
     Parts,
     Record,
     Response,
+    RetentionFrom,
     State,
+    merge_details,
 )
 from retrysafe.errors import UnreadableRecord
 
@@ -56,6 +59,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "completed_at": (float, _NULL),
     "expires_at": (float,),
     "held_until": (float,),
+    "details": (str,),
+    "retention_from": (str,),
+    "deliveries": (int,),
+    "seen_at": (float, _NULL),
+    "delivery_times": (str, _NULL),
     "status": (int, _NULL),
     "headers": (str, _NULL),
     "body": (bytes, _NULL),
@@ -68,6 +76,7 @@ _WORDS: dict[str, tuple[object, ...]] = {
     "door": get_args(Door),
     "checkpointed": (0, 1),
     "omitted": (0, 1),
+    "retention_from": get_args(RetentionFrom),
 }
 
 _COMBINATIONS = frozenset(product(*_WORDS.values()))
@@ -88,18 +97,25 @@ def bid(claim: Claim) -> dict[str, object]:
         "retention": claim.retention,
         "hold": claim.hold,
         "door": claim.door,
-        "scope": scope_text(claim.scope),
+        "scope": parts_text(claim.scope),
         "key": claim.key and storable(claim.key),
         "action": storable(claim.action),
         "target": storable(claim.target),
         "request_id": storable(claim.request_id),
         "correlation_id": claim.correlation_id and storable(claim.correlation_id),
+        "details": parts_text(claim.details),
+        "retention_from": claim.retention_from,
     }
 
 
 def fence(claim: Claim) -> dict[str, object]:
     """What every later write is conditional on."""
     return {"id": claim.id, "token": claim.token}
+
+
+def deliveries(asked: Mapping[bytes, Deliveries]) -> str:
+    """How often records were asked for, as one JSON text."""
+    return json([(id.hex(), number, ago) for id, (number, ago) in sorted(asked.items())])
 
 
 def batch(claims: Sequence[Claim]) -> str:
@@ -117,13 +133,25 @@ def _headers_text(headers: Headers) -> str:
 
 
 @lru_cache(maxsize=1024)
-def scope_text(parts: Parts) -> str:
+def parts_text(parts: Parts) -> str:
     """Made storable before it is JSON: its escapes are text then, and PostgreSQL's functions can read it."""
     return json([(storable(name), storable(value)) for name, value in parts])
 
 
-def outcome(final: Final) -> dict[str, object]:
+def outcome(claim: Claim, final: Final) -> dict[str, object]:
     """The arguments of the statements that finish."""
+    arguments = resolution(final)
+    arguments["id"] = claim.id
+    arguments["token"] = claim.token
+    arguments["details"] = parts_text(merge_details(claim.details, final.details))
+    arguments["retention"] = claim.retention
+    arguments["retention_from"] = claim.retention_from
+    arguments["announced"] = int(claim.announced)
+    return arguments
+
+
+def resolution(final: Final) -> dict[str, object]:
+    """What the outcome itself is, whoever stores it."""
     arguments = head(final.response)
     arguments["state"] = final.state
     arguments["body"] = final.response.body
@@ -136,14 +164,16 @@ def decode(row: Sequence[Any]) -> Record:
     (version, id, token, fingerprint, state, mode, attempt, lease_until, checkpointed) = row[:9]
     (door, scope, key, action, target, request_id, correlation_id) = row[9:16]
     (created_at, updated_at, completed_at, expires_at, held_until) = row[16:21]
-    (status, headers, body, omitted) = row[21:]
+    (details, retention_from, deliveries, seen_at, delivery_times) = row[21:26]
+    (status, headers, body, omitted) = row[26:]
     try:
         if version != VERSION:
             raise ValueError(f"version is not {VERSION}, the one that this release reads")
         _check_types(tuple(map(type, row)))
         times = created_at + updated_at + expires_at + held_until + (lease_until or 0.0)
-        words = state, mode, door, checkpointed, omitted
-        if words not in _COMBINATIONS or attempt < 1 or not isfinite(times + (completed_at or 0.0)):
+        times += (completed_at or 0.0) + (seen_at or 0.0)
+        words = state, mode, door, checkpointed, omitted, retention_from
+        if words not in _COMBINATIONS or attempt < 1 or deliveries < 1 or not isfinite(times):
             _check_values(dict(zip(_TYPES, row, strict=True)))
         answered = checkpointed or state != "in_progress"
         return Record(
@@ -169,6 +199,11 @@ def decode(row: Sequence[Any]) -> Record:
             held_until,
             _response(state, status, headers, body) if answered else None,
             omitted == 1,
+            _details(details) if details != "[]" else (),
+            deliveries,
+            seen_at,
+            _delivery_times(delivery_times) if delivery_times else (),
+            retention_from,
         )
     except ValueError as damage:
         name = id.hex()[:8] if isinstance(id, bytes) else "without an id"
@@ -191,8 +226,9 @@ def _check_values(columns: Mapping[str, object]) -> None:
     for column, known in _WORDS.items():
         if columns[column] not in known:
             raise ValueError(f"{column} is not one of {', '.join(map(str, known))}")
-    if cast(int, columns["attempt"]) < 1:
-        raise ValueError("attempt is less than 1")
+    for column in ("attempt", "deliveries"):
+        if cast(int, columns[column]) < 1:
+            raise ValueError(f"{column} is less than 1")
     for column in _TIMES:
         if not isfinite(cast(float, columns[column] or 0.0)):
             raise ValueError(f"{column} is not a valid time")
@@ -237,6 +273,20 @@ def _is_pair(value: object) -> bool:
         return False
     texts = cast(list[object], value)
     return len(texts) == 2 and type(texts[0]) is str and type(texts[1]) is str
+
+
+def _details(text: str) -> Parts:
+    return _pairs("details", text)
+
+
+def _delivery_times(text: str) -> tuple[float, ...]:
+    try:
+        times = tuple(map(float, text.split()))
+    except ValueError:
+        times = (inf,)
+    if not all(map(isfinite, times)):
+        raise ValueError("delivery_times is not a list of times")
+    return times
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from retrysafe._core.model import Claim
+from retrysafe._core.model import Claim, Deliveries
 from retrysafe.stores.queue import Executor, Operation, perform_alone
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.cleanup import Cleanup
@@ -33,6 +33,10 @@ class SQLRenewer:
         if verdicts:
             self._perform(operations.add_verdicts(verdicts))
         self._cleanup.tidy(self._perform)
+
+    def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
+        if asked:
+            self._perform(operations.add_deliveries(asked))
 
     def close(self) -> None:
         self._executor.close()

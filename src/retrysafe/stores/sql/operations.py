@@ -17,6 +17,7 @@ from typing import cast
 
 from retrysafe._core.model import (
     Claim,
+    Deliveries,
     Final,
     Found,
     Purged,
@@ -88,19 +89,23 @@ def _found(row: Row) -> Found:
 
 
 def checkpoint(claim: Claim, head: Response) -> Operation[bool]:
-    return bool((yield "checkpoint", {**codec.fence(claim), **codec.head(head), "hold": claim.hold}))
+    arguments = {
+        **codec.fence(claim),
+        **codec.head(head),
+        "hold": claim.hold,
+        "retention": claim.retention,
+        "retention_from": claim.retention_from,
+    }
+    return bool((yield "checkpoint", arguments))
 
 
 def finish(claim: Claim, final: Final) -> Operation[bool]:
     # In time; else late, which moves the expiry and its index too; else not at all, unless this is what we
     # said before and the acknowledgement was lost.
-    arguments = {
-        **codec.fence(claim),
-        **codec.outcome(final),
-        "retention": claim.retention,
-        "announced": int(claim.announced),
-    }
-    for statement in ("finish", "finish_late", "outcome_is_stored"):
+    arguments = codec.outcome(claim, final)
+    if claim.retention_from == "creation" and (yield "finish", arguments):
+        return True
+    for statement in ("finish_late", "outcome_is_stored"):
         if (yield statement, arguments):
             return True
     return False
@@ -112,18 +117,8 @@ def conclude(claim: Claim, final: Final) -> Operation[bool]:
     What an earlier one of the same token may have done is another transaction's affair: False is to be
     followed by a rollback.
     """
-    arguments = {
-        **codec.fence(claim),
-        **codec.outcome(final),
-        "retention": claim.retention,
-        "lease": claim.lease,
-        "patience": claim.lease,
-        "announced": int(claim.announced),
-    }
-    for statement in ("conclude", "finish_late"):
-        if (yield statement, arguments):
-            return True
-    return False
+    arguments = {**codec.outcome(claim, final), "lease": claim.lease, "patience": claim.lease}
+    return bool((yield "conclude", arguments))
 
 
 def release(claim: Claim) -> Operation[None]:
@@ -154,6 +149,11 @@ def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
 def add_verdicts(verdicts: Mapping[str, int]) -> Operation[None]:
     """Add to the numbers of how requests ended, all with one statement."""
     yield "add_verdicts", {"verdicts": codec.json(dict(verdicts))}
+
+
+def add_deliveries(asked: Mapping[bytes, Deliveries]) -> Operation[None]:
+    """Add to how often records were asked for, all with one statement."""
+    yield "add_deliveries", {"deliveries": codec.deliveries(asked)}
 
 
 def purge(limit: int) -> Operation[Purged]:

@@ -309,7 +309,7 @@ def _intervene(world: World, action: Action) -> bool:
     else:
         token = _token(world, id)
         lasts = key.expires - key.created
-        key.store(Outcome(token, *_BY_HAND, key.asked, key.window), now)
+        key.store(Outcome(token, *_BY_HAND[:3], key.asked, key.window), now)
         key.expires = now + lasts
     return True
 

@@ -59,7 +59,7 @@ class Monitor:
         if key.token != token or key.standing == "absent":
             broken("I3", f"an outcome of {request} was stored, which does not hold the key")
         if key.standing == "final":
-            if (known := key.outcome) is None or (known.state, known.response, known.omitted) != final:
+            if (known := key.outcome) is None or (known.state, known.response, known.omitted) != final[:3]:
                 broken("I1", f"{request} replaced the outcome that was stored")
             request.stored = known
             return
@@ -99,7 +99,7 @@ class Monitor:
         if key.standing == "running":
             broken("I3", f"{request} holds the key, and its write was refused")
         known = key.outcome
-        if final is not None and known and (known.state, known.response, known.omitted) == final:
+        if final is not None and known and (known.state, known.response, known.omitted) == final[:3]:
             broken("I16", f"{request} sent the same outcome again, and was refused")
 
     def checkpointed(self, request: SimulatedRequest, now: float) -> None:

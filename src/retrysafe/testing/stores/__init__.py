@@ -21,7 +21,8 @@ Every test runs against the blocking half and against `.aio`.
 import pytest
 
 _CHAPTERS = (
-    "claims takeovers outcomes expiry purging renewals fidelity concurrency listing interventions".split()
+    "claims takeovers outcomes expiry growth purging renewals fidelity concurrency listing "
+    "interventions".split()
 )
 
 # Before they are imported: a failed assertion of the suite then shows its values like one of your own.
@@ -31,6 +32,7 @@ from retrysafe.testing.stores.claims import Claims  # noqa: E402
 from retrysafe.testing.stores.concurrency import Concurrency  # noqa: E402
 from retrysafe.testing.stores.expiry import Expiry  # noqa: E402
 from retrysafe.testing.stores.fidelity import Fidelity  # noqa: E402
+from retrysafe.testing.stores.growth import Growth  # noqa: E402
 from retrysafe.testing.stores.harness import ManualClock, a_claim, an_outcome  # noqa: E402
 from retrysafe.testing.stores.interventions import Interventions  # noqa: E402
 from retrysafe.testing.stores.listing import Listing  # noqa: E402
@@ -47,6 +49,7 @@ class StoreSuite(
     Takeovers,
     Outcomes,
     Expiry,
+    Growth,
     Purging,
     Renewals,
     Fidelity,

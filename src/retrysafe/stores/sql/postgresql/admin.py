@@ -20,10 +20,12 @@ from retrysafe._core.model import Purged, Record
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.queue import Operation, Row
+from retrysafe.stores.retry import TookTooLong
 from retrysafe.stores.sql import admin_operations
+from retrysafe.stores.sql.migrations import source
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
-from retrysafe.stores.sql.statements import load, source
+from retrysafe.stores.sql.schema import Plan, done, plan, refuse
 
 T = TypeVar("T")
 
@@ -36,6 +38,12 @@ expired record is among them waits at the most until its commit."""
 _REST = 4
 """A purge rests for so many times as long as a step took, so it has a fifth of a processor and of the disk's
 time, however slow they are."""
+
+_AGAIN = 0.5
+"""Seconds between two tries to change a table."""
+
+_TRIES = 10
+"""Deadlines for which they go on."""
 
 _TURN = 0.002
 """Seconds of rest in any case."""
@@ -55,8 +63,8 @@ _GRACE = 1.0
 """Seconds by which a server that has something to say is quicker than the cut."""
 
 
-class TookTooLong(StoreUnavailable):
-    """A statement was broken off by the server: it had all the time that it was given."""
+class Locked(StoreUnavailable):
+    """A lock was not to be had in time."""
 
 
 class AdminConnection(Protocol):
@@ -135,6 +143,20 @@ class AdminSession:
                 self._shut()
                 raise
 
+    def build_index(self, name: str, statement: str, seconds: float) -> None:
+        """Create an index while the table is used: outside of a transaction, and from the beginning, should
+        an earlier try have broken off in the middle."""
+        with self._in_use:
+            if self._connection is None:
+                self._connection = self._connect()
+            try:
+                self._connection.command(f"DROP INDEX CONCURRENTLY IF EXISTS {name}", seconds)
+                concurrently = statement.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
+                self._connection.command(concurrently, seconds)
+            except BaseException:
+                self._shut()
+                raise
+
     def close(self) -> None:
         with self._in_use:
             self._shut()
@@ -200,25 +222,38 @@ class PostgresAdmin:
     def migrate(self) -> str:
         made = self._make_missing()
         self._known = True
-        if made:
-            return f"created {', '.join(made)}"
-        return f"nothing to do: the tables have version {schema.SCHEMA}"
+        return done(made, schema.DIALECT)
 
     def _make_missing(self) -> Sequence[str]:
         """Any number of processes may try at once, behind a pooler too: the lock belongs to the transaction.
         A role that finds everything there needs no right to create any of it."""
         with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
-            if not schema.missing(transaction.query):
+            if not plan(transaction.query, schema.DIALECT).names:
                 return ()
-        with self._session.transaction(WRITE, WALK) as transaction:
-            transaction.query("migration_lock")
-            made = schema.missing(transaction.query)  # again: another process may have been faster
-            if made:
-                transaction.command(load("postgresql")["schema"])
-            return made
+        found = self._apply_migrations(time.monotonic() + _TRIES * self._deadline)
+        for name, statement in found.indexes.items():
+            self._session.build_index(name, statement, WALK)
+        return found.names
+
+    def _apply_migrations(self, until: float) -> Plan:
+        """A change of a table waits for every transaction that uses it, and others wait behind it: so each
+        try is short, and there are many."""
+        while True:
+            try:
+                with self._session.transaction(WRITE, WALK) as transaction:
+                    transaction.query("migration_lock")
+                    found = plan(transaction.query, schema.DIALECT)  # another process may have been faster
+                    transaction.command(schema.BRIEFLY)
+                    for statement in found.statements:
+                        transaction.command(statement)
+                    return found
+            except Locked:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_AGAIN)
 
     def schema(self) -> str:
-        return source("postgresql", "schema")
+        return source(schema.DIALECT)
 
     def close(self) -> None:
         self._session.close()
@@ -233,7 +268,7 @@ class PostgresAdmin:
     def _perform(self, operation: Operation[T], begin: str) -> T:
         if not self._known:
             with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
-                schema.refuse(schema.missing(transaction.query))
+                refuse(plan(transaction.query, schema.DIALECT))
             self._known = True
         with self._session.transaction(begin, WALK) as transaction:
             return transaction.perform(operation)
@@ -255,7 +290,7 @@ def _explanation(trouble: PostgresTrouble) -> StoreError:
                 f"PostgreSQL cancelled the statement, which took too long ({said}); nothing was done"
             )
         case "55P03":
-            return StoreUnavailable(
+            return Locked(
                 f"a row or table is locked by another transaction: timed out ({said}); nothing was done"
             )
         case "42501":

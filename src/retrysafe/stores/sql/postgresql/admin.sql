@@ -130,7 +130,11 @@ UPDATE retrysafe_records AS record SET
     state = CAST(:state AS text),
     completed_at = {now},
     updated_at = {now},
-    expires_at = {now} + greatest(record.expires_at - record.created_at, interval '0'),
+    expires_at = {now} + greatest(
+        record.expires_at
+            - CASE record.retention_from WHEN 'update' THEN record.updated_at ELSE record.created_at END,
+        interval '0'
+    ),
     status = CAST(:status AS integer),
     headers = CAST(:headers AS text),
     body = CAST(:body AS bytea),

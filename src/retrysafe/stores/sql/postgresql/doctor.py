@@ -13,27 +13,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, cast
 
-from retrysafe.errors import SchemaMismatch, StoreError
+from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Finding
 from retrysafe.stores.queue import Row
+from retrysafe.stores.sql import doctor
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.admin import (
     SNAPSHOT,
     AdminConnection,
     AdminSession,
-    TookTooLong,
     Transaction,
 )
 
 Check = Callable[[Transaction], Iterator[Finding]]
-
-_PATIENCE = 10.0
-"""Seconds for one walk through the table; for more, an operator decides when."""
-
-_BACKLOG = 100_000
-_OVERDUE = 7 * 86400.0
-"""Expired records, and seconds since the first of them expired, that are worth a warning: services keep up
-with what they create, so a service has stopped."""
 
 _LITTER = 10_000
 """Dead rows, above as many as there are living ones, that are worth a warning: the server cleans up at a
@@ -258,18 +250,18 @@ class _Examination:
             *durability(server),
             *isolation(server),
             *clock(server),
-            *_caught("pooler", lambda: pooler(self._connect, self._session.deadline)),
+            *doctor.run("pooler", lambda: pooler(self._connect, self._session.deadline)),
             *self._run("connections", connections),
         ]
-        schema = self._run("schema", self._schema)
-        found += schema
-        if any(finding.level == "problem" for finding in schema):
+        tables = self._run("schema", self._schema)
+        found += tables
+        if any(finding.level == "problem" for finding in tables):
             return found  # the rest would fail for the same reason
         checks: list[tuple[str, Check]] = [
             ("rights", self._rights),
-            ("records", self._records),
-            ("expired", self._expired),
-            ("abandoned", self._abandoned),
+            ("records", lambda transaction: doctor.records(transaction.query)),
+            ("expired", lambda transaction: doctor.expired(transaction.query)),
+            ("abandoned", lambda transaction: doctor.abandoned(transaction.query)),
             ("vacuum", self._vacuum),
             ("locks", self._locks),
         ]
@@ -277,57 +269,17 @@ class _Examination:
 
     def _run(self, name: str, check: Check) -> list[Finding]:
         def within() -> Iterator[Finding]:
-            with self._session.transaction(SNAPSHOT, _PATIENCE) as transaction:
+            with self._session.transaction(SNAPSHOT, doctor.PATIENCE) as transaction:
                 yield from check(transaction)
 
-        try:
-            return _caught(name, within)
-        except TookTooLong:
-            return [
-                Finding(
-                    name,
-                    "ok",
-                    f"skipped: it would take more than {_PATIENCE:.0f} s",
-                    "`retrysafe stats` has no such limit",
-                )
-            ]
+        return doctor.run(name, within)
 
     def _schema(self, transaction: Transaction) -> Iterator[Finding]:
-        try:
-            missing = schema.missing(transaction.query)
-        except SchemaMismatch as mismatch:
-            yield Finding("schema", "problem", str(mismatch))
-            return
-        if set(schema.TABLES) <= set(missing):
-            yield Finding(
-                "schema",
-                "problem",
-                "the tables of retrysafe do not exist in the search_path of this role",
-                "run `retrysafe migrate`; if they should exist, check the address and the role's search_path",
-            )
-            return
-        slow = [name for name in schema.INDEXES if name in missing]
-        broken = [str(name) for (name,) in transaction.query("invalid_indexes")]
-        absent = [name for name in missing if name not in slow] + schema.absent_columns(transaction.query)
-        if absent:
-            yield Finding(
-                "schema",
-                "problem",
-                f"{' and '.join(absent)} is missing",
-                "`retrysafe migrate` creates tables that are missing; `retrysafe sql --dialect postgresql` "
-                "prints all of them",
-            )
-        elif slow or broken:
-            yield Finding(
-                "schema",
-                "warning",
-                f"the index {' and '.join(slow or broken)} is {'missing' if slow else 'not valid'}: "
-                "removing expired records scans the whole table",
-                "run `retrysafe migrate`" if slow else f"REINDEX INDEX CONCURRENTLY {broken[0]}",
-            )
-        else:
-            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables exist")
-        yield from _kept(transaction)
+        place = "the search_path of this role"
+        found = list(doctor.tables(transaction.query, schema.DIALECT, place))
+        yield from found
+        if found[0].level != "problem":
+            yield from _kept(transaction)
 
     def _rights(self, transaction: Transaction) -> Iterator[Finding]:
         lacking: dict[str, list[str]] = {}
@@ -343,48 +295,6 @@ class _Examination:
             )
         else:
             yield Finding("rights", "ok", "this role has every permission that services and operators need")
-
-    def _records(self, transaction: Transaction) -> Iterator[Finding]:
-        [(number, id)] = transaction.query("count_unreadable")
-        if number:
-            name = id.hex()[:8] if isinstance(id, bytes) else "one without an id"
-            yield Finding(
-                "records",
-                "problem",
-                f"{number} records cannot be read by this release, among them {name}",
-                "requests with their keys get 503: use the release that wrote them, or delete these rows by "
-                "hand",
-            )
-        else:
-            yield Finding("records", "ok", "every record has a known version and state")
-
-    def _expired(self, transaction: Transaction) -> Iterator[Finding]:
-        [(number, age)] = transaction.query("expired_backlog")
-        found = f"{number} expired records are not removed yet"
-        if cast(int, number) > _BACKLOG or cast(float, age or 0.0) > _OVERDUE:
-            days = cast(float, age) / 86400
-            yield Finding(
-                "expired",
-                "warning",
-                f"{found}, the oldest of them for {days:.1f} days: no service keeps up with them",
-                "run `retrysafe purge` once a day",
-            )
-        else:
-            yield Finding("expired", "ok", found)
-
-    def _abandoned(self, transaction: Transaction) -> Iterator[Finding]:
-        [(number, age)] = transaction.query("count_abandoned")
-        if number:
-            yield Finding(
-                "abandoned",
-                "warning",
-                f"the outcome of {number} requests is unknown, the oldest of "
-                f"{cast(float, age) / 3600:.1f} hours ago",
-                "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
-                "resolve` or `retrysafe release`",
-            )
-        else:
-            yield Finding("abandoned", "ok", "no outcome is unknown")
 
     def _vacuum(self, transaction: Transaction) -> Iterator[Finding]:
         for row in transaction.query("vacuum"):
@@ -455,16 +365,3 @@ def _litter(row: Row) -> Finding:
             "back its horizon, and lower autovacuum_vacuum_scale_factor for retrysafe_records",
         )
     return Finding("vacuum", "ok", found)
-
-
-def _caught(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    findings: list[Finding] = []
-    try:
-        findings.extend(check())
-    except TookTooLong:
-        raise
-    except StoreError as error:
-        findings.append(Finding(name, "problem", str(error)))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        findings.append(Finding(name, "problem", f"the check failed with {type(error).__name__}: {error}"))
-    return findings

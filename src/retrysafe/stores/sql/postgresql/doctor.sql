@@ -41,14 +41,6 @@ SELECT name, relpersistence <> 'p', row_security_active(pg_class.oid)
 FROM unnest(ARRAY['retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts']) AS name
 JOIN pg_class ON pg_class.oid = to_regclass(name)
 
--- name: invalid_indexes
--- Indexes of the records that are not ready to be used.
--- Columns: name
-SELECT CAST(relname AS text)
-FROM pg_index
-JOIN pg_class ON pg_class.oid = indexrelid
-WHERE indrelid = to_regclass('retrysafe_records') AND NOT (indisvalid AND indisready)
-
 -- name: missing_privileges
 -- Rights that services and operators need and that this role does not have.
 -- Columns: table or sequence, right

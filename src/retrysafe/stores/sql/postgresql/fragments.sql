@@ -14,7 +14,8 @@ statement_timestamp()
 -- The columns of a record as they are written; the response's four follow.  To read them, see `record_columns`.
 version, id, token, fingerprint, state, mode, attempt, lease_until, checkpointed,
 door, scope, key, action, target, request_id, correlation_id,
-created_at, updated_at, completed_at, expires_at, held_until
+created_at, updated_at, completed_at, expires_at, held_until,
+details, retention_from, deliveries, seen_at, delivery_times
 
 -- name: record_columns
 -- The columns of a record in the order in which codec.decode reads them; the response's four follow.
@@ -25,7 +26,9 @@ date_part('epoch', record.lease_until), record.checkpointed,
 record.door, record.scope, record.key, record.action, record.target, record.request_id, record.correlation_id,
 date_part('epoch', record.created_at), date_part('epoch', record.updated_at),
 date_part('epoch', record.completed_at), date_part('epoch', record.expires_at),
-date_part('epoch', record.held_until)
+date_part('epoch', record.held_until),
+record.details, record.retention_from, record.deliveries, date_part('epoch', record.seen_at),
+record.delivery_times
 
 -- name: expired
 -- True for a record that has expired: past its expiry, and not in progress, or in progress with lease and hold

@@ -47,3 +47,39 @@ WHERE record.id = claim.id
 RETURNING
     1,
     CASE WHEN claim.announced = 1 THEN CAST(pg_notify('retrysafe', encode(record.id, 'hex')) AS text) END
+
+-- name: add_deliveries
+-- Add to how often records were asked for, and when.
+-- Arguments: deliveries, patience
+--
+-- One JSON text, [[id, number, [ago, ...]], ...]: the id in hexadecimal, how many deliveries there were, and how
+-- many seconds ago the last of them, the oldest first.  Atomic as one statement, so that the counts of several
+-- processes add up.  Not an update in the sense of the record: neither `updated_at` nor the expiry moves.
+--
+-- A row that another transaction has locked is skipped and not waited for: this is not worth it.
+UPDATE retrysafe_records AS record SET
+    deliveries = record.deliveries + asked.number,
+    seen_at = greatest(record.seen_at, asked.at),
+    delivery_times = right(coalesce(record.delivery_times, '') || asked.times, 300)
+FROM (
+    SELECT free.id, delivery.number, delivery.at, delivery.times
+    FROM (
+        SELECT
+            decode(value ->> 0, 'hex') AS id,
+            CAST(value ->> 1 AS integer) AS number,
+            {now} - CAST(value -> 2 ->> -1 AS float8) * interval '1 second' AS at,
+            (
+                SELECT string_agg(
+                    to_char(date_part('epoch', {now}) - CAST(ago AS float8), 'FM0000000000.000') || ' ',
+                    '' ORDER BY place
+                )
+                FROM json_array_elements_text(value -> 2) WITH ORDINALITY AS each (ago, place)
+            ) AS times
+        FROM json_array_elements(CAST(:deliveries AS json)) AS element (value)
+        WHERE json_array_length(value) = 3
+    ) AS delivery
+    JOIN retrysafe_records AS free ON free.id = delivery.id
+    WHERE {lock_timeout}
+    FOR NO KEY UPDATE OF free SKIP LOCKED
+) AS asked
+WHERE record.id = asked.id

@@ -23,7 +23,7 @@ SELECT 1 FROM retrysafe_records WHERE id = CAST(:id AS bytea)
 -- name: reserve
 -- Reserve a key that has no record, or whose record has expired; else return the record.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
---            request_id, correlation_id, patience
+--            request_id, correlation_id, details, retention_from, patience
 -- Columns: attempt; or NULL, and then those of a record, then now; no row when the key was reserved
 --          while this statement ran, and then looking again finds the record
 --
@@ -53,6 +53,7 @@ claimed AS (
         {now}, {now}, NULL,
         {now} + CAST(:retention AS float8) * interval '1 second',
         {now} + CAST(:hold AS float8) * interval '1 second',
+        CAST(:details AS text), CAST(:retention_from AS text), 1, NULL, NULL,
         NULL, NULL, NULL, 0
     WHERE NOT EXISTS (SELECT FROM found) AND {lock_timeout} AND {durable_commit}
     ON CONFLICT (id) DO UPDATE SET
@@ -76,6 +77,11 @@ claimed AS (
         completed_at = excluded.completed_at,
         expires_at = excluded.expires_at,
         held_until = excluded.held_until,
+        details = excluded.details,
+        retention_from = excluded.retention_from,
+        deliveries = excluded.deliveries,
+        seen_at = excluded.seen_at,
+        delivery_times = excluded.delivery_times,
         status = excluded.status,
         headers = excluded.headers,
         body = excluded.body,
@@ -89,12 +95,13 @@ FULL JOIN claimed ON FALSE
 
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
--- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, patience
+-- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from,
+--            patience
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
 -- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
--- failed in the last moment is not mistaken for one that was abandoned.  Creation, expiry and request id stay
--- those of the first attempt.  An expired record is absent, and left to `reserve`.
+-- failed in the last moment is not mistaken for one that was abandoned.  Creation and request id stay those of
+-- the first attempt, and so does the expiry, unless it is counted from the last update.  An expired record is absent, and left to `reserve`.
 UPDATE retrysafe_records AS record SET
     token = CAST(:token AS bytea),
     fingerprint = CAST(:fingerprint AS bytea),
@@ -105,7 +112,12 @@ UPDATE retrysafe_records AS record SET
     checkpointed = 0,
     updated_at = {now},
     completed_at = NULL,
+    expires_at = CASE CAST(:retention_from AS text)
+        WHEN 'update' THEN {now} + CAST(:retention AS float8) * interval '1 second' ELSE record.expires_at
+    END,
     held_until = {now} + CAST(:hold AS float8) * interval '1 second',
+    details = CAST(:details AS text),
+    retention_from = CAST(:retention_from AS text),
     status = NULL,
     headers = NULL,
     body = NULL,
@@ -129,7 +141,7 @@ RETURNING record.attempt
 
 -- name: checkpoint
 -- Note on a running record that a response with this status and these headers begins to leave.
--- Arguments: id, token, status, headers, hold, patience
+-- Arguments: id, token, status, headers, hold, retention, retention_from, patience
 -- Columns: 1; no row when fenced
 --
 -- Atomic and fenced as one conditional statement on one row.
@@ -137,6 +149,9 @@ UPDATE retrysafe_records AS record SET
     checkpointed = 1,
     status = CAST(:status AS integer),
     headers = CAST(:headers AS text),
+    expires_at = CASE CAST(:retention_from AS text)
+        WHEN 'update' THEN {now} + CAST(:retention AS float8) * interval '1 second' ELSE record.expires_at
+    END,
     held_until = greatest(record.held_until, {now} + CAST(:hold AS float8) * interval '1 second'),
     updated_at = {now}
 WHERE record.id = CAST(:id AS bytea)
@@ -148,7 +163,7 @@ RETURNING 1
 
 -- name: finish
 -- Store the outcome of a running record that is not past its expiry.
--- Arguments: id, token, state, status, headers, body, omitted, announced, patience
+-- Arguments: id, token, state, status, headers, body, omitted, details, announced, patience
 -- Columns: 1, then nothing of interest; no row when fenced, or late
 --
 -- Atomic and fenced as one conditional statement on one row.
@@ -159,7 +174,8 @@ UPDATE retrysafe_records AS record SET
     status = CAST(:status AS integer),
     headers = CAST(:headers AS text),
     body = CAST(:body AS bytea),
-    omitted = CAST(:omitted AS smallint)
+    omitted = CAST(:omitted AS smallint),
+    details = CAST(:details AS text)
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'
@@ -169,8 +185,10 @@ WHERE record.id = CAST(:id AS bytea)
 RETURNING 1, {notify_waiters}
 
 -- name: finish_late
--- Store the outcome of a running record whose expiry has passed; it can be seen for its retention from now on.
--- Arguments: id, token, state, status, headers, body, omitted, retention, announced, patience
+-- Store the outcome of a running record whose expiry has passed, or is counted from the last update; it can be
+-- seen for its retention from now on.
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, announced,
+--            patience
 -- Columns: 1, then nothing of interest; no row when fenced
 --
 -- Atomic and fenced as one conditional statement on one row.
@@ -182,11 +200,12 @@ UPDATE retrysafe_records AS record SET
     status = CAST(:status AS integer),
     headers = CAST(:headers AS text),
     body = CAST(:body AS bytea),
-    omitted = CAST(:omitted AS smallint)
+    omitted = CAST(:omitted AS smallint),
+    details = CAST(:details AS text)
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'
-    AND record.expires_at <= {now}
+    AND (record.expires_at <= {now} OR CAST(:retention_from AS text) = 'update')
     AND {lock_timeout}
     AND {durable_commit}
 RETURNING 1, {notify_waiters}
@@ -208,7 +227,8 @@ WHERE id = CAST(:id AS bytea)
 
 -- name: conclude
 -- Store the outcome in a transaction of the caller's own, in time or late.
--- Arguments: id, token, state, status, headers, body, omitted, retention, lease, announced
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, lease,
+--            announced
 -- Columns: 1, then nothing of interest; no row when fenced
 --
 -- Atomic with whatever else that transaction has written, and fenced: the row stays locked until its end.
@@ -216,19 +236,22 @@ WHERE id = CAST(:id AS bytea)
 -- no lock is waited for longer than the lease, and a worker that is frozen in it loses its session after
 -- that time, so that the key does not stay locked.  What the caller had set shorter stays shorter.
 --
--- Only a late record has its expiry changed; to name an indexed column with its old value is not a change here.
+-- Only a late record has its expiry changed, or one whose retention is counted from the last update; to name an
+-- indexed column with its old value is not a change here.
 UPDATE retrysafe_records AS record SET
     state = CAST(:state AS text),
     completed_at = {now},
     updated_at = {now},
     expires_at = CASE
-        WHEN record.expires_at <= {now} THEN {now} + CAST(:retention AS float8) * interval '1 second'
+        WHEN record.expires_at <= {now} OR CAST(:retention_from AS text) = 'update'
+            THEN {now} + CAST(:retention AS float8) * interval '1 second'
         ELSE record.expires_at
     END,
     status = CAST(:status AS integer),
     headers = CAST(:headers AS text),
     body = CAST(:body AS bytea),
-    omitted = CAST(:omitted AS smallint)
+    omitted = CAST(:omitted AS smallint),
+    details = CAST(:details AS text)
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.state = 'in_progress'

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.postgresql.admin import explained
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection, split
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection
 from retrysafe.stores.sql.sqlalchemy.executor import CONNECT_TIMED_OUT, TIMED_OUT
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
 from retrysafe.stores.sql.statements import load
@@ -31,8 +31,7 @@ class _AdminConnection(ABC):
 
     def command(self, sql: str, within: float) -> None:
         with explained():
-            for statement in split(sql):
-                self._execute(statement, {}, within)
+            self._execute(sql, {}, within)
 
     @abstractmethod
     def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]: ...

@@ -13,7 +13,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Protocol, TypeVar, cast
 
@@ -219,8 +219,3 @@ def _socket_of(driver: object) -> socket.socket | None:
             with contextlib.suppress(OSError):  # then there is none that could be used
                 return socket.socket(fileno=socket.dup(descriptor))
     return None
-
-
-def split(sql: str) -> Iterator[str]:
-    """The statements of a text that has several: drivers which prepare them take one at a time."""
-    return (statement for statement in sql.split(";") if statement.strip())

@@ -23,7 +23,7 @@ from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.admin import AdminConnection, PostgresAdmin
 from retrysafe.stores.sql.sqlalchemy.admin import AsyncAdminConnection, BlockingAdminConnection
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection, split
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, copy_async_engine, copy_engine
 from retrysafe.stores.sql.sqlalchemy.executor import (
     TIMED_OUT,
@@ -231,8 +231,7 @@ def _check(execute: Execute, *, prepared: bool) -> None:
         return execute(load("postgresql")[name], {})
 
     def command(sql: str) -> None:
-        for statement in split(sql):
-            execute(statement, {})
+        execute(sql, {})
 
     schema.inspect(ask)
     if not prepared:

@@ -15,9 +15,10 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import admin_operations
+from retrysafe.stores.sql.migrations import source
+from retrysafe.stores.sql.schema import done
 from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
-from retrysafe.stores.sql.statements import source
 
 T = TypeVar("T")
 
@@ -95,15 +96,10 @@ class SQLiteAdmin:
 
     def migrate(self) -> str:
         self.close()
-        made = schema.migrate(self._path, self._clock, self._deadline)
-        return (
-            f"created {', '.join(made)}"
-            if made
-            else f"nothing to do: the tables have version {schema.SCHEMA}"
-        )
+        return done(schema.migrate(self._path, self._clock, self._deadline), schema.DIALECT)
 
     def schema(self) -> str:
-        return source("sqlite", "schema")
+        return source(schema.DIALECT)
 
     def close(self) -> None:
         if self._connection is not None:

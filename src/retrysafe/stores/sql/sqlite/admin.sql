@@ -116,7 +116,8 @@ UPDATE retrysafe_records SET
     state = :state,
     completed_at = :now,
     updated_at = :now,
-    expires_at = :now + max(expires_at - created_at, 0.0),
+    expires_at = :now
+        + max(expires_at - CASE retention_from WHEN 'update' THEN updated_at ELSE created_at END, 0.0),
     status = :status,
     headers = :headers,
     body = :body,

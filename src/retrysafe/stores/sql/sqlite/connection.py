@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.queue import Operation, Row
+from retrysafe.stores.retry import TookTooLong
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.sqlite import forking
 from retrysafe.stores.sql.sqlite.file import LOOK_EVERY, DatabaseFile, Opened
@@ -39,12 +40,11 @@ PRAGMAS: Mapping[Role, Sequence[str]] = {
 
 _RETRY_PAUSE = 0.005
 
+_UNHEX = (3, 41, 0)
+"""The first SQLite that has this function itself."""
+
 _STRIDE = 10_000
 """Of SQLite's instructions between two looks at the clock: a millisecond or less."""
-
-
-class TookTooLong(StoreUnavailable):
-    """A statement was broken off: it had all the time that it was given."""
 
 
 class Connection:
@@ -222,6 +222,8 @@ class Connection:
                 self._sqlite.text_factory = _text_or_bytes
             else:
                 self._use_wal(self._sqlite)
+            if sqlite3.sqlite_version_info < _UNHEX:
+                self._sqlite.create_function("unhex", 1, bytes.fromhex, deterministic=True)
             for pragma in PRAGMAS[self.role]:
                 self._sqlite.execute(f"PRAGMA {pragma}")
             log = None

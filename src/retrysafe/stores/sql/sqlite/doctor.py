@@ -18,26 +18,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
 
-from retrysafe.errors import SchemaMismatch, StoreError
 from retrysafe.stores.admin import Finding
 from retrysafe.stores.queue import Row
+from retrysafe.stores.retry import TookTooLong
+from retrysafe.stores.sql import doctor
 from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.clock import HostClock, boot_id
-from retrysafe.stores.sql.sqlite.connection import Clock, Connection, TookTooLong
+from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 
 Check = Callable[[], Iterator[Finding]]
 
 _APART = 5.0
 """Seconds between the store's clock and the wall clock that are worth a warning: a disciplined clock stays
 far below it, and leases of half a minute are not hurt by it."""
-
-_BACKLOG = 100_000
-"""Expired records that are worth a warning: services keep up with what they create, so one has stopped."""
-
-_PATIENCE = 10.0
-"""Seconds for one walk through the file.  That is some gigabytes; for more, an operator decides when."""
 
 _FIXED = (3, 51, 3)
 """The first SQLite without the WAL-reset bug: see filelock.py."""
@@ -70,7 +64,7 @@ def examine(path: str, clock: Clock, deadline: float) -> list[Finding]:
         ("file", lambda: file(path)),
         ("permissions", lambda: permissions(path)),
     ]
-    findings = [finding for name, check in around for finding in _run(name, check)]
+    findings = [finding for name, check in around for finding in doctor.run(name, check)]
     if any(finding.check == "file" and finding.level != "ok" for finding in findings):
         return findings  # there is nothing to open
     with contextlib.closing(Connection(path, "admin", clock, deadline)) as connection:
@@ -267,7 +261,7 @@ class _Examination:
         self._meta: schema.Meta = {}
 
     def findings(self) -> list[Finding]:
-        found = _run("schema", self._schema)
+        found = doctor.run("schema", self._schema)
         if any(finding.level == "problem" for finding in found):
             return found  # the rest would fail for the same reason
         checks: list[tuple[str, Check]] = [
@@ -275,39 +269,18 @@ class _Examination:
             ("durability", self._durability),
             ("clock", self._time),
             ("integrity", self._integrity),
-            ("records", self._records),
-            ("expired", self._expired),
-            ("abandoned", self._abandoned),
+            ("records", lambda: doctor.records(self._ask)),
+            ("expired", lambda: doctor.expired(self._ask)),
+            ("abandoned", lambda: doctor.abandoned(self._ask)),
         ]
-        return found + [finding for name, check in checks for finding in _run(name, check)]
+        return found + [finding for name, check in checks for finding in doctor.run(name, check)]
 
     def _schema(self) -> Iterator[Finding]:
-        try:
-            with self._connection.session():
-                meta = schema.read_meta(self._connection)
-                there = schema.present(self._connection)
-        except SchemaMismatch as mismatch:
-            yield Finding("schema", "problem", str(mismatch))
-            return
-        if meta is None:
-            yield Finding(
-                "schema",
-                "problem",
-                f"{self._connection.path} has no tables of retrysafe, or tables without a version",
-                "run `retrysafe migrate`; if they should exist, check the path",
-            )
-            return
-        self._meta = meta
-        slow = [index for index in schema.INDEXES if index not in there]
-        if slow:
-            yield Finding(
-                "schema",
-                "warning",
-                f"the index {' and '.join(slow)} is missing: removing expired records scans the whole table",
-                "run `retrysafe migrate`",
-            )
-        else:
-            yield Finding("schema", "ok", f"version {schema.SCHEMA}, all tables exist")
+        with self._connection.session():
+            found = list(doctor.tables(self._connection.query, schema.DIALECT, self._connection.path))
+            if found[0].level != "problem":
+                self._meta = schema.meta(self._connection)
+        yield from found
 
     def _writing(self) -> Iterator[Finding]:
         with self._connection.transaction():
@@ -368,15 +341,18 @@ class _Examination:
             yield Finding("clock", "ok", f"{abs(apart):.1f} s from the wall clock; {kind}")
 
     def _integrity(self) -> Iterator[Finding]:
-        rows = self._walk("PRAGMA quick_check(5)")
-        if rows is None:
+        try:
+            with self._connection.limited(doctor.PATIENCE):
+                rows = self._connection.execute("PRAGMA quick_check(5)")
+        except TookTooLong:
             yield Finding(
                 "integrity",
                 "ok",
-                f"no damage found in {_PATIENCE:.0f} s; stopped there, because the file is large",
+                f"no damage found in {doctor.PATIENCE:.0f} s; stopped there, because the file is large",
                 f"when there is little traffic: sqlite3 '{self._connection.path}' 'PRAGMA quick_check'",
             )
-        elif [row[0] for row in rows] == ["ok"]:
+            return
+        if [row[0] for row in rows] == ["ok"]:
             yield Finding("integrity", "ok", "PRAGMA quick_check found no damage")
         else:
             yield Finding(
@@ -387,81 +363,7 @@ class _Examination:
                 "`sqlite3 FILE .recover`",
             )
 
-    def _records(self) -> Iterator[Finding]:
-        rows = self._walk("count_unreadable")
-        if rows is None:
-            yield _too_many("records")
-        elif rows[0][0]:
-            number, id = rows[0]
-            name = id.hex()[:8] if isinstance(id, bytes) else "one without an id"
-            yield Finding(
-                "records",
-                "problem",
-                f"{number} records cannot be read by this release, among them {name}",
-                "requests with their keys get 503: use the release that wrote them, or delete these rows by "
-                "hand",
-            )
-        else:
-            yield Finding("records", "ok", "every record has a known version and state")
-
-    def _expired(self) -> Iterator[Finding]:
-        rows = self._walk("count_expired")
-        if rows is None:
-            yield _too_many("expired")
-        elif (number := cast(int, rows[0][0])) > _BACKLOG:
-            yield Finding(
-                "expired",
-                "warning",
-                f"{number} expired records are not removed yet",
-                "run `retrysafe purge` regularly",
-            )
-        else:
-            yield Finding("expired", "ok", f"{number} expired records are not removed yet")
-
-    def _abandoned(self) -> Iterator[Finding]:
-        rows = self._walk("count_abandoned")
-        if rows is None:
-            yield _too_many("abandoned")
-            return
-        number, oldest = rows[0]
-        if number:
-            age = self._clock() - cast(float, oldest)
-            yield Finding(
-                "abandoned",
-                "warning",
-                f"the outcome of {number} requests is unknown, the oldest of {age / 3600:.1f} hours ago",
-                "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
-                "resolve` or `retrysafe release`",
-            )
-        else:
-            yield Finding("abandoned", "ok", "no outcome is unknown")
-
-    def _walk(self, statement: str) -> Sequence[Row] | None:
-        """What a statement finds, or nothing, if it takes too long."""
-        try:
-            with self._connection.limited(_PATIENCE):
-                if statement.startswith("PRAGMA"):
-                    return self._connection.execute(statement)
-                return self._connection.query(statement, now=self._clock())
-        except TookTooLong:
-            return None
-
-
-def _too_many(check: str) -> Finding:
-    return Finding(
-        check,
-        "ok",
-        f"skipped: it would take more than {_PATIENCE:.0f} s",
-        "`retrysafe stats` has no such limit",
-    )
-
-
-def _run(name: str, check: Check) -> list[Finding]:
-    findings: list[Finding] = []
-    try:
-        findings.extend(check())
-    except StoreError as error:
-        findings.append(Finding(name, "problem", str(error)))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        findings.append(Finding(name, "problem", f"the check failed with {type(error).__name__}: {error}"))
-    return findings
+    def _ask(self, name: str) -> Sequence[Row]:
+        """Run a statement by its name, for as long as it may take."""
+        with self._connection.limited(doctor.PATIENCE):
+            return self._connection.query(name, now=self._clock())

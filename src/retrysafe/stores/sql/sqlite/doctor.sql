@@ -1,5 +1,4 @@
--- Checks of `retrysafe doctor` that read records.  What it asks about the file itself are pragmas, in doctor.py;
--- how many records have expired is `count_expired` in admin.sql.
+-- Checks of `retrysafe doctor` that read records.  What it asks about the file itself are pragmas, in doctor.py.
 --
 -- Each scans the table once and loads no body.
 
@@ -15,5 +14,13 @@ WHERE version IS NOT 1
 -- name: count_abandoned
 -- How many records are abandoned and wait for an operator.
 -- Arguments: now
--- Columns: records, when the oldest was made
-SELECT count(*), min(created_at) FROM retrysafe_records WHERE {abandoned} AND ({expired}) IS NOT TRUE
+-- Columns: records, seconds since the oldest was made
+SELECT count(*), :now - min(created_at) FROM retrysafe_records WHERE {abandoned} AND ({expired}) IS NOT TRUE
+
+-- name: expired_backlog
+-- How many records have expired, and since when the first of them waits to be removed.
+-- Arguments: now
+-- Columns: records, seconds
+--
+-- A range of the index on the expiry.
+SELECT count(*), :now - min(expires_at) FROM retrysafe_records WHERE {expired}

@@ -5,7 +5,8 @@
 -- The columns of a record in the order in which codec.decode reads them; the response's four follow.
 version, id, token, fingerprint, state, mode, attempt, lease_until, checkpointed,
 door, scope, key, action, target, request_id, correlation_id,
-created_at, updated_at, completed_at, expires_at, held_until
+created_at, updated_at, completed_at, expires_at, held_until,
+details, retention_from, deliveries, seen_at, delivery_times
 
 -- name: expired
 -- True for a record that has expired: past its expiry, and not in progress, or in progress with lease and hold

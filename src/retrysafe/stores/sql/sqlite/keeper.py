@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from retrysafe._core.model import Claim
+from retrysafe._core.model import Claim, Deliveries
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import admin_operations, operations
@@ -31,6 +31,9 @@ class SQLiteRenewer:
 
     def count(self, verdicts: Mapping[str, int]) -> None:
         self._perform([admin_operations.add_verdict(verdict, number) for verdict, number in verdicts.items()])
+
+    def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
+        self._perform([operations.add_deliveries(asked)])
 
     def close(self) -> None:
         if self._connection is not None:

@@ -16,3 +16,31 @@ RETURNING 1
 -- Columns: 1; no row when not
 SELECT 1 FROM retrysafe_records
 WHERE id = :id AND token = :token AND state IN ('completed', 'failed')
+
+-- name: add_deliveries
+-- Add to how often records were asked for, and when.
+-- Arguments: deliveries, now
+--
+-- One JSON text, [[id, number, [ago, ...]], ...]: the id in hexadecimal, how many deliveries there were, and how
+-- many seconds ago the last of them, the oldest first.  Atomic as one statement, so that the counts of several
+-- processes add up.  Not an update in the sense of the record: neither `updated_at` nor the expiry moves.
+UPDATE retrysafe_records SET
+    deliveries = deliveries + asked.number,
+    seen_at = max(coalesce(seen_at, 0.0), asked.at),
+    delivery_times = substr(coalesce(delivery_times, '') || asked.times, -300)
+FROM (
+    SELECT
+        unhex(json_extract(row.value, '$[0]')) AS id,
+        json_extract(row.value, '$[1]') AS number,
+        :now - json_extract(row.value, '$[2][#-1]') AS at,
+        (
+            SELECT group_concat(time, '')
+            FROM (
+                SELECT printf('%014.3f ', :now - ago.value) AS time
+                FROM json_each(row.value, '$[2]') AS ago
+                ORDER BY ago.key
+            )
+        ) AS times
+    FROM json_each(:deliveries) AS row
+) AS asked
+WHERE retrysafe_records.id = asked.id

@@ -25,7 +25,7 @@ SELECT 1 FROM retrysafe_records WHERE id = :id
 -- name: reserve
 -- Reserve a key that has no record, or whose record has expired.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
---            request_id, correlation_id, now
+--            request_id, correlation_id, details, retention_from, now
 -- Columns: attempt; no row when the key is reserved
 --
 -- Atomic as one statement on one row: of many inserts the primary key admits one, and the expired record is
@@ -38,6 +38,7 @@ VALUES (
     1, :id, :token, :fingerprint, 'in_progress', :mode, 1, :now + :lease, 0,
     :door, :scope, :key, :action, :target, :request_id, :correlation_id,
     :now, :now, NULL, :now + :retention, :now + :hold,
+    :details, :retention_from, 1, NULL, NULL,
     NULL, NULL, NULL, 0
 )
 ON CONFLICT (id) DO UPDATE SET
@@ -61,6 +62,11 @@ ON CONFLICT (id) DO UPDATE SET
     completed_at = excluded.completed_at,
     expires_at = excluded.expires_at,
     held_until = excluded.held_until,
+    details = excluded.details,
+    retention_from = excluded.retention_from,
+    deliveries = excluded.deliveries,
+    seen_at = excluded.seen_at,
+    delivery_times = excluded.delivery_times,
     status = excluded.status,
     headers = excluded.headers,
     body = excluded.body,
@@ -70,12 +76,12 @@ RETURNING attempt
 
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
--- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, now
+-- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from, now
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
 -- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
--- failed in the last moment is not mistaken for one that was abandoned.  Creation, expiry and request id stay
--- those of the first attempt.  An expired record is absent, and left to `reserve`.
+-- failed in the last moment is not mistaken for one that was abandoned.  Creation and request id stay those of
+-- the first attempt, and so does the expiry, unless it is counted from the last update.  An expired record is absent, and left to `reserve`.
 UPDATE retrysafe_records SET
     token = :token,
     fingerprint = :fingerprint,
@@ -86,7 +92,10 @@ UPDATE retrysafe_records SET
     checkpointed = 0,
     updated_at = :now,
     completed_at = NULL,
+    expires_at = CASE :retention_from WHEN 'update' THEN :now + :retention ELSE expires_at END,
     held_until = :now + :hold,
+    details = :details,
+    retention_from = :retention_from,
     status = NULL,
     headers = NULL,
     body = NULL,
@@ -109,7 +118,7 @@ RETURNING attempt
 
 -- name: checkpoint
 -- Note on a running record that a response with this status and these headers begins to leave.
--- Arguments: id, token, status, headers, hold, now
+-- Arguments: id, token, status, headers, hold, retention, retention_from, now
 -- Columns: 1; no row when fenced
 --
 -- Atomic and fenced as one conditional statement on one row.
@@ -117,6 +126,7 @@ UPDATE retrysafe_records SET
     checkpointed = 1,
     status = :status,
     headers = :headers,
+    expires_at = CASE :retention_from WHEN 'update' THEN :now + :retention ELSE expires_at END,
     held_until = max(held_until, :now + :hold),
     updated_at = :now
 WHERE id = :id AND token = :token AND state = 'in_progress'
@@ -124,7 +134,7 @@ RETURNING 1
 
 -- name: finish
 -- Store the outcome of a running record that is not past its expiry.
--- Arguments: id, token, state, status, headers, body, omitted, now
+-- Arguments: id, token, state, status, headers, body, omitted, details, now
 -- Columns: 1; no row when fenced, or late
 --
 -- Atomic and fenced as one conditional statement on one row.  It does not name expires_at, because naming an
@@ -136,13 +146,15 @@ UPDATE retrysafe_records SET
     status = :status,
     headers = :headers,
     body = :body,
-    omitted = :omitted
+    omitted = :omitted,
+    details = :details
 WHERE id = :id AND token = :token AND state = 'in_progress' AND expires_at > :now
 RETURNING 1
 
 -- name: finish_late
--- Store the outcome of a running record whose expiry has passed; it can be seen for its retention from now on.
--- Arguments: id, token, state, status, headers, body, omitted, retention, now
+-- Store the outcome of a running record whose expiry has passed, or is counted from the last update; it can be
+-- seen for its retention from now on.
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, now
 -- Columns: 1; no row when fenced
 --
 -- Atomic and fenced as one conditional statement on one row.
@@ -154,8 +166,10 @@ UPDATE retrysafe_records SET
     status = :status,
     headers = :headers,
     body = :body,
-    omitted = :omitted
-WHERE id = :id AND token = :token AND state = 'in_progress' AND expires_at <= :now
+    omitted = :omitted,
+    details = :details
+WHERE id = :id AND token = :token AND state = 'in_progress'
+    AND (expires_at <= :now OR :retention_from = 'update')
 RETURNING 1
 
 -- name: outcome_is_stored
@@ -167,12 +181,25 @@ WHERE id = :id AND token = :token AND state = :state
     AND status = :status AND headers = :headers AND body = :body AND omitted = :omitted
 
 -- name: conclude
--- Store the outcome in a transaction of the caller's own.
--- Arguments: id, token, state, status, headers, body, omitted, now
--- Columns: 1; no row when fenced, or late
+-- Store the outcome in a transaction of the caller's own, in time or late.
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, now
+-- Columns: 1; no row when fenced
 --
 -- Atomic with whatever else that transaction has written.
-{finish}
+UPDATE retrysafe_records SET
+    state = :state,
+    completed_at = :now,
+    updated_at = :now,
+    expires_at = CASE
+        WHEN expires_at <= :now OR :retention_from = 'update' THEN :now + :retention ELSE expires_at
+    END,
+    status = :status,
+    headers = :headers,
+    body = :body,
+    omitted = :omitted,
+    details = :details
+WHERE id = :id AND token = :token AND state = 'in_progress'
+RETURNING 1
 
 -- name: release
 -- Delete a running record.

@@ -1,0 +1,202 @@
+"""Our tables: which of them exist, which migrations they have, and what is to be done; in any dialect.
+
+Two numbers are in `retrysafe_meta`.  `schema` changes when an older release could no longer work with the
+tables: a release refuses every other number than its own.  `migration` is the last one that was applied.
+Tables that have more than a release knows of are fine, because migrations only add.
+
+A service creates tables where there are none, and applies the migrations that are missing, in one
+transaction under a lock, so that processes which start together do it once.  Where some tables exist and some
+do not, some were removed, and an operator should know.  Indexes that are missing on tables in use are for the
+operator to create, because it takes a while.
+
+Everything here is given a function that runs a statement by its name, so it works with any driver.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+from retrysafe.errors import SchemaMismatch
+from retrysafe.stores.queue import Row
+from retrysafe.stores.sql.migrations import (
+    Column,
+    Migration,
+    column_of,
+    columns_of_table,
+    index_of,
+    migrations,
+)
+
+SCHEMA: Final = 1
+
+TABLES: Final = ("retrysafe_records", "retrysafe_meta", "retrysafe_audit", "retrysafe_verdicts")
+
+_VITAL = {"retrysafe_records", "retrysafe_meta"}
+"""Without the one there are no records, without the other neither their version nor, in SQLite, the time."""
+
+_MARK = f"version {SCHEMA} in retrysafe_meta"
+"""Missing where a migration of the application's, such as Alembic's, created the tables: it has no rows."""
+
+Ask = Callable[[str], Sequence[Row]]
+"""Runs a statement by its name."""
+
+
+class Plan(NamedTuple):
+    """What brings the tables to where this release needs them."""
+
+    is_new: bool
+    """There is none of the tables."""
+    tables: Sequence[str]
+    """Those that are missing."""
+    changes: Sequence[str]
+    """Migrations to be applied, for people."""
+    statements: Sequence[str]
+    """To be run in one transaction."""
+    indexes: Mapping[str, str]
+    """Those that are missing on tables in use, with the statements that create them."""
+
+    @property
+    def names(self) -> list[str]:
+        """All that would be made, for people."""
+        return [*self.tables, *self.changes, *self.indexes]
+
+
+def latest(dialect: str) -> int:
+    return migrations(dialect)[-1].number
+
+
+@cache
+def index_statements(dialect: str) -> Mapping[str, str]:
+    """Every index that the migrations create."""
+    every = (statement for each in migrations(dialect) for statement in each.statements)
+    return {name: statement for statement in every if (name := index_of(statement)) is not None}
+
+
+def plan(ask: Ask, dialect: str) -> Plan:
+    """What is to be done.  A `SchemaMismatch` is what cannot be."""
+    there = {str(name) for (name,) in ask("existing_tables")}
+    tables = [table for table in TABLES if table not in there]
+    if len(tables) == len(TABLES):
+        every = [statement for each in migrations(dialect) for statement in each.statements]
+        return Plan(True, [*tables, *index_statements(dialect)], [], every, {})
+    vital = sorted(_VITAL - there)
+    if vital:
+        raise SchemaMismatch(
+            f"{' and '.join(vital)} is missing while other tables of retrysafe exist: restore it from a "
+            "backup, or drop all of these tables and with them every record"
+        )
+    meta = {str(name): str(value) for name, value in ask("meta")}
+    is_marked = _is_marked(meta)
+    applied = _applied(meta) if is_marked else 0
+    pending = [each for each in migrations(dialect) if each.number > applied]
+    columns = {(str(table), str(column)) for table, column in ask("table_columns")}
+    statements = _statements(migrations(dialect) if tables else pending, columns)
+    _check_columns(dialect, columns, tables, statements, is_marked=is_marked)
+    changes = [
+        f"migration {each.number} ({each.title})"
+        for each in pending
+        if (is_marked or _adds_columns(each, columns)) and each.number > 1
+    ]
+    indexes = {name: text for name, text in index_statements(dialect).items() if name not in there}
+    return Plan(
+        False,
+        tables,
+        changes if is_marked else [_MARK, *changes],
+        statements,
+        indexes,
+    )
+
+
+def refuse(plan: Plan) -> None:
+    """Refuse to work with tables that a service would have to create or to change; an index is none."""
+    if plan.is_new:
+        raise SchemaMismatch(
+            "this database has no tables of retrysafe: run `retrysafe migrate`, or check its address, and on "
+            "PostgreSQL the search_path of its role"
+        )
+    refuse_removed(plan)
+    if plan.statements:
+        raise SchemaMismatch(
+            f"the tables are of an earlier release ({', '.join(plan.changes)} is missing): run "
+            "`retrysafe migrate`"
+        )
+
+
+def refuse_removed(plan: Plan) -> None:
+    """Refuse tables of which some were removed."""
+    if plan.tables and not plan.is_new:
+        raise SchemaMismatch(f"{' and '.join(plan.tables)} is missing: run `retrysafe migrate`")
+
+
+def done(made: Sequence[str], dialect: str) -> str:
+    """What a migration has done, for people."""
+    if not made:
+        return f"nothing to do: the tables have all migrations up to {latest(dialect)}"
+    changes = [name for name in made if name.startswith("migration ")]
+    created = [name for name in made if name not in changes]
+    parts = [f"created {', '.join(created)}"] if created else []
+    return "; ".join([*parts, f"applied {', '.join(changes)}"] if changes else parts)
+
+
+def _is_marked(meta: Mapping[str, str]) -> bool:
+    """Whether the tables say that this release can work with them; if they say nothing, they are new."""
+    found = meta.get("schema")
+    if found in (None, str(SCHEMA)):
+        return found is not None
+    newer = found.isdigit() and int(found) > SCHEMA
+    version = found if found.isdigit() else repr(found)
+    raise SchemaMismatch(
+        f"the tables have schema version {version} and this release works with {SCHEMA}: "
+        f"{'upgrade retrysafe to' if newer else 'use'} the release that made them, or another database"
+    )
+
+
+def _applied(meta: Mapping[str, str]) -> int:
+    found = meta.get("migration", "1")  # the first one did not write its number
+    if not found.isdigit():
+        raise SchemaMismatch(
+            f"retrysafe_meta has the migration {found!r}: expected a number. Restore it from a backup"
+        )
+    return int(found)
+
+
+def _statements(of: Sequence[Migration], columns: set[Column]) -> list[str]:
+    """What is to be run: no column twice, and indexes apart."""
+    every = (statement for each in of for statement in each.statements)
+    return [each for each in every if index_of(each) is None and column_of(each) not in columns]
+
+
+def _adds_columns(migration: Migration, columns: set[Column]) -> bool:
+    added = {column_of(statement) for statement in migration.statements}
+    return bool(added - {None} - columns)
+
+
+def _check_columns(
+    dialect: str, there: set[Column], tables: Sequence[str], statements: Sequence[str], *, is_marked: bool
+) -> None:
+    """Refuse tables that lack a column which no migration is about to add."""
+    added = {column_of(statement) for statement in statements}
+    absent = [
+        f"{table}.{column}"
+        for table, column in _columns(dialect)
+        if table not in tables and (table, column) not in there | added
+    ]
+    if absent:
+        says = f"say that they have migration {latest(dialect)}" if is_marked else "have no version"
+        raise SchemaMismatch(
+            f"the tables {says}, and {', '.join(absent)} is missing: create what is missing as "
+            f"`retrysafe sql --dialect {dialect}` prints it"
+        )
+
+
+@cache
+def _columns(dialect: str) -> Sequence[Column]:
+    """Every column that this release needs, read off the migrations."""
+    found: list[Column] = []
+    for migration in migrations(dialect):
+        for statement in migration.statements:
+            found += columns_of_table(statement)
+            column = column_of(statement)
+            if column is not None:
+                found.append(column)
+    return found
