@@ -26,6 +26,8 @@ RECORD: dict[str, type | tuple[type, ...]] = {
     "fingerprint": str,
     "request_id": str,
     "correlation_id": (str, type(None)),
+    "details": dict,
+    "deliveries": int,
     "age": float,
     "created_at": str,
     "updated_at": str,
@@ -33,6 +35,9 @@ RECORD: dict[str, type | tuple[type, ...]] = {
     "lease_until": (str, type(None)),
     "held_until": str,
     "expires_at": str,
+    "retention_from": str,
+    "seen_at": (str, type(None)),
+    "delivery_times": list,
 }
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -82,6 +87,9 @@ def test_json(full: Shop) -> None:
         (["--path", "/re*"], 1),
         (["--older", "1h"], 1),
         (["--younger", "2m", "--older", "45s"], 2),
+        (["--request-id", "req-7f3a"], 6),
+        (["--request-id", "req-7f3a", "--door", "operation", "--path", "wf-1"], 1),
+        (["--request-id", "another"], 0),
         (["--limit", "4"], 4),
     ],
 )

@@ -58,3 +58,26 @@ def test_an_unknown_dialect() -> None:
     done = run("sql", "--dialect", "oracle")
     assert (done.code, done.out) == (2, "")
     assert "sqlite" in done.err
+
+
+def test_indexes_on_request(shop: Shop) -> None:
+    """By name, once, on tables in use; `ls` finds by them what it found before."""
+    shop.finished("completed-key-001")
+    done = run("migrate", "--index", "request-id", "--index", "scope", store=shop.url)
+    assert (done.code, done.out) == (0, "Created retrysafe_records_request_id, retrysafe_records_scope.\n")
+    again = run("migrate", "--index", "scope", store=shop.url)
+    assert again.out.startswith("Nothing to do")
+    for filters in (["--request-id", "req-7f3a"], ["--scope", "user=42"]):
+        assert len(json.loads(run("ls", "--json", *filters, store=shop.url).out)["records"]) == 1
+    refused = run("migrate", "--index", "key", store=shop.url)
+    assert refused.code == 2
+    assert "request-id" in refused.err
+
+
+def test_sql_after_a_migration() -> None:
+    """Only what a database of an earlier release lacks."""
+    for dialect in ("sqlite", "postgresql"):
+        whole, rest = (run("sql", "--dialect", dialect, "--after", after).out for after in ("0", "1"))
+        assert whole.endswith(rest)
+        assert "CREATE TABLE" not in rest
+        assert "ADD COLUMN" in rest

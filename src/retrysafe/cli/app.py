@@ -11,7 +11,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from retrysafe.cli import audit, demo, doctor, ls, output, purge, release, resolve, schema, show, stats
+from retrysafe.cli import (
+    audit,
+    demo,
+    doctor,
+    export,
+    ls,
+    output,
+    purge,
+    release,
+    resolve,
+    schema,
+    show,
+    stats,
+)
 from retrysafe.cli.exits import Exit, Failure, PipeClosed
 from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError, UnreadableRecord
 
@@ -63,6 +76,7 @@ def build() -> typer.Typer:
         ("resolve", "Settle an abandoned record as done or failed.", resolve.resolve),
         ("audit", "Show what operators did, who and why.", audit.audit),
         ("purge", "Remove expired records.", purge.purge),
+        ("export", "Write records as JSON lines.", export.export),
         ("doctor", "Check the store for problems.", doctor.doctor),
         ("migrate", "Create the tables, or bring them up to date.", schema.migrate),
         ("sql", "Print the SQL of the tables.", schema.sql),

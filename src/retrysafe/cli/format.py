@@ -140,6 +140,8 @@ class RecordDocument(TypedDict):
     fingerprint: str
     request_id: str
     correlation_id: str | None
+    details: dict[str, str]
+    deliveries: int
     age: float
     created_at: str | None
     updated_at: str | None
@@ -147,6 +149,9 @@ class RecordDocument(TypedDict):
     lease_until: str | None
     held_until: str | None
     expires_at: str | None
+    retention_from: str
+    seen_at: str | None
+    delivery_times: list[str | None]
 
 
 def record_document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
@@ -168,6 +173,8 @@ def record_document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
         "fingerprint": record.fingerprint.hex()[: 2 * DIGITS],
         "request_id": record.request_id,
         "correlation_id": record.correlation_id,
+        "details": redacted_scope(dict(record.details)),
+        "deliveries": record.deliveries,
         "age": round(sighting.now - record.created_at, 3),
         "created_at": iso(record.created_at),
         "updated_at": iso(record.updated_at),
@@ -175,6 +182,9 @@ def record_document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
         "lease_until": iso(record.lease_until),
         "held_until": iso(record.held_until),
         "expires_at": iso(record.expires_at),
+        "retention_from": record.retention_from,
+        "seen_at": iso(record.seen_at),
+        "delivery_times": [iso(at) for at in record.delivery_times],
     }
 
 
@@ -243,6 +253,7 @@ Name = Literal[
     "created",
     "attempt",
     "checkpointed",
+    "asked again",
     "completed",
     "failed",
     "abandoned",
@@ -274,6 +285,9 @@ def timeline(sighting: Sighting) -> list[Event]:
         events.append(Event("abandoned", record.lease_until, "its lease ended without renewal"))
     elif record.lease_until is not None:
         events.append(Event("lease ends", record.lease_until, "unless the worker renews it"))
+    if record.seen_at is not None:
+        times = plural(record.deliveries - 1, "time")
+        events.append(Event("asked again", record.seen_at, f"{times} so far, and then for the last time"))
     if record.state == "in_progress" and record.held_until > record.expires_at:
         events.append(Event("held until", record.held_until, "until then retries get outcome-unknown"))
     else:

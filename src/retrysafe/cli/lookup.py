@@ -24,6 +24,7 @@ def build_query(
     scope: Parts,
     *,
     path: str | None,
+    request_id: str | None = None,
     older: float | None,
     younger: float | None,
 ) -> Query:
@@ -39,7 +40,13 @@ def build_query(
             Exit.USAGE,
         )
     return Query(
-        standings=frozenset(standings), door=door, scope=scope, target=path, older=older, younger=younger
+        standings=frozenset(standings),
+        door=door,
+        scope=scope,
+        target=path,
+        older=older,
+        younger=younger,
+        request_id=request_id,
     )
 
 

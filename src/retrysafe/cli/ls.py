@@ -13,6 +13,7 @@ from retrysafe.cli.options import (
     JsonOption,
     OlderOption,
     PathOption,
+    RequestIdOption,
     ScopeOption,
     ShowKeysOption,
     State,
@@ -39,6 +40,7 @@ def ls(
     door: DoorOption = None,
     scope: ScopeOption = None,
     path: PathOption = None,
+    request_id: RequestIdOption = None,
     older: OlderOption = None,
     younger: YoungerOption = None,
     limit: Annotated[
@@ -53,6 +55,7 @@ def ls(
         door_name(door),
         scope_parts(scope),
         path=path,
+        request_id=request_id,
         older=older,
         younger=younger,
     )

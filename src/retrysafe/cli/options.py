@@ -10,6 +10,7 @@ from retrysafe._core.model import Door as DoorName
 from retrysafe._core.model import Parts
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import duration
+from retrysafe.stores.admin import Index as IndexName
 from retrysafe.stores.admin import Standing
 
 ENVIRONMENT = "RETRYSAFE_STORE"
@@ -63,6 +64,17 @@ class Door(StrEnum):
     OPERATION = "operation"
 
 
+class Index(StrEnum):
+    """An index, as it is typed."""
+
+    REQUEST_ID = "request-id"
+    SCOPE = "scope"
+
+    @property
+    def of_store(self) -> IndexName:
+        return "request-id" if self is Index.REQUEST_ID else "scope"
+
+
 class Dialect(StrEnum):
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
@@ -95,6 +107,10 @@ DoorOption = Annotated[
 PathOption = Annotated[
     str | None,
     typer.Option("--path", metavar="PATH", help="Only this path or target; a * at its end matches anything."),
+]
+RequestIdOption = Annotated[
+    str | None,
+    typer.Option("--request-id", metavar="ID", help="Only what this request made, by its X-Request-Id."),
 ]
 OlderOption = Annotated[
     float | None,

@@ -95,6 +95,8 @@ def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> Rende
     ]
     if record.correlation_id:
         facts += [("correlation", clean(record.correlation_id))]
+    if record.details:
+        facts += [("details", scope_text(record.details))]
     return _grid([*facts, ("id", record.id.hex())])
 
 

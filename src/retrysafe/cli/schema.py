@@ -5,14 +5,26 @@ from typing import Annotated
 import typer
 
 from retrysafe.cli import output
-from retrysafe.cli.options import Dialect, JsonOption, StoreOption, number
+from retrysafe.cli.options import Dialect, Index, JsonOption, StoreOption, number
 from retrysafe.cli.store import open_admin
 
 
-def migrate(store: StoreOption = None, json: JsonOption = False) -> None:
-    """Create the store's tables, or bring them to this release's version. Running it again does nothing."""
+def migrate(
+    store: StoreOption = None,
+    index: Annotated[
+        list[Index] | None,
+        typer.Option(
+            "--index",
+            metavar="WHAT",
+            help="Create this index too, by which ls finds records without a scan: request-id or scope. "
+            "Each costs every new request a little. Repeatable.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Create the store's tables, or apply the migrations that they lack. Running it again does nothing."""
     with open_admin(store) as admin:
-        done = admin.migrate()
+        done = admin.migrate([one.of_store for one in index or ()])
     if json:
         output.write_json({"done": done})
     else:

@@ -11,7 +11,7 @@ Reading creates nothing: where there is no store yet, or no tables in it, all bu
 because there is nothing to show, and named in a warning of the logger `retrysafe.store`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from retrysafe._core.headers import kept
@@ -21,6 +21,7 @@ __all__ = [
     "Admin",
     "Entry",
     "Finding",
+    "Index",
     "Note",
     "Query",
     "Share",
@@ -32,6 +33,10 @@ __all__ = [
 
 Standing = Literal["abandoned", "in_progress", "completed", "failed"]
 """How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""
+
+
+Index = Literal["request-id", "scope"]
+"""What records are found by without a scan, where it is asked for."""
 
 
 class Query(NamedTuple):
@@ -51,6 +56,8 @@ class Query(NamedTuple):
     """The key as the client sent it."""
     id: str | None = None
     """The first digits of an identity, as logs have it."""
+    request_id: str | None = None
+    """That of the request which made it."""
 
 
 class Sighting(NamedTuple):
@@ -155,6 +162,14 @@ class Admin(Protocol):
         """As `list`, with bodies."""
         ...
 
+    def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
+        """Every record with its body, expired ones too, in the order of their ids; or only those that expire
+        within so many seconds, or of one door.
+
+        Not one view: what is created or removed while it runs may be in it or not.
+        """
+        ...
+
     def statistics(self, groups: int = 20) -> Statistics:
         """What there is, in one consistent view; of routes and scopes the largest `groups`."""
         ...
@@ -199,8 +214,11 @@ class Admin(Protocol):
         exception."""
         ...
 
-    def migrate(self) -> str:
-        """Bring the tables to this release's version, and say what was done.  May be repeated."""
+    def migrate(self, indexes: Sequence[Index] = ()) -> str:
+        """Apply the migrations that the tables lack, and say what was done.  May be repeated.
+
+        And create these indexes, which not every store needs: each makes new requests a little slower.
+        """
         ...
 
     def schema(self) -> str:

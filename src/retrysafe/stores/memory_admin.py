@@ -2,16 +2,17 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
 from threading import Lock
 from typing import Generic, Literal, Protocol, TypeVar
 
 from retrysafe._core import tokens
-from retrysafe._core.model import Claim, Final, Purged, Record, Response, State
+from retrysafe._core.model import Claim, Door, Final, Purged, Record, Response, State
 from retrysafe.stores.admin import (
     Entry,
     Finding,
+    Index,
     Note,
     Query,
     Share,
@@ -86,6 +87,14 @@ class MemoryAdmin(Generic[R]):
             seen = [_sighting(row, now) for row in self._living(now)]
         found = [sighting for sighting in seen if _matches(sighting, query)]
         return sorted(found, key=_rank)[:limit]
+
+    def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
+        with self._lock():
+            now = self._clock()
+            records = [row.record() for row in self._rows.values()]
+        for record in sorted(records):
+            if door in (None, record.door) and (expiring is None or record.expires_at <= now + expiring):
+                yield record
 
     def statistics(self, groups: int = 20) -> Statistics:
         with self._lock():
@@ -169,7 +178,7 @@ class MemoryAdmin(Generic[R]):
             )
         return findings
 
-    def migrate(self) -> str:
+    def migrate(self, indexes: Sequence[Index] = ()) -> str:  # noqa: ARG002 - as every `Admin`
         return "nothing to do: memory has no tables"
 
     def schema(self) -> str:
@@ -241,6 +250,7 @@ def _matches(sighting: Sighting, query: Query) -> bool:
         and (query.older is None or age >= query.older)
         and (query.younger is None or age <= query.younger)
         and query.key in (None, record.key)
+        and query.request_id in (None, record.request_id)
         and _begins(record.id, query.id)
     )
 

@@ -9,10 +9,10 @@ that could be shown, and a warning names it.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
 
 from retrysafe._core import tokens
-from retrysafe._core.model import Final, Parts, Purged, Record
+from retrysafe._core.model import Door, Final, Parts, Purged, Record
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.admin import (
     Entry,
@@ -36,13 +36,42 @@ _LONGEST = 64
 """Hexadecimal digits of an identity."""
 
 
+class Page(NamedTuple):
+    """Some records of many."""
+
+    records: Sequence[Record]
+    last: bytes | None
+    """Where the next page begins; `None` if there is none."""
+
+
 def listing(query: Query, limit: int, *, bodies: bool) -> Operation[list[Sighting]]:
     arguments: Arguments = {**_filters(query), "bodies": int(bodies), "limit": limit}
-    if query.id is None:
-        rows = yield "list_records", arguments
-    else:
+    if query.id is not None:
         rows = yield "list_records_by_id", {**arguments, **_range(query.id)}
+    else:
+        rows = yield _narrowest(query, arguments), arguments
     return list(_readable(rows))
+
+
+def _narrowest(query: Query, arguments: Arguments) -> str:
+    """The statement whose index leaves the fewest records to look at."""
+    if query.request_id is not None:
+        return "list_records_by_request_id"
+    if query.door not in (None, "request") and arguments["target"] is not None:
+        return "list_records_by_subject"
+    return "list_records_by_scope" if query.scope else "list_records"
+
+
+def export(after: bytes, limit: int, expiring: float | None, door: Door | None) -> Operation[Page]:
+    """The next records after an id."""
+    rows = yield "export_records", {"after": after, "limit": limit, "expiring": expiring, "door": door}
+    records: list[Record] = []
+    for columns in rows:
+        try:
+            records.append(codec.decode(columns))
+        except UnreadableRecord as damage:
+            _log.warning("a record is not exported: %s", damage)
+    return Page(records, cast(bytes, rows[-1][1]) if len(rows) == limit else None)
 
 
 def statistics(groups: int) -> Operation[Statistics]:
@@ -153,6 +182,7 @@ def _filters(query: Query) -> Arguments:
         "older": query.older,
         "younger": query.younger,
         "key": None if query.key is None else codec.storable(query.key),
+        "request_id": None if query.request_id is None else codec.storable(query.request_id),
     }
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from retrysafe.errors import SchemaMismatch
+from retrysafe.stores.admin import Index
 from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.migrations import (
     Column,
@@ -26,6 +27,7 @@ from retrysafe.stores.sql.migrations import (
     index_of,
     migrations,
 )
+from retrysafe.stores.sql.statements import load
 
 SCHEMA: Final = 1
 
@@ -36,6 +38,12 @@ _VITAL = {"retrysafe_records", "retrysafe_meta"}
 
 _MARK = f"version {SCHEMA} in retrysafe_meta"
 """Missing where a migration of the application's, such as Alembic's, created the tables: it has no rows."""
+
+_CHOSEN: Mapping[Index, str] = {
+    "request-id": "retrysafe_records_request_id",
+    "scope": "retrysafe_records_scope",
+}
+"""Indexes that an operator may choose to have; how each is created is `index_request_id`, `index_scope`."""
 
 Ask = Callable[[str], Sequence[Row]]
 """Runs a statement by its name."""
@@ -70,6 +78,16 @@ def index_statements(dialect: str) -> Mapping[str, str]:
     """Every index that the migrations create."""
     every = (statement for each in migrations(dialect) for statement in each.statements)
     return {name: statement for statement in every if (name := index_of(statement)) is not None}
+
+
+def chosen_indexes(ask: Ask, dialect: str, wanted: Sequence[Index]) -> Mapping[str, str]:
+    """Those of the indexes that an operator has chosen which do not exist, and how to create them."""
+    there = {str(name) for (name,) in ask("existing_tables")}
+    return {
+        _CHOSEN[index]: load(dialect)[f"index_{index.replace('-', '_')}"]
+        for index in wanted
+        if _CHOSEN[index] not in there
+    }
 
 
 def plan(ask: Ask, dialect: str) -> Plan:

@@ -98,23 +98,51 @@ class Listing(Harness):
             (Query(key="order"), ["order"]),
             (Query(key="Order"), []),
             (Query(key="order", door="callback"), []),
+            (Query(door="callback", target="/jobs"), ["callback"]),
+            (Query(door="operation", target="/jobs"), []),
+            (Query(door="request", target="/orders"), ["order"]),
+            (Query(request_id="job-1"), ["callback"]),
+            (Query(request_id="job"), []),
+            (Query(request_id="job-1", door="request"), []),
+            (Query(scope=(("list", "],["),)), ["odd"]),
         ],
         ids=str,
     )
     def test_a_record_is_asked_for(
         self, store: Store, admin: Admin, elapse: Elapse, query: Query, expected: list[str]
     ) -> None:
-        """By door, by parts of its scope, path or beginning of it, age and key; by several at once."""
+        """By door, parts of its scope, path or beginning of it, age, key and request; by several at once."""
         for claim in (
             a_claim("order"),
             a_claim("callback")._replace(
-                door="callback", scope=(("tenant", "7"), ("user", "9")), target="/jobs"
+                door="callback",
+                scope=(("tenant", "7"), ("user", "9")),
+                target="/jobs",
+                request_id="job-1",
             ),
-            a_claim("odd")._replace(scope=(('a"b\\', "é\n[1]"),), target="/orders/%_/1"),
+            a_claim("odd")._replace(scope=(('a"b\\', "é\n[1]"), ("list", "],[")), target="/orders/%_/1"),
         ):
             store.reserve(claim._replace(lease=1000.0))
             elapse(10.0)
         assert keys(admin, query) == expected
+
+    def test_everything_is_exported(self, store: Store, admin: Admin, elapse: Elapse) -> None:
+        """With bodies, what has expired too, in the order of ids, and more than fits a page; or a part of
+        it."""
+        claims = [a_claim(f"key {n}") for n in range(120)]
+        for claim in claims:
+            store.reserve(claim)
+            store.finish(claim, an_outcome(claim.id))
+        later = a_claim("later")._replace(door="callback", retention=7200.0)
+        store.reserve(later)
+        elapse(3600.0)
+        exported = list(admin.export())
+        assert [record.id for record in exported] == sorted(claim.id for claim in [*claims, later])
+        bodies = {record.id: record.response.body for record in exported if record.response}
+        assert bodies == {claim.id: claim.id for claim in claims}
+        assert [record.id for record in admin.export(door="callback")] == [later.id]
+        assert len(list(admin.export(expiring=3590.0))) == 120
+        assert len(list(admin.export(expiring=3600.0))) == 121
 
     def test_an_identity_is_found_by_its_first_digits(self, store: Store, admin: Admin) -> None:
         """As many as are in the log, an odd number too; all of them, or none, as they are asked for."""

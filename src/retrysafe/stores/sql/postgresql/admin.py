@@ -12,20 +12,21 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from retrysafe._core import model
-from retrysafe._core.model import Purged, Record
+from retrysafe._core.model import Door, Purged, Record
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.admin import Entry, Finding, Index, Note, Query, Sighting, Statistics
 from retrysafe.stores.queue import Operation, Row
 from retrysafe.stores.retry import TookTooLong
 from retrysafe.stores.sql import admin_operations
+from retrysafe.stores.sql.export import exported
 from retrysafe.stores.sql.migrations import source
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
-from retrysafe.stores.sql.schema import Plan, done, plan, refuse
+from retrysafe.stores.sql.schema import Plan, chosen_indexes, done, plan, refuse
 
 T = TypeVar("T")
 
@@ -182,6 +183,9 @@ class PostgresAdmin:
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
         return self._read(admin_operations.listing(query, limit, bodies=True))
 
+    def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
+        return exported(self._read, expiring, door)
+
     def statistics(self, groups: int = 20) -> Statistics:
         return self._read(admin_operations.statistics(groups))
 
@@ -219,8 +223,8 @@ class PostgresAdmin:
 
         return examine(self._connect, self._deadline)
 
-    def migrate(self) -> str:
-        made = self._make_missing()
+    def migrate(self, indexes: Sequence[Index] = ()) -> str:
+        made = [*self._make_missing(), *self._make_indexes(indexes)]
         self._known = True
         return done(made, schema.DIALECT)
 
@@ -234,6 +238,14 @@ class PostgresAdmin:
         for name, statement in found.indexes.items():
             self._session.build_index(name, statement, WALK)
         return found.names
+
+    def _make_indexes(self, wanted: Sequence[Index]) -> Sequence[str]:
+        """Those that were asked for."""
+        with self._session.transaction(SNAPSHOT, self._deadline) as transaction:
+            missing = chosen_indexes(transaction.query, schema.DIALECT, wanted)
+        for name, statement in missing.items():
+            self._session.build_index(name, statement, WALK)
+        return list(missing)
 
     def _apply_migrations(self, until: float) -> Plan:
         """A change of a table waits for every transaction that uses it, and others wait behind it: so each

@@ -19,7 +19,7 @@ WHERE {lock_timeout} AND {durable_commit}
 
 -- name: list_records
 -- Records that an operator asks for.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, bodies, limit
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit
 -- Columns: those of a record, then effective state, size, now
 --
 -- One statement, so one view.  Only what is shown is fetched whole, after the limit.
@@ -35,7 +35,7 @@ WHERE record.id = ANY (ARRAY(
 
 -- name: list_records_by_id
 -- As `list_records`, among the ids from low to high.
--- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, bodies, limit
+-- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit
 -- Columns: those of a record, then effective state, size, now
 --
 -- One statement, so one view; a range of the primary key.
@@ -43,6 +43,63 @@ SELECT {listing_columns}
 FROM retrysafe_records AS record
 WHERE record.id BETWEEN CAST(:low AS bytea) AND CAST(:high AS bytea) AND {matches_query}
 {listing_order}
+LIMIT CAST(:limit AS bigint)
+
+-- name: list_records_by_request_id
+-- As `list_records`, of one request.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit
+-- Columns: those of a record, then effective state, size, now
+--
+-- By the index on request ids, where an operator has made one.
+SELECT {listing_columns}
+FROM retrysafe_records AS record
+WHERE record.request_id = CAST(:request_id AS text) AND {matches_query}
+{listing_order}
+LIMIT CAST(:limit AS bigint)
+
+-- name: list_records_by_subject
+-- As `list_records`, of what callbacks and operations have to do with one subject.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit
+-- Columns: those of a record, then effective state, size, now
+--
+-- By the partial index on targets.
+SELECT {listing_columns}
+FROM retrysafe_records AS record
+WHERE record.door <> 'request' AND record.target = CAST(:target AS text) AND {matches_query}
+{listing_order}
+LIMIT CAST(:limit AS bigint)
+
+-- name: list_records_by_scope
+-- As `list_records`, of one scope or of a part of it.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit
+-- Columns: those of a record, then effective state, size, now
+--
+-- By the index on the parts of scopes, where an operator has made one.
+SELECT {listing_columns}
+FROM retrysafe_records AS record
+WHERE record.id = ANY (ARRAY(
+    SELECT record.id FROM retrysafe_records AS record
+    WHERE {scope_parts} @> string_to_array(btrim(CAST(:scope AS text), '[]'), '],[') AND {matches_query}
+    {listing_order}
+    LIMIT CAST(:limit AS bigint)
+))
+{listing_order}
+
+-- name: export_records
+-- Records in the order of their ids, expired ones too.
+-- Arguments: after, expiring, door, limit
+-- Columns: those of a record
+--
+-- A range of the primary key.
+SELECT {record_columns}, record.status, record.headers, record.body, record.omitted
+FROM retrysafe_records AS record
+WHERE record.id > CAST(:after AS bytea)
+    AND (CAST(:door AS text) IS NULL OR record.door = CAST(:door AS text))
+    AND (
+        CAST(:expiring AS float8) IS NULL
+        OR record.expires_at <= {now} + CAST(:expiring AS float8) * interval '1 second'
+    )
+ORDER BY record.id
 LIMIT CAST(:limit AS bigint)
 
 -- name: totals

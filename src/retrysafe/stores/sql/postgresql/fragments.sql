@@ -131,7 +131,7 @@ ORDER BY
 
 -- name: matches_query
 -- True for a record that an operator asks for and that has not expired.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id
 --
 -- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as the
 -- scope column has them.  JSON is not parsed here: a scope that is not JSON would make the statement fail for
@@ -151,6 +151,7 @@ AND (
     OR date_part('epoch', record.created_at) >= date_part('epoch', {now}) - CAST(:younger AS float8)
 )
 AND (CAST(:key AS text) IS NULL OR record.key = CAST(:key AS text))
+AND (CAST(:request_id AS text) IS NULL OR record.request_id = CAST(:request_id AS text))
 AND (
     CAST(:scope AS text) IS NULL
     OR (
@@ -188,3 +189,10 @@ FROM retrysafe_records AS record
 count(*) FILTER (WHERE state_number = 1), count(*) FILTER (WHERE state_number = 2),
 count(*) FILTER (WHERE state_number = 3), count(*) FILTER (WHERE state_number = 4),
 CAST(sum(size) AS bigint)
+
+-- name: scope_parts
+-- The parts of a scope, as an array of texts that an index can hold.
+--
+-- Where a value has brackets and a comma in it, it is split into several texts, here and in what is looked for: so
+-- this finds too much rather than too little, and `matches_query` decides.
+string_to_array(btrim(record.scope, '[]'), '],[')

@@ -9,8 +9,9 @@
 -- it waited for a lock would still find none afterwards.
 SELECT name
 FROM unnest(ARRAY[
-    'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject', 'retrysafe_meta',
-    'retrysafe_audit', 'retrysafe_verdicts'
+    'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject',
+    'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta', 'retrysafe_audit',
+    'retrysafe_verdicts'
 ]) AS name
 JOIN pg_class ON pg_class.oid = to_regclass(name)
 LEFT JOIN pg_index ON pg_index.indexrelid = pg_class.oid
@@ -22,6 +23,15 @@ WHERE pg_index.indisvalid IS NOT FALSE
 SELECT name, CAST(attname AS text)
 FROM unnest(ARRAY['retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts']) AS name
 JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0 AND NOT attisdropped
+
+-- name: index_request_id
+-- For operators who often look for a request.
+CREATE INDEX IF NOT EXISTS retrysafe_records_request_id ON retrysafe_records (request_id)
+
+-- name: index_scope
+-- For operators who often look for a tenant or a user.
+CREATE INDEX IF NOT EXISTS retrysafe_records_scope ON retrysafe_records
+USING gin (string_to_array(btrim(scope, '[]'), '],['))
 
 -- name: meta
 -- What is known about the store itself: the version of its tables.

@@ -7,14 +7,15 @@ It opens an existing file and never makes one, `migrate` aside.
 import contextlib
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TypeVar
 
-from retrysafe._core.model import Final, Purged, Record
+from retrysafe._core.model import Door, Final, Purged, Record
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.admin import Entry, Finding, Note, Query, Sighting, Statistics
+from retrysafe.stores.admin import Entry, Finding, Index, Note, Query, Sighting, Statistics
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import admin_operations
+from retrysafe.stores.sql.export import exported
 from retrysafe.stores.sql.migrations import source
 from retrysafe.stores.sql.schema import done
 from retrysafe.stores.sql.sqlite import schema
@@ -50,6 +51,9 @@ class SQLiteAdmin:
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
         return self._read(admin_operations.listing(query, limit, bodies=True))
+
+    def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
+        return exported(self._read, expiring, door)
 
     def statistics(self, groups: int = 20) -> Statistics:
         return self._read(admin_operations.statistics(groups))
@@ -94,9 +98,9 @@ class SQLiteAdmin:
 
         return examine(self._path, self._clock, self._deadline)
 
-    def migrate(self) -> str:
+    def migrate(self, indexes: Sequence[Index] = ()) -> str:
         self.close()
-        return done(schema.migrate(self._path, self._clock, self._deadline), schema.DIALECT)
+        return done(schema.migrate(self._path, self._clock, self._deadline, indexes), schema.DIALECT)
 
     def schema(self) -> str:
         return source(schema.DIALECT)

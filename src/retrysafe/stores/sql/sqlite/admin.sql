@@ -5,7 +5,7 @@
 
 -- name: list_records
 -- Records that an operator asks for.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, bodies, limit, now
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
 -- Columns: those of a record, then effective state, size, now
 --
 -- One statement, so one view.  Only what is shown is fetched whole, after the limit.
@@ -21,7 +21,8 @@ WHERE rowid IN (
 
 -- name: list_records_by_id
 -- As `list_records`, among the ids from low to high.
--- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, bodies, limit, now
+-- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit,
+--            now
 -- Columns: those of a record, then effective state, size, now
 --
 -- One statement, so one view; a range of the primary key.
@@ -29,6 +30,61 @@ SELECT {listing_columns}
 FROM retrysafe_records
 WHERE id BETWEEN :low AND :high AND {matches_query}
 {listing_order}
+LIMIT :limit
+
+-- name: list_records_by_request_id
+-- As `list_records`, of one request.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Columns: those of a record, then effective state, size, now
+--
+-- By the index on request ids, where an operator has made one.
+SELECT {listing_columns}
+FROM retrysafe_records
+WHERE request_id = :request_id AND {matches_query}
+{listing_order}
+LIMIT :limit
+
+-- name: list_records_by_subject
+-- As `list_records`, of what callbacks and operations have to do with one subject.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Columns: those of a record, then effective state, size, now
+--
+-- By the partial index on targets.
+SELECT {listing_columns}
+FROM retrysafe_records
+WHERE door <> 'request' AND target = :target AND {matches_query}
+{listing_order}
+LIMIT :limit
+
+-- name: list_records_by_scope
+-- As `list_records`, of one scope or of a part of it.
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Columns: those of a record, then effective state, size, now
+--
+-- By the index on scopes, where an operator has made one: it is walked through instead of the table, and only
+-- records of scopes with this part are looked at.
+SELECT {listing_columns}
+FROM retrysafe_records
+WHERE rowid IN (
+    SELECT rowid FROM retrysafe_records
+    WHERE scope IN (SELECT scope FROM retrysafe_records WHERE instr(scope, :part) > 0) AND {matches_query}
+    {listing_order}
+    LIMIT :limit
+)
+{listing_order}
+
+-- name: export_records
+-- Records in the order of their ids, expired ones too.
+-- Arguments: after, expiring, door, limit, now
+-- Columns: those of a record
+--
+-- A range of the primary key.
+SELECT {columns}, status, headers, body, omitted
+FROM retrysafe_records
+WHERE id > :after
+    AND (:door IS NULL OR door = :door)
+    AND (:expiring IS NULL OR expires_at <= :now + :expiring)
+ORDER BY id
 LIMIT :limit
 
 -- name: totals

@@ -53,7 +53,7 @@ ORDER BY ({abandoned}) DESC, CASE WHEN {abandoned} THEN created_at ELSE -created
 
 -- name: matches_query
 -- True for a record that an operator asks for and that has not expired.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, now
+-- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, now
 --
 -- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as
 -- the scope column has them.  A scope that is not JSON has no parts, and does not make the statement fail for
@@ -66,6 +66,7 @@ AND (:prefix IS NULL OR substr(target, 1, length(:prefix)) = :prefix)
 AND (:older IS NULL OR created_at <= :now - :older)
 AND (:younger IS NULL OR created_at >= :now - :younger)
 AND (:key IS NULL OR key = :key)
+AND (:request_id IS NULL OR request_id = :request_id)
 AND (
     :scope IS NULL
     OR (

@@ -5,11 +5,12 @@ writes it in one transaction that looks again, so that processes which open at t
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.sql.schema import Plan, plan, refuse, refuse_removed
+from retrysafe.stores.admin import Index
+from retrysafe.stores.sql.schema import Plan, chosen_indexes, plan, refuse, refuse_removed
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
 from retrysafe.stores.sql.sqlite.file import DatabaseFile
@@ -43,7 +44,7 @@ def open_existing(path: str, clock: Clock, patience: float) -> Connection:
     return open_database(path, "admin", clock, patience)
 
 
-def migrate(path: str, clock: Clock, patience: float) -> list[str]:
+def migrate(path: str, clock: Clock, patience: float, indexes: Sequence[Index] = ()) -> list[str]:
     """Create what is missing, indexes too, and return its names."""
     connection = Connection(path, "writer", clock, patience)
     try:
@@ -51,8 +52,11 @@ def migrate(path: str, clock: Clock, patience: float) -> list[str]:
             found = examine(connection)
             for statement in (*found.statements, *found.indexes.values()):
                 connection.execute(statement)
+            chosen = chosen_indexes(connection.query, DIALECT, indexes)
+            for statement in chosen.values():
+                connection.execute(statement)
         _prepare(connection, clock if isinstance(clock, HostClock) else None)
-        return found.names
+        return [*found.names, *chosen]
     finally:
         connection.close()
 

@@ -5,8 +5,9 @@
 -- Columns: name
 SELECT name FROM sqlite_master
 WHERE name IN (
-    'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject', 'retrysafe_meta',
-    'retrysafe_audit', 'retrysafe_verdicts'
+    'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject',
+    'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta', 'retrysafe_audit',
+    'retrysafe_verdicts'
 )
 
 -- name: table_columns
@@ -16,6 +17,14 @@ SELECT sqlite_master.name, of_table.name
 FROM sqlite_master
 JOIN pragma_table_info(sqlite_master.name) AS of_table
 WHERE sqlite_master.name IN ('retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts')
+
+-- name: index_request_id
+-- For operators who often look for a request.
+CREATE INDEX IF NOT EXISTS retrysafe_records_request_id ON retrysafe_records (request_id)
+
+-- name: index_scope
+-- For operators who often look for a tenant or a user.
+CREATE INDEX IF NOT EXISTS retrysafe_records_scope ON retrysafe_records (scope)
 
 -- name: meta
 -- What is known about the store itself: the version of its tables, its clock.
