@@ -325,7 +325,12 @@ def test_the_files(dialect: str) -> None:
         assert any(f"'migration', {mark}" in each.source for mark in (each.number, f"'{each.number}'"))
         for statement in each.statements:
             assert statement.startswith(
-                ("ALTER TABLE retrysafe_", "CREATE INDEX IF NOT EXISTS", "INSERT INTO retrysafe_meta")
+                (
+                    "ALTER TABLE retrysafe_",
+                    "CREATE INDEX IF NOT EXISTS",
+                    "CREATE OR REPLACE FUNCTION retrysafe_",
+                    "INSERT INTO retrysafe_meta",
+                )
             ), statement
 
 

@@ -56,11 +56,18 @@ def tables(ask: Ask, dialect: str, place: str) -> Iterator[Finding]:
             "run `retrysafe migrate`; if they should exist, check the address, and the search_path of the "
             "role where there is one",
         )
-    elif found.tables or found.statements:
+    elif found.tables or found.is_vital:
         yield Finding(
             "schema",
             "problem",
             f"{' and '.join([*found.tables, *found.changes])} is missing",
+            f"run `retrysafe migrate`, or what `retrysafe sql --dialect {dialect}` prints",
+        )
+    elif found.statements:
+        yield Finding(
+            "schema",
+            "warning",
+            f"{' and '.join(found.changes)} is missing: everything works, more slowly",
             f"run `retrysafe migrate`, or what `retrysafe sql --dialect {dialect}` prints",
         )
     elif found.indexes:

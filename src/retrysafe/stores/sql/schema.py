@@ -64,6 +64,11 @@ class Plan(NamedTuple):
     """Those that are missing on tables in use, with the statements that create them."""
 
     @property
+    def is_vital(self) -> bool:
+        """Whether it is needed, and not only of use: tables and columns are, a function is not."""
+        return any(column_of(each) or columns_of_table(each) for each in self.statements)
+
+    @property
     def names(self) -> list[str]:
         """All that would be made, for people."""
         return [*self.tables, *self.changes, *self.indexes]
@@ -133,7 +138,7 @@ def refuse(plan: Plan) -> None:
             "PostgreSQL the search_path of its role"
         )
     refuse_removed(plan)
-    if plan.statements:
+    if plan.is_vital:
         raise SchemaMismatch(
             f"the tables are of an earlier release ({', '.join(plan.changes)} is missing): run "
             "`retrysafe migrate`"

@@ -93,6 +93,47 @@ SELECT claimed.attempt, found.*
 FROM found
 FULL JOIN claimed ON FALSE
 
+-- name: batch
+-- Many of `reserve` and `finish`, by the function of migration 3.
+-- Arguments: patience, reserve_place, reserve_id, reserve_token, reserve_fingerprint, reserve_mode,
+--            reserve_lease, reserve_retention, reserve_hold, reserve_door, reserve_scope, reserve_key,
+--            reserve_action, reserve_target, reserve_request_id, reserve_correlation_id, reserve_details,
+--            reserve_retention_from, finish_place, finish_id, finish_token, finish_state, finish_status,
+--            finish_headers, finish_body, finish_omitted, finish_details, finish_announced
+-- Columns: place, then as those of `reserve`; of a `finish` that was stored, the place and 1
+--
+-- Atomic as one statement.
+SELECT * FROM retrysafe_batch_1(
+    CAST(:patience AS float8),
+    CAST(:reserve_place AS integer[]),
+    CAST(:reserve_id AS bytea[]),
+    CAST(:reserve_token AS bytea[]),
+    CAST(:reserve_fingerprint AS bytea[]),
+    CAST(:reserve_mode AS text[]),
+    CAST(:reserve_lease AS float8[]),
+    CAST(:reserve_retention AS float8[]),
+    CAST(:reserve_hold AS float8[]),
+    CAST(:reserve_door AS text[]),
+    CAST(:reserve_scope AS text[]),
+    CAST(:reserve_key AS text[]),
+    CAST(:reserve_action AS text[]),
+    CAST(:reserve_target AS text[]),
+    CAST(:reserve_request_id AS text[]),
+    CAST(:reserve_correlation_id AS text[]),
+    CAST(:reserve_details AS text[]),
+    CAST(:reserve_retention_from AS text[]),
+    CAST(:finish_place AS integer[]),
+    CAST(:finish_id AS bytea[]),
+    CAST(:finish_token AS bytea[]),
+    CAST(:finish_state AS text[]),
+    CAST(:finish_status AS integer[]),
+    CAST(:finish_headers AS text[]),
+    CAST(:finish_body AS bytea[]),
+    CAST(:finish_omitted AS integer[]),
+    CAST(:finish_details AS text[]),
+    CAST(:finish_announced AS integer[])
+)
+
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
 -- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from,

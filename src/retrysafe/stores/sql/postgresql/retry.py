@@ -13,6 +13,12 @@ _SESSION = ("08", "57P", "0A000", "25006", "25P")
 """The session is of no more use, another may be: connection failures, a shutdown, a prepared statement whose
 result has changed, a server that takes no more writes."""
 
+DAMAGED = "XX001"
+"""The server's code for damaged data."""
+
+NO_FUNCTION = frozenset({"42883", "42501"})
+"""The function for batches does not exist, or may not be called by this role."""
+
 _TABLES = frozenset({"42P01", "42703"})
 """A table or a column is not there."""
 

@@ -7,6 +7,7 @@ create what is missing gets an error that says what to run.
 Tables are found along the connection's search path, and created in its first schema, as psql would.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -15,6 +16,8 @@ from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 from retrysafe.stores.sql.schema import Ask, plan, refuse_removed
 
 DIALECT: Final = "postgresql"
+
+_log = logging.getLogger("retrysafe.store")
 
 Command = Callable[[str], None]
 """Runs a statement without arguments or rows."""
@@ -62,6 +65,14 @@ def prepare(ask: Ask, command: Command) -> None:
     except PostgresTrouble as trouble:
         if trouble.state not in _FORBIDDEN:
             raise
+        if not found.is_vital:
+            _log.warning(
+                "the database lacks %s, and this role may not apply it (%s): everything works, more slowly. "
+                "Run `retrysafe migrate` as a role that may",
+                ", ".join(found.changes),
+                trouble.reason,
+            )
+            return
         what = "do not exist" if found.is_new else f"lack {', '.join(found.changes)}"
         raise SchemaMismatch(
             f"the tables of retrysafe {what}, and this role may not create them ({trouble.reason}): "

@@ -26,7 +26,9 @@ from psycopg import generators, pq, waiting
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.queue import Arguments, Call, Outcome, Row
 from retrysafe.stores.sql.postgresql import wire
-from retrysafe.stores.sql.postgresql.retry import PostgresTrouble, lost
+from retrysafe.stores.sql.postgresql.batch import Combined, binary, is_worth
+from retrysafe.stores.sql.postgresql.plans import DISCARD, CachedPlans
+from retrysafe.stores.sql.postgresql.retry import DAMAGED, NO_FUNCTION, PostgresTrouble, lost
 from retrysafe.stores.sql.postgresql.wire import BINARY, Statement
 
 if TYPE_CHECKING:
@@ -61,12 +63,15 @@ class Raw(Protocol):
 class SendMode:
     """How statements are sent, for all connections of a store."""
 
-    __slots__ = ("named",)
+    __slots__ = ("combined", "named")
 
     def __init__(self) -> None:
         self.named = True
         """Prepared once per connection.  Behind a pooler that gives every transaction another session this
         does not work; the first one to notice turns it off for good."""
+        self.combined = True
+        """Reservations and completions of a batch are one call of a function.  Where there is none, because
+        no role that may create it has migrated the tables, the first to notice turns it off for good."""
 
 
 class Session:
@@ -82,6 +87,7 @@ class Session:
         self._mode = mode
         self._end = end
         self._prepared: set[bytes] = set()
+        self._plans = CachedPlans()
         self._statements = wire.known()
         _sessions.add(self)
 
@@ -89,8 +95,10 @@ class Session:
 
     def run(self, calls: Sequence[Call], patience: float) -> Conversation[Sequence[Outcome]]:
         """The rows of each call, or its own trouble.  Raises the trouble of a batch, all undone."""
+        if self._plans.are_old() and self._mode.named:
+            yield from self.command(DISCARD)
         if len(calls) > 1:
-            outcomes = yield from self._pipeline(calls, patience)
+            outcomes = yield from self._batch(calls, patience)
         else:
             [(name, arguments)] = calls
             arguments["patience"] = patience
@@ -101,6 +109,33 @@ class Session:
                     raise
                 outcomes = [trouble]
         return outcomes
+
+    def _batch(self, calls: Sequence[Call], patience: float) -> Conversation[Sequence[Outcome]]:
+        if self._mode.combined and is_worth(calls):
+            combined = Combined(calls, binary)
+            try:
+                rows, *others = yield from self._all(combined.calls, patience)
+            except PostgresTrouble as trouble:
+                if trouble.state not in NO_FUNCTION:
+                    raise
+                self._mode.combined = False
+            else:
+                if isinstance(rows, Exception):
+                    # One record is damaged.  All calls were done, and each recognises that when it is alone.
+                    raise PostgresTrouble(str(rows), DAMAGED)
+                return combined.apart(others, rows)
+        return (yield from self._pipeline(calls, patience))
+
+    def _all(self, calls: Sequence[Call], patience: float) -> Conversation[list[Outcome]]:
+        """Several calls, or one that commits by itself."""
+        if len(calls) > 1:
+            return (yield from self._pipeline(calls, patience))
+        [(name, arguments)] = calls
+        arguments["patience"] = patience
+        try:
+            return [(yield from self._execute(self._statements[name], arguments))]
+        except UnreadableRecord as damage:
+            return [damage]
 
     def query(self, name: str, **arguments: object) -> Conversation[Sequence[Row]]:
         """One statement by its name."""

@@ -5,17 +5,22 @@ its connection cut.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from time import monotonic
 
 from retrysafe._runtime import fork
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.watchdog import cutting_after
-from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.queue import Call, Outcome
+from retrysafe.errors import StoreUnavailable, UnreadableRecord
+from retrysafe.stores.queue import Call, Outcome, Rows
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.connecting import Connecting
+from retrysafe.stores.sql.postgresql.batch import Combined, is_worth, literal
+from retrysafe.stores.sql.postgresql.plans import DISCARD, CachedPlans
+from retrysafe.stores.sql.postgresql.retry import DAMAGED, NO_FUNCTION, PostgresTrouble
 from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection
 
 OpenAsync = Callable[[], Awaitable[AsyncStoreConnection]]
@@ -31,25 +36,67 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 see it as it is."""
 
 
-def _run(execute: Execute, calls: Sequence[Call], patience: float) -> Sequence[Outcome]:
-    known = statements.load("postgresql")
-    if len(calls) == 1:
-        [(name, arguments)] = calls
+_ARRAY = re.compile(r"CAST\(:(\w+) AS (\w+\[\])\)")
+
+
+@cache
+def _statements() -> Mapping[str, str]:
+    """As the drivers of SQLAlchemy take them: not all have arrays, so these travel as text."""
+    known = dict(statements.load("postgresql"))
+    known["batch"] = _ARRAY.sub(r"CAST(CAST(:\1 AS text) AS \2)", known["batch"])
+    return known
+
+
+class Runner:
+    """Runs the calls of a batch, one after the other, on connections of one executor."""
+
+    def __init__(self) -> None:
+        self._combines = True
+        """Until it is found that the function for batches does not exist."""
+        self._plans = CachedPlans()
+
+    def run(self, execute: Execute, calls: Sequence[Call], patience: float) -> Sequence[Outcome]:
+        if self._plans.are_old():
+            execute(DISCARD, {})
+        if self._combines and is_worth(calls):
+            combined = Combined(calls, literal)
+            try:
+                rows, *others = self._run(execute, combined.calls, patience)
+            except PostgresTrouble as trouble:
+                if trouble.state not in NO_FUNCTION:
+                    raise
+                self._combines = False
+            except UnreadableRecord as damage:
+                # One record is damaged.  All calls were done, and each recognises that when it is alone.
+                raise PostgresTrouble(str(damage), DAMAGED) from damage
+            else:
+                return combined.apart(others, rows)
+        if len(calls) > 1:
+            return self._run(execute, calls, patience)
         try:
-            return [execute(known[name], {**arguments, "patience": patience})]
+            return self._run(execute, calls, patience)
         except Trouble as trouble:
             if trouble.disconnected:
                 raise
             return [trouble]
-    execute(_BEGIN, {})
-    try:
-        rows = [execute(known[name], {**arguments, "patience": patience}) for name, arguments in calls]
-        execute("COMMIT", {})
-    except Trouble as trouble:
-        if not trouble.disconnected:
+
+    def _run(self, execute: Execute, calls: Sequence[Call], patience: float) -> list[Rows]:
+        known = _statements()
+        if len(calls) == 1:
+            [(name, arguments)] = calls
+            return [execute(known[name], {**arguments, "patience": patience})]
+        execute(_BEGIN, {})
+        try:
+            rows = [execute(known[name], {**arguments, "patience": patience}) for name, arguments in calls]
+            execute("COMMIT", {})
+        except UnreadableRecord as damage:
             execute("ROLLBACK", {})
-        raise
-    return rows
+            raise PostgresTrouble(str(damage), DAMAGED) from damage
+        except Trouble as trouble:
+            if not trouble.disconnected:
+                execute("ROLLBACK", {})
+            raise
+        return rows
 
 
 class EngineExecutor:
@@ -57,6 +104,7 @@ class EngineExecutor:
 
     def __init__(self, open: Callable[[], StoreConnection]) -> None:
         self._connecting = Connecting(open)
+        self._runner = Runner()
 
     def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
         connection = self._connecting.connected(until)
@@ -65,7 +113,7 @@ class EngineExecutor:
             cutting_after(until - monotonic(), connection.fileno()) as watched,
         ):
             try:
-                return _run(connection.execute, calls, patience)
+                return self._runner.run(connection.execute, calls, patience)
             except Trouble as trouble:
                 if watched is not None and watched.cut:
                     raise StoreUnavailable(TIMED_OUT) from trouble
@@ -102,6 +150,7 @@ class AsyncEngineExecutor:
     def __init__(self, open: OpenAsync) -> None:
         self._open = open
         self._connection: AsyncStoreConnection | None = None
+        self._runner = Runner()
         fork.watch(self)
 
     def forked(self) -> None:
@@ -114,7 +163,7 @@ class AsyncEngineExecutor:
         has_worked = connection.has_worked
         timer = asyncio.get_running_loop().call_later(until - monotonic(), connection.cut)
         try:
-            outcomes = await connection.run(lambda execute: _run(execute, calls, patience))
+            outcomes = await connection.run(lambda execute: self._runner.run(execute, calls, patience))
         except Trouble as trouble:
             if trouble.disconnected:
                 trouble.stale = has_worked

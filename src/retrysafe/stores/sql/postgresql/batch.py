@@ -1,0 +1,137 @@
+"""Reservations and completions of one batch, as one call of the function `retrysafe_batch_1`.
+
+Its arguments are arrays, one for each argument of `reserve` and of `finish`, and the place of each call in
+the batch.  Its rows name that place, so a result cannot be handed to another caller.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from retrysafe.stores.queue import Arguments, Call, Outcome, Row
+
+_WORTH = 2
+"""Reservations and completions, from which on it is."""
+
+Encode = Callable[[str, list[object]], object]
+"""An array as a driver takes it, of elements of this type."""
+
+_RESERVE = {
+    "id": "bytea",
+    "token": "bytea",
+    "fingerprint": "bytea",
+    "mode": "text",
+    "lease": "float8",
+    "retention": "float8",
+    "hold": "float8",
+    "door": "text",
+    "scope": "text",
+    "key": "text",
+    "action": "text",
+    "target": "text",
+    "request_id": "text",
+    "correlation_id": "text",
+    "details": "text",
+    "retention_from": "text",
+}
+
+_FINISH = {
+    "id": "bytea",
+    "token": "bytea",
+    "state": "text",
+    "status": "int4",
+    "headers": "text",
+    "body": "bytea",
+    "omitted": "int4",
+    "details": "text",
+    "announced": "int4",
+}
+
+
+def is_worth(calls: Sequence[Call]) -> bool:
+    """Whether the function is less work for the server than a statement for each call."""
+    return sum(name in ("reserve", "finish") for name, _ in calls) >= _WORTH
+
+
+class Combined:
+    """The calls of a batch, those that the function can do as one call of it."""
+
+    def __init__(self, calls: Sequence[Call], encode: Encode) -> None:
+        self._names = [name for name, _ in calls]
+        self._others = [place for place, name in enumerate(self._names) if name not in ("reserve", "finish")]
+        arguments: Arguments = {}
+        for name, columns in (("reserve", _RESERVE), ("finish", _FINISH)):
+            places = [place for place, named in enumerate(self._names) if named == name]
+            arguments[f"{name}_place"] = encode("int4", [*places])
+            of = [calls[place][1] for place in places]
+            for column, kind in columns.items():
+                arguments[f"{name}_{column}"] = encode(kind, [each[column] for each in of])
+        self.calls: list[Call] = [("batch", arguments), *(calls[place] for place in self._others)]
+
+    def apart(self, outcomes: Sequence[Outcome], rows: Sequence[Row]) -> list[Outcome]:
+        """The outcomes of all calls, out of the rows of the function and the outcomes of the others."""
+        found: dict[object, Row] = {row[0]: row for row in rows}
+        others = dict(zip(self._others, outcomes, strict=True))
+        return [
+            others[place] if place in others else _rows(name, found.get(place))
+            for place, name in enumerate(self._names)
+        ]
+
+
+def _rows(name: str, row: Row | None) -> Outcome:
+    if row is None:
+        return ()
+    return [row[1:]] if name == "reserve" else [row[1:2]]
+
+
+# --- arrays in PostgreSQL's binary form
+
+_TYPES = {"bytea": 17, "int4": 23, "text": 25, "float8": 701}
+"""By the number of a type in PostgreSQL's catalogue, which is the same in every server."""
+
+_head = Struct("!iiiii").pack  # dimensions, whether there are NULLs, type, length, first index
+_nothing = Struct("!iii").pack
+_length = Struct("!i").pack
+_NULL = _length(-1)
+_float = Struct("!id").pack
+_int = Struct("!ii").pack
+
+
+def binary(kind: str, values: list[object]) -> bytes:
+    """An array of one dimension."""
+    if not values:
+        return _EMPTY[kind]
+    parts = [_head(1, 1, _TYPES[kind], len(values), 1)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        elif isinstance(value, float):
+            parts.append(_float(8, value))
+        elif isinstance(value, int):
+            parts.append(_float(8, value) if kind == "float8" else _int(4, value))
+        else:
+            raw = value.encode() if isinstance(value, str) else value
+            assert isinstance(raw, bytes)
+            parts += _length(len(raw)), raw
+    return b"".join(parts)
+
+
+_EMPTY = {kind: _nothing(0, 0, number) for kind, number in _TYPES.items()}
+
+
+# --- arrays as text, which every driver can send
+
+
+def literal(kind: str, values: list[object]) -> str:
+    """An array of one dimension, as SQL writes it."""
+    return "{" + ",".join(_element(kind, value) for value in values) + "}"
+
+
+def _element(kind: str, value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f'"\\\\x{value.hex()}"'
+    if kind == "text":
+        escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
