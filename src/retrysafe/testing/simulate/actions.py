@@ -6,20 +6,23 @@ from typing import Any, Literal, NamedTuple
 
 from retrysafe._core.model import Final, Response
 from retrysafe._core.steps import Checkpoint, Commit, Finish, Release, RollBack, Run
-from retrysafe.errors import CommitRefused, StoreError
+from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable
 from retrysafe.stores.admin import Note
 from retrysafe.stores.contract import Store
+from retrysafe.stores.queue import Outcome as CallOutcome
 from retrysafe.testing.simulate import clocks
+from retrysafe.testing.simulate.batches import QUEUED, Exchange, Lost, Refused
 from retrysafe.testing.simulate.keystate import Outcome
 from retrysafe.testing.simulate.model import Fragile
-from retrysafe.testing.simulate.request import SimulatedRequest
+from retrysafe.testing.simulate.request import SimulatedRequest, Worker
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.world import STORE_STEPS, World
 
 Kind = Literal[
     "arrive", "step", "lose reply", "lose request", "delay", "deliver", "refuse", "crash", "crash after",
     "cancel", "cancel after", "freeze", "thaw", "renew", "forget", "elapse", "step clock", "purge", "outage",
-    "recover", "release", "resolve", "lose lease", "revoke", "drain",
+    "recover", "release", "resolve", "lose lease", "revoke", "drain", "queue", "perform batch",
+    "lose batch reply", "lose batch", "repeat batch", "delay batch", "refuse batch", "refuse row", "time out",
 ]  # fmt: skip
 
 MEANING: dict[Kind, str] = {
@@ -48,6 +51,15 @@ MEANING: dict[Kind, str] = {
     "lose lease": "a running record's lease is lost in the store",
     "revoke": "a principal may no longer see stored responses",
     "drain": "a worker is about to shut down",
+    "queue": "a request hands its call to the queue of its worker",
+    "perform batch": "the store performs what a worker's queue has in flight, and replies",
+    "lose batch reply": "the store performs a batch, and its reply is lost with the connection",
+    "lose batch": "a batch never arrives, and its connection is lost",
+    "repeat batch": "the connection of a batch was stale, so the batch is sent again",
+    "delay batch": "a batch times out, and is still on its way",
+    "refuse batch": "the store refuses a batch as a whole, so its calls are run one by one",
+    "refuse row": "the store refuses one call of a batch, and performs the others",
+    "time out": "a call in a queue, and those before it, time out",
 }
 
 
@@ -56,7 +68,9 @@ class Action(NamedTuple):
     who: int = 0
     """The number of a request, a worker or an identity."""
     how: tuple[Any, ...] = ()
-    """Of an arrival: identity, what is asked for, worker.  Of time: seconds."""
+    """Of an arrival: identity, what is asked for, worker.  Of time: seconds.  Of a batch: which of those in
+    flight; then whether the store had performed it, of one that is repeated; whether it may pass, of one that
+    is refused; or which of its calls is refused."""
 
     def __str__(self) -> str:
         how = f" ({', '.join(map(str, self.how))})" if self.how else ""
@@ -92,7 +106,7 @@ def _awake(world: World, action: Action) -> SimulatedRequest | None:
 
 def _step(world: World, action: Action) -> bool:
     request = _awake(world, action)
-    if request is None:
+    if request is None or request.queued is not None:
         return False
     world.turn(request)
     return True
@@ -101,7 +115,9 @@ def _step(world: World, action: Action) -> bool:
 def _talking(world: World, action: Action) -> SimulatedRequest | None:
     """The request, if it is about to call a store that is available."""
     request = _awake(world, action)
-    return None if request is None or world.down or type(request.step) not in STORE_STEPS else request
+    if request is None or request.queued is not None or world.down:
+        return None
+    return request if type(request.step) in STORE_STEPS else None
 
 
 def _lose_reply(world: World, action: Action) -> bool:
@@ -126,7 +142,7 @@ def _delay(world: World, action: Action) -> bool:
     request = _talking(world, action)
     if request is None or request.step is None:
         return False
-    world.delayed.append((request, request.step))
+    world.delayed.append([(request, request.step)])
     world.fail(request)
     return True
 
@@ -134,9 +150,9 @@ def _delay(world: World, action: Action) -> bool:
 def _deliver(world: World, action: Action) -> bool:
     if not world.delayed or world.down:
         return False
-    request, step = world.delayed.pop(action.who % len(world.delayed))
-    request.arrived_late = True
-    world.apply_without_reply(request, step)
+    for request, step in world.delayed.pop(action.who % len(world.delayed)):
+        request.arrived_late = True
+        world.apply_without_reply(request, step)
     return True
 
 
@@ -161,11 +177,24 @@ def _crash(world: World, action: Action) -> bool:
 
 
 def _crash_after(world: World, action: Action) -> bool:
+    request = _awake(world, action)
+    if request is not None and request.queued is not None:
+        return _crash_after_batch(world, request)
     request = _talking(world, action)
     if request is None:
         return False
     world.apply_without_reply(request, request.step)
     return _crash(world, Action("crash", request.worker.number))
+
+
+def _crash_after_batch(world: World, request: SimulatedRequest) -> bool:
+    worker = request.worker
+    in_flight = [] if world.down or worker.queue is None else worker.queue.in_flight
+    for exchange in in_flight:
+        if request.queued in exchange.queued():
+            world.perform(worker, exchange)
+            return _crash(world, Action("crash", worker.number))
+    return False
 
 
 def _cancel(world: World, action: Action) -> bool:
@@ -174,6 +203,16 @@ def _cancel(world: World, action: Action) -> bool:
         return False
     request.cancelled = True
     step = request.step
+    if request.queued is not None:
+        # It stops waiting, and what was sent goes on.  A write is made again, to its end.
+        assert request.worker.queue is not None
+        request.worker.queue.cancel(request.queued)
+        request.queued = None
+        if request.inner is not None or type(step) in _UNINTERRUPTED:
+            world.enqueue(request)
+        else:
+            world.resume(request, None, CancelledError())
+        return True
     # How far its handler came is not known, so nothing is released; but a transaction is rolled back.
     request.stranded |= isinstance(step, Run) and world.setting.mode == "lease"
     if request.inner is not None or type(step) in _UNINTERRUPTED:
@@ -203,6 +242,7 @@ def _thaw(world: World, action: Action) -> bool:
     if not worker.frozen:
         return False
     worker.frozen = False
+    world.settle(worker)
     return True
 
 
@@ -233,6 +273,10 @@ def _forget(world: World, action: Action) -> bool:
         return False
     half = (len(worker.forgotten) + 1) // 2
     due = worker.forgotten[:half]
+    # The second release comes when a call that was given up has arrived, or never will.
+    last = [request for request in due if request not in worker.forgotten[half:]]
+    if worker.queue is not None and any(worker.queue.is_sent(request) for request in last):
+        return False
     try:
         world.keeper().release([request.claim for request in due])
     except StoreError as error:
@@ -240,9 +284,8 @@ def _forget(world: World, action: Action) -> bool:
     worker.forgotten = worker.forgotten[half:]
     for request in due:
         world.monitor.released(request)
-    # The second release comes when a delayed call has arrived, or never will.
-    last = [request for request in due if request not in worker.forgotten]
-    world.delayed = [(request, step) for request, step in world.delayed if request not in last]
+    world.delayed = [[call for call in calls if call[0] not in last] for calls in world.delayed]
+    world.delayed = [calls for calls in world.delayed if calls]
     return True
 
 
@@ -368,6 +411,69 @@ def _drain(world: World, action: Action) -> bool:
     return True
 
 
+def _queue(world: World, action: Action) -> bool:
+    request = _awake(world, action)
+    if request is None or request.queued is not None or type(request.step) not in QUEUED:
+        return False
+    world.enqueue(request)
+    return True
+
+
+def _batch(world: World, action: Action) -> bool:
+    """Decide what becomes of something that a queue has in flight."""
+    worker = world.workers[action.who]
+    if worker.queue is None or not worker.queue.in_flight:
+        return False
+    which, *how = action.how or (0,)
+    kind = action.kind
+    # A frozen worker reads no reply; that its connection was lost it notices later.
+    if worker.frozen and kind not in ("lose batch reply", "lose batch"):
+        return False
+    if world.down and kind not in ("perform batch", "lose batch"):
+        return False
+    exchange = worker.queue.take(which)
+    reply = exchange.reply
+    if world.down:
+        reply.set_exception(Lost(stale=False))
+    elif kind == "perform batch":
+        reply.set_result(world.perform(worker, exchange))
+    elif kind == "lose batch reply":
+        world.perform(worker, exchange)
+        reply.set_exception(Lost(stale=False))
+    elif kind == "lose batch":
+        reply.set_exception(Lost(stale=False))
+    elif kind == "repeat batch":
+        if how[0]:
+            world.perform(worker, exchange)
+        reply.set_exception(Lost(stale=True))
+    elif kind == "delay batch":
+        world.delayed.append([(queued.request, step) for queued, step in exchange.steps()])
+        reply.set_exception(StoreUnavailable("timed out"))
+    elif kind == "refuse batch":
+        reply.set_exception(Refused(passing=bool(how[0])))
+    else:
+        reply.set_result(_all_but_one(world, worker, exchange, how[0]))
+    world.settle(worker)
+    return True
+
+
+def _all_but_one(world: World, worker: Worker, exchange: Exchange, which: int) -> list[CallOutcome]:
+    which %= len(exchange.calls)
+    others = [call for number, call in enumerate(exchange.calls) if number != which]
+    outcomes = world.perform(worker, exchange._replace(calls=others))
+    outcomes.insert(which, Refused(passing=True))
+    return outcomes
+
+
+def _time_out(world: World, action: Action) -> bool:
+    request = _awake(world, action)
+    if request is None or request.queued is None or request.worker.queue is None:
+        return False
+    request.worker.queue.time_out(request.queued)
+    world.settle(request.worker)
+    return True
+
+
 _PERFORM: dict[Kind, Callable[[World, Action], bool]] = {
     "arrive": _arrive,
     "step": _step,
@@ -394,4 +500,13 @@ _PERFORM: dict[Kind, Callable[[World, Action], bool]] = {
     "lose lease": _lose_lease,
     "revoke": _revoke,
     "drain": _drain,
+    "queue": _queue,
+    "perform batch": _batch,
+    "lose batch reply": _batch,
+    "lose batch": _batch,
+    "repeat batch": _batch,
+    "delay batch": _batch,
+    "refuse batch": _batch,
+    "refuse row": _batch,
+    "time out": _time_out,
 }

@@ -3,7 +3,7 @@
 from retrysafe.testing.simulate.actions import Action, perform
 from retrysafe.testing.simulate.keystate import KeyState
 from retrysafe.testing.simulate.promises import broken
-from retrysafe.testing.simulate.request import SimulatedRequest
+from retrysafe.testing.simulate.request import SimulatedRequest, Worker
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.world import World
 
@@ -19,6 +19,9 @@ def recover(world: World) -> None:
     world.down = False
     for worker in world.workers:
         worker.frozen = False
+        world.settle(worker)
+    for worker in world.workers:
+        _empty_queue(world, worker)
     while world.delayed:
         perform(world, Action("deliver"))
     for request in list(world.live):
@@ -52,6 +55,22 @@ def expire(world: World) -> None:
     world.monitor.balance(world.effects())
     world.clock.now += RETENTION + HOLD + LEASE + 1
     world.monitor.purged_all(world.store.purge().records, world.clock.now)
+
+
+def _empty_queue(world: World, worker: Worker) -> None:
+    """All that a worker's queue has in flight is performed, and all callers have a reply."""
+    queue = worker.queue
+    if queue is None:
+        return
+    for _ in range(MAX_STEPS):
+        if not queue.in_flight:
+            break
+        perform(world, Action("perform batch", worker.number))
+    else:
+        broken("I11", f"the queue of worker {worker.number} sends batches without an end")
+    for request in world.live:
+        if request.queued is not None and request.worker is worker:
+            broken("I11", f"{request} waits for its worker's queue, which has nothing in flight")
 
 
 def _is_released(world: World, key: KeyState) -> None:

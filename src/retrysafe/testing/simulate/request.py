@@ -9,12 +9,13 @@ from retrysafe.testing.simulate.keystate import Execution, KeyState, Outcome
 
 if TYPE_CHECKING:
     from retrysafe._core.model import Response
+    from retrysafe.testing.simulate.batches import WorkerQueue
 
 
 class Worker:
-    """A process: its clock, its lease keeper, and whether it is frozen."""
+    """A process: its clock, its lease keeper, the queue to its store, and whether it is frozen."""
 
-    __slots__ = ("draining", "forgotten", "frozen", "held", "number", "offset")
+    __slots__ = ("draining", "forgotten", "frozen", "held", "number", "offset", "queue")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -28,9 +29,21 @@ class Worker:
         self.draining = False
         self.held: dict[bytes, tuple[SimulatedRequest, Attempt]] = {}
         self.forgotten: list[SimulatedRequest] = []
+        self.queue: WorkerQueue | None = None
+        """Made when it is first used."""
 
     def is_draining(self) -> bool:
         return self.draining
+
+
+class Queued:
+    """A step that was handed to the queue of a worker."""
+
+    __slots__ = ("request", "step")
+
+    def __init__(self, request: "SimulatedRequest", step: Step) -> None:
+        self.request = request
+        self.step = step
 
 
 class SimulatedRequest:
@@ -56,6 +69,7 @@ class SimulatedRequest:
         "marked",
         "number",
         "promised",
+        "queued",
         "refused",
         "result",
         "settled_window",
@@ -81,6 +95,8 @@ class SimulatedRequest:
         self.inner: Flow[Result | None] | None = None
         """The flow by which a large response may leave, while its handler runs."""
         self.step: Step | None = None
+        self.queued: Queued | None = None
+        """Its step, while it waits for the queue of its worker."""
         self.attempt: Attempt | None = None
         self.head: Response | None = None
         self.execution: Execution | None = None

@@ -17,7 +17,13 @@ _MEANING: dict[Kind, str] = {
     "cancel": "its task is cancelled",
     "cancel after": "its task is cancelled right after this was done",
 }
-_OF_WORKERS = frozenset({"crash", "freeze", "thaw", "renew", "forget", "step clock", "drain"})
+_OF_BATCHES = frozenset(
+    {
+        "perform batch", "lose batch reply", "lose batch", "repeat batch", "delay batch", "refuse batch",
+        "refuse row",
+    }
+)  # fmt: skip
+_OF_WORKERS = frozenset({"crash", "freeze", "thaw", "renew", "forget", "step clock", "drain", *_OF_BATCHES})
 _OF_IDENTITIES = frozenset({"release", "resolve", "lose lease", "revoke"})
 
 
@@ -82,6 +88,8 @@ def _play(world: World, schedule: Sequence[Action], lines: list[str]) -> None:
     for action in schedule:
         request = world.requests.get(action.who)
         before = type(request.step).__name__ if request is not None else ""
+        if action.kind in _OF_BATCHES:
+            before = _in_flight(world, action)
         world.store_error = None
         try:
             possible = perform(world, action)
@@ -108,6 +116,15 @@ def _play(world: World, schedule: Sequence[Action], lines: list[str]) -> None:
         raise
 
 
+def _in_flight(world: World, action: Action) -> str:
+    """The calls that this action is about, as they are before it."""
+    queue = world.workers[action.who].queue
+    if queue is None or not queue.in_flight:
+        return ""
+    exchange = queue.in_flight[action.how[0] % len(queue.in_flight)] if action.how else queue.in_flight[0]
+    return str(exchange)
+
+
 def _raises(error: Exception | None) -> str:
     return "" if error is None else f"; the store raises {type(error).__name__}: {error}"
 
@@ -121,6 +138,8 @@ def _line(world: World, action: Action, before: str, raises: str) -> str:
         return f"{at}{who} for {ASKED[int(asked)]}"
     if kind == "elapse":
         return f"{at}{action.how[0]:.0f} seconds have passed"
+    if kind in _OF_BATCHES:
+        return f"{at}worker {action.who}: {_MEANING[kind]} ({before}){raises}"
     if kind in _OF_WORKERS:
         how = f", by {action.how[0]:+.0f} seconds" if action.how else ""
         return f"{at}worker {action.who}: {_MEANING[kind]}{how}{raises}"
@@ -129,6 +148,8 @@ def _line(world: World, action: Action, before: str, raises: str) -> str:
     request = world.requests.get(action.who)
     if request is None or kind in ("purge", "outage", "recover", "deliver"):
         return f"{at}{_MEANING[kind]}{raises}"
+    if kind == "queue":
+        return f"{at}{request}, {before}: it goes to the queue of worker {request.worker.number}"
     what = "" if kind == "step" else f": {_MEANING[kind]}"
     # What a store may not raise does not reach the flow: there is no next step.
     after = "" if raises and world.store_error is None else f"; {_ended(request)}"
@@ -138,6 +159,8 @@ def _line(world: World, action: Action, before: str, raises: str) -> str:
 def _ended(request: SimulatedRequest) -> str:
     if request.result is not None:
         return f"it received {request.result.verdict}"
+    if request.queued is not None:
+        return "it waits for the queue of its worker"
     if request.flow is None:
         return "its client receives nothing"
     return f"next is {type(request.step).__name__}"

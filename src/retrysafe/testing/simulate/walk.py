@@ -8,6 +8,7 @@ from random import Random
 from retrysafe.testing.linearize import History
 from retrysafe.testing.simulate import histories, recovery
 from retrysafe.testing.simulate.actions import Action, Kind, perform
+from retrysafe.testing.simulate.batches import QUEUED
 from retrysafe.testing.simulate.promises import Violation, as_violation
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
@@ -18,6 +19,11 @@ _USUAL: dict[Kind, int] = {
     "crash": 5, "crash after": 6, "cancel": 5, "cancel after": 5, "freeze": 8, "thaw": 10, "renew": 12,
     "forget": 10, "elapse": 22, "step clock": 4, "purge": 7, "outage": 4, "recover": 12, "release": 4,
     "resolve": 3, "lose lease": 2, "revoke": 2, "drain": 2,
+}  # fmt: skip
+
+_OF_BATCHES: dict[Kind, int] = {
+    "perform batch": 40, "lose batch reply": 10, "lose batch": 5, "repeat batch": 8, "delay batch": 6,
+    "refuse batch": 8, "refuse row": 8, "time out": 8,
 }  # fmt: skip
 
 
@@ -31,13 +37,25 @@ def _mixture(usual: dict[Kind, int], steps: int) -> tuple[Kind, ...]:
 MIXTURES = (_mixture(_USUAL, 700), _mixture(_USUAL, 240), _mixture(_USUAL, 90))
 """With few, some and many faults."""
 
+BATCHED = tuple(_mixture({**_USUAL, **_OF_BATCHES}, steps) for steps in (700, 240, 90))
+"""The same where calls go through the queues of workers."""
+
+_BATCHED_SEEDS = frozenset({3, 6})
+"""Of eight seeds in a row, those in whose schedules they do."""
+
+_JOIN = 0.9
+"""How often a call joins those that wait, before what is in flight has its reply: a lone one is not new."""
+
 _ELAPSE = (1.0, LEASE // 3, LEASE // 3, LEASE + 1, LEASE + 1, LEASE + 1, RETENTION - LEASE, RETENTION + 1,
            HOLD + LEASE)  # fmt: skip
 _STEPS_OF_CLOCKS = (-3600.0, -LEASE, -1.0, 1.0, LEASE, 3600.0)
 
 _OF_REQUESTS = frozenset(
-    {"step", "lose reply", "lose request", "delay", "refuse", "crash after", "cancel", "cancel after"}
-)
+    {
+        "step", "lose reply", "lose request", "delay", "refuse", "crash after", "cancel", "cancel after",
+        "time out",
+    }
+)  # fmt: skip
 
 
 class Walk:
@@ -63,22 +81,25 @@ class Walk:
         random = Random(seed).random
         world, taken = self.world, self.taken
         live = world.live
-        mixture = MIXTURES[int(random() * 3)]
+        batched = seed % 8 in _BATCHED_SEEDS
+        mixture = (BATCHED if batched else MIXTURES)[int(random() * 3)]
         choices = len(mixture)
-        coming = 2 + int(random() * 5)
+        coming = (4 if batched else 2) + int(random() * 5)
+        crowd = 4 if batched else 1
         arrived = 0
-        for _ in range(12 + int(random() * 36)):
+        for _ in range((2 if batched else 1) * (12 + int(random() * 36))):
             kind = mixture[int(random() * choices)]
-            if kind == "arrive" or not live:
-                if arrived == coming:
-                    if kind == "arrive" or kind in _OF_REQUESTS:
-                        continue
-                else:
+            if kind == "arrive" or len(live) < crowd:
+                if arrived < coming:
                     kind = "arrive"
+                elif kind == "arrive" or (not live and kind in _OF_REQUESTS):
+                    continue
             if kind in _OF_REQUESTS:
                 action = Action(kind, live[int(random() * len(live))].number)
+                if batched and kind == "step":
+                    action = _in_a_queue(world, action.who, random())
             elif kind == "arrive":
-                action = _arrival(arrived, random(), random(), random())
+                action = _arrival(arrived, random(), random(), random(), together=batched)
                 arrived += 1
             else:
                 action = _other(world, kind, random(), random())
@@ -92,10 +113,27 @@ class Walk:
             recovery.expire(world)
 
 
-def _arrival(number: int, who: float, what: float, where: float) -> Action:
-    identity = 0 if who < 0.7 else int(who * 1000) % len(IDENTITIES)
+def _arrival(number: int, who: float, what: float, where: float, *, together: bool) -> Action:
+    """`together`: more of them at one worker, and for different keys, so that they share batches."""
+    identity = 0 if who < (0.3 if together else 0.7) else int(who * 1000) % len(IDENTITIES)
     asked = 0 if what < 0.8 else int(what * 1000) % len(ASKED)
-    return Action("arrive", number, (identity, asked, int(where * WORKERS)))
+    return Action("arrive", number, (identity, asked, int((where**3 if together else where) * WORKERS)))
+
+
+def _in_a_queue(world: World, number: int, chance: float) -> Action:
+    """The next step of a request whose calls go through a queue."""
+    request = world.requests[number]
+    worker = request.worker
+    if request.queued is None and type(request.step) not in QUEUED:
+        return Action("step", number)
+    ready = [
+        one.number
+        for one in world.live
+        if one.worker is worker and one.queued is None and type(one.step) in QUEUED
+    ]
+    if ready and (chance < _JOIN or worker.queue is None or not worker.queue.in_flight):
+        return Action("queue", ready[int(chance * 1000) % len(ready)])
+    return Action("perform batch", worker.number, (int(chance * 1000) % 3,))
 
 
 def _other(world: World, kind: Kind, one: float, other: float) -> Action:
@@ -111,6 +149,23 @@ def _other(world: World, kind: Kind, one: float, other: float) -> Action:
         case "step clock":
             seconds = _STEPS_OF_CLOCKS[int(other * len(_STEPS_OF_CLOCKS))]
             return Action(kind, int(one * WORKERS), (seconds,))
+        case (
+            "perform batch"
+            | "lose batch reply"
+            | "lose batch"
+            | "repeat batch"
+            | "delay batch"
+            | "refuse batch"
+            | "refuse row"
+        ):
+            busy = [worker for worker in world.workers if worker.queue and worker.queue.in_flight]
+            which = int(other * 1000)
+            how: tuple[int, ...] = (which % 3,)
+            if kind in ("repeat batch", "refuse batch"):
+                how = which % 3, which // 3 % 2
+            elif kind == "refuse row":
+                how = which % 3, which // 3 % 4
+            return Action(kind, busy[int(one * len(busy))].number if busy else 0, how)
         case "release" | "resolve" | "lose lease" | "revoke":
             return Action(kind, 0 if one < 0.8 else int(other * len(IDENTITIES)))
         case _:

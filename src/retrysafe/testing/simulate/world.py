@@ -39,12 +39,14 @@ from retrysafe._core.steps import (
 )
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.contract import Renewer, Store
-from retrysafe.testing.simulate import clocks, responses
+from retrysafe.stores.queue import Outcome as CallOutcome
+from retrysafe.testing.simulate import batches, clocks, responses
+from retrysafe.testing.simulate.batches import Exchange, WorkerQueue
 from retrysafe.testing.simulate.keystate import Execution, KeyState
 from retrysafe.testing.simulate.model import Database
 from retrysafe.testing.simulate.monitor import Monitor
 from retrysafe.testing.simulate.promises import Violation, broken
-from retrysafe.testing.simulate.request import SimulatedRequest, Worker
+from retrysafe.testing.simulate.request import Queued, SimulatedRequest, Worker
 from retrysafe.testing.simulate.responses import Received
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import Stage, describe
@@ -89,8 +91,8 @@ class World:
         """Requests that have not ended."""
         self.keys: dict[int, KeyState] = {}
         self.monitor = Monitor(setting, self.keys)
-        self.delayed: list[tuple[SimulatedRequest, Step]] = []
-        """Calls to the store that timed out, and have not arrived yet."""
+        self.delayed: list[list[tuple[SimulatedRequest, Step]]] = []
+        """Calls to the store that timed out, and have not arrived yet; those of a batch arrive together."""
         self.down = False
         self.revoked: dict[int, int] = {}
         self.store_error: StoreError | None = None
@@ -169,9 +171,8 @@ class World:
                 self.store_error = error
                 request.store_failed = True
                 return self.resume(request, None, error)
-            if type(reply) is Reserved:
-                request.drained = worker.draining
-        elif isinstance(step, Run):
+            return self.receive(request, reply)
+        if isinstance(step, Run):
             reply = self.run(request, step.attempt)
             if request.inner is not None:
                 return None
@@ -188,6 +189,12 @@ class World:
         else:
             broken("I11", f"{request} makes a step of another flow: {step}")
         return self.resume(request, reply)
+
+    def receive(self, request: SimulatedRequest, reply: object) -> None:
+        """A reply of the store reaches the request."""
+        if type(reply) is Reserved:
+            request.drained = request.worker.draining
+        self.resume(request, reply)
 
     def fail(self, request: SimulatedRequest) -> None:
         request.store_failed = True
@@ -230,9 +237,49 @@ class World:
 
     def remove(self, request: SimulatedRequest) -> None:
         """It has ended, whether or not its client receives anything."""
-        request.flow = request.inner = request.step = None
+        request.flow = request.inner = request.step = request.queued = None
         request.worker.held.pop(request.claim.token, None)
         self.live.remove(request)
+
+    # --- the queues of workers
+
+    def enqueue(self, request: SimulatedRequest) -> None:
+        """Hand its step to the queue of its worker."""
+        worker = request.worker
+        if worker.queue is None:
+            worker.queue = WorkerQueue()
+        assert request.step is not None
+        request.queued = Queued(request, request.step)
+        worker.queue.ask(request.queued)
+        self.settle(worker)
+
+    def settle(self, worker: Worker) -> None:
+        """Let a queue go on, and the requests whose operations have ended; a frozen worker does so later."""
+        if worker.queue is None or worker.frozen:
+            return
+        for queued, reply, error in worker.queue.settle():
+            request = queued.request
+            request.queued = None
+            if error is None:
+                self.receive(request, reply)
+            else:
+                request.store_failed = True
+                self.resume(request, None, error)
+
+    def perform(self, worker: Worker, exchange: Exchange) -> list[CallOutcome]:
+        """The store performs what a worker has in flight."""
+        clocks.set_local(self.clock.now + worker.offset)
+        return batches.perform(exchange.calls, self._apply_queued)
+
+    def _apply_queued(self, queued: Queued, step: Step) -> object:
+        request = queued.request
+        if request.queued is not queued:
+            request.arrived_late = True  # its caller has left
+        try:
+            return self.apply(request, step)
+        except StoreError as error:
+            self.store_error = error
+            raise
 
     # --- its handler
 
