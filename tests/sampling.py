@@ -49,6 +49,7 @@ RULES = (
     Rule(_CRASHES + "test_cuts_on_postgresql", "psycopg async", "it differs by the driver"),
     Rule("tests/faults/test_frozen_inside.py", "psycopg async", "it differs by the driver"),
     Rule("tests/stores/test_from_engine_fork.py", "pg8000", "it differs by the driver"),
+    Rule("tests/stores/test_batches.py::test_256", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_postgresql_processes.py::TestProcesses", "spawn", "it is tried on SQLite"),
     Rule("examples/orders/tests/test_orders.py::test_shop", "sqlite", "it differs by the store"),
     Rule("tests/cli/test_postgresql.py::test_the_same_", "", "it differs by the store"),
