@@ -181,7 +181,7 @@ def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared
         ("reserve", (a_claim("damaged"),)),
         ("finish", (oversized, too_large)),
         ("finish", (locked, an_outcome())),
-        *(("finish", (claim, an_outcome(claim.key.encode()))) for claim in running),
+        *(("finish", (claim, an_outcome(str(claim.key).encode()))) for claim in running),
         *(("reserve", (claim,)) for claim in new),
     ]
     damage, refusal, waiting, *others = callers.start(calls)
@@ -194,7 +194,7 @@ def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared
     assert waiting.result(PATIENT) is True
 
     for claim in running:
-        assert _body(store, claim) == claim.key.encode(), "each has its own outcome"
+        assert _body(store, claim) == str(claim.key).encode(), "each has its own outcome"
     assert _body(store, oversized) is None, "it is still running"
     assert store.finish(oversized, an_outcome()) is True
 
@@ -213,11 +213,11 @@ def test_256_callers_with_different_keys(prepared: Prepared, callers: Callers) -
         return [one.result(2 * PATIENT) for one in callers.start(calls)]
 
     def own(claim: Claim) -> Final:
-        return an_outcome(claim.key.encode())
+        return an_outcome(str(claim.key).encode())
 
     assert all_of([("reserve", (claim,)) for claim in claims]) == [Reserved(1)] * CROWD
     assert all_of([("finish", (claim, own(claim))) for claim in reversed(claims)]) == [True] * CROWD
-    found: list[Reservation] = all_of([("reserve", (a_claim(claim.key),)) for claim in claims])
+    found: list[Reservation] = all_of([("reserve", (a_claim(str(claim.key)),)) for claim in claims])
     for claim, one in zip(claims, found, strict=True):
         assert isinstance(one, Found)
         assert (one.record.token, one.record.response) == (claim.token, own(claim).response)

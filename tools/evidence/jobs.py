@@ -79,19 +79,23 @@ SIMULATE = ("retrysafe.testing.simulate",)
 TESTING = "src/retrysafe/testing"
 
 
-def _product_and(*testing: str, tools: tuple[str, ...] = ()) -> Sources:
+def _product_and(*testing: str, tools: tuple[str, ...] = (), tests: tuple[str, ...] = ()) -> Sources:
     return Sources(
         (
             "src/retrysafe",
             *(f"{TESTING}/{name}" for name in testing),
             *(f"tools/{name}" for name in tools),
+            *(f"tests/{name}" for name in tests),
         ),
         (TESTING,),
     )
 
 
 SIMULATED = _product_and("simulate", "linearize", "report.py")
-HUNTED = _product_and("simulate", "linearize", "report.py", tools=("planted",))
+HUNTED = _product_and(
+    "simulate", "linearize", "report.py", "stores", "postgres.py",
+    tools=("planted",), tests=("stores", "servers.py"),
+)  # fmt: skip
 CRASHED = _product_and(
     "linearize", "report.py", "postgres.py", "proxy.py", "conversation.py", "traps.py",
     "adapters/client.py", "adapters/server.py",
@@ -139,7 +143,7 @@ def _search_job(bound: str, setting: str, seconds: float) -> Job:
 
 
 def _planted(size: float) -> Sequence[Job]:
-    return [Job("planted", ("tools.planted",), 35, HUNTED)]
+    return [Job("planted", ("tools.planted",), 130, HUNTED)]
 
 
 def _coverage(size: float) -> Sequence[Job]:

@@ -68,19 +68,32 @@ def search(stored: Sequence[StoredReport]) -> str:
 
 def planted(stored: Sequence[StoredReport]) -> str:
     bugs: Mapping[str, Any] = total_of(stored)["bugs"]
-    took = sorted(row["schedules"] for row in bugs.values())
-    rows = [[name, row["seen"], row["caught by"], row["schedules"]] for name, row in bugs.items()]
+    took = sorted(row["schedules"] for row in bugs.values() if row["schedules"] is not None)
+    rows = [
+        [name, row["seen"], *(_by_a_test(row) if row["schedules"] is None else _by_a_walk(row))]
+        for name, row in bugs.items()
+    ]
     thought_of = sum(row["seen"] == REASONED for row in bugs.values())
     return paragraphs(
         _all_or_nothing(
             stored,
-            f"{plural(len(bugs), 'planted bug')}, and each was caught: half of them within "
-            f"{plural(took[(len(took) - 1) // 2], 'schedule')}, the last within {number(took[-1])}.",
+            f"{plural(len(bugs), 'planted bug')}, and each was caught: "
+            f"{number(len(took))} by the simulation, "
+            f"half of them within {plural(took[(len(took) - 1) // 2], 'schedule')}, the last within "
+            f"{number(took[-1])}; {number(len(bugs) - len(took))} by tests.",
         ),
         f"Mistakes that were really made: {number(len(bugs) - thought_of)} of them, and the table has where "
         f"they were seen. Mistakes that suggest themselves: {number(thought_of)}.",
         table(["bug", "where it was seen", "caught by", "schedules until then"], rows),
     )
+
+
+def _by_a_walk(row: Mapping[str, Any]) -> list[object]:
+    return [row["caught by"], row["schedules"]]
+
+
+def _by_a_test(row: Mapping[str, Any]) -> list[object]:
+    return [f"`{row['caught by']}`", ""]
 
 
 def crash(stored: Sequence[StoredReport]) -> str:

@@ -31,6 +31,16 @@ class Planted(NamedTuple):
     """While this is open, the bug is in the code.  Which promise it breaks is seen when it is caught."""
 
 
+class LeftToTests(NamedTuple):
+    """A bug that the simulator does not meet, or not on this database; a test of the library does."""
+
+    name: str
+    seen: str
+    test: str
+    """The id of the test, or of several, which fails while the bug is in the code, and passes without it."""
+    plant: Plant
+
+
 HOLD = Setting("hold")
 RETRY = Setting("retry", abandoned="retry", failed="retry")
 REPLAY = Setting("retry, failures are final", abandoned="retry")

@@ -8,16 +8,20 @@ from tools.planted import (
     leases,
     operators,
     outcomes,
+    postgresql,
+    queues,
     replays,
     responses,
     sql,
     stores,
     unnoticed,
 )
+from tools.planted.bug import LeftToTests
 from tools.planted.bug import Planted as Planted
 
 CATALOGUE: tuple[Planted, ...] = (
     *stores.PLANTED,
+    *queues.PLANTED,
     *expiry.PLANTED,
     *leases.PLANTED,
     *operators.PLANTED,
@@ -30,3 +34,7 @@ CATALOGUE: tuple[Planted, ...] = (
     *unnoticed.PLANTED,
     *responses.PLANTED,
 )
+"""Those that the simulator catches."""
+
+TESTED: tuple[LeftToTests, ...] = (*queues.TESTED, *postgresql.TESTED)
+"""Those that a test of the library catches."""

@@ -27,12 +27,12 @@ Head = Callable[[Response], dict[str, object]]
 Outcome = Callable[[Final], dict[str, object]]
 
 
-def rewriting(old: str, new: str, *names: str) -> Plant:
+def rewriting(old: str, new: str, *names: str, dialect: str = "sqlite") -> Plant:
     """Other words in these statements; in all that have them, if none is named."""
 
     @contextmanager
     def plant() -> Generator[None]:
-        known = cast("dict[str, str]", statements.load("sqlite"))
+        known = cast("dict[str, str]", statements.load(dialect))
         changed = {name: text for name, text in known.items() if old in text and (name in names or not names)}
         if not changed or set(names) - changed.keys():
             raise LookupError(f"{old!r} is not in {', '.join(names) or 'any statement'}: it was rewritten")

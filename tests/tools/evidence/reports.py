@@ -51,6 +51,12 @@ def planted(job: Job) -> dict[str, Any]:
         "bugs": {
             "complete is unconditional": {"seen": "a queue | of 2019", "caught by": "I3", "schedules": 12},
             "the scope is left out": {"seen": REASONED, "caught by": "I8", "schedules": 1},
+            "a batch is lost": {
+                "seen": REASONED,
+                "caught by": "test_a_batch",
+                "how": "test",
+                "schedules": None,
+            },
         }
     }
 

@@ -15,6 +15,7 @@ from tests.tools.evidence.reports import AT, everything, instead, without
 from tools.evidence import markdown, page
 from tools.evidence.errors import EvidenceError
 from tools.evidence.sections import total
+from tools.planted.bug import REASONED
 
 WHOLE = page.write(everything(), 1.0)
 
@@ -55,7 +56,7 @@ def test_the_result_comes_first_and_hashes_last() -> None:
     assert headline.startswith("**No violation.**")
     assert results.splitlines()[0] == "| part | what was run | violations |"
     assert "| simulate | 5,000,000 random schedules | 0 |" in results
-    assert "| planted | 2 planted bugs caught | 0 |" in results
+    assert "| planted | 3 planted bugs caught | 0 |" in results
     assert (
         "| crash-postgresql | 2,000 kills, 500 freezes, 60 server kills, 500 cuts, 20 outages | 0 |"
         in results
@@ -71,14 +72,14 @@ def test_the_result_comes_first_and_hashes_last() -> None:
 
 
 def test_coverage() -> None:
-    """What the simulation executes of the product, and what it only models, is measured and shown; and that
-    planted bugs in SQL are SQLite's is said."""
+    """What the simulation executes of the product, and what it only models, is measured and shown; and what
+    catches planted bugs in PostgreSQL's statements is said."""
     text = section(WHOLE, "What of the product it executes")
     assert "the lease keeper and the HTTP exchange are modelled" in text
     assert "executed in 2,000 schedules" in text
     assert "| the flow | 92% | 184 | 200 |" in text
     assert "| drivers | 0% | 0 | 150 |" in text
-    assert "SQLite only" in section(WHOLE, "Planted bugs")
+    assert "those of PostgreSQL by a test on a real server" in section(WHOLE, "Planted bugs")
 
 
 def test_simulation() -> None:
@@ -106,9 +107,13 @@ def test_search() -> None:
 def test_planted() -> None:
     """Each bug, where it was seen, and what caught it when."""
     text = section(WHOLE, "Planted bugs")
-    assert "2 planted bugs, and each was caught: half of them within 1 schedule, the last within 12." in text
+    assert (
+        "3 planted bugs, and each was caught: 2 by the simulation, half of them within 1 schedule, the last "
+        "within 12; 1 by tests."
+    ) in text
     assert "Mistakes that were really made: 1 of them" in text
-    assert "Mistakes that suggest themselves: 1." in text
+    assert "Mistakes that suggest themselves: 2." in text
+    assert f"| a batch is lost | {REASONED} | `test_a_batch` |  |" in text
     assert "| complete is unconditional | a queue \\| of 2019 | I3 | 12 |" in text
 
 

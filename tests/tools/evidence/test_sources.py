@@ -45,6 +45,8 @@ def test_every_job_is_about_something() -> None:
         ("src/retrysafe/_core/keys.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "FUZZING"}),
         (f"{TESTING}/simulate/world.py", {"SIMULATED", "HUNTED", "COVERED"}),
         ("tools/planted/bug.py", {"HUNTED"}),
+        ("tests/stores/test_queue.py", {"HUNTED"}),
+        (f"{TESTING}/stores/claims.py", {"HUNTED"}),
         ("tools/crash/rounds.py", {"CRASHED"}),
         (f"{TESTING}/linearize/search.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "LINEARIZED"}),
         (f"{TESTING}/report.py", {"SIMULATED", "HUNTED", "COVERED", "CRASHED", "LINEARIZED", "FUZZING"}),

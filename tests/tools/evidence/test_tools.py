@@ -15,7 +15,7 @@ from tools.evidence import coverage, page
 from tools.evidence.__main__ import main
 from tools.evidence.jobs import PARTS, Job, Part, choose
 from tools.planted.__main__ import hunt_all
-from tools.planted.bug import Planted
+from tools.planted.bug import LeftToTests, Planted
 
 FEW: dict[str, list[tuple[str, ...]]] = {
     "simulate": [
@@ -64,13 +64,14 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_planted() -> None:
     """What a hunt reports is what the page shows."""
 
-    def three(bugs: Iterable[Planted]) -> Iterable[Planted]:
-        return list(bugs)[:3]
+    def three(bugs: Iterable[Planted | LeftToTests]) -> Iterable[Planted | LeftToTests]:
+        found = list(bugs)
+        return [*found[:2], next(bug for bug in found if isinstance(bug, LeftToTests))]
 
     parts = everything()
     stored = parts["planted"].stored[0]._replace(report=hunt_all(three))
     text = page.write({**parts, "planted": parts["planted"]._replace(found=[stored])}, 1.0)
-    assert "3 planted bugs, and each was caught" in section(text, "Planted bugs")
+    assert "3 planted bugs, and each was caught: 2 by the simulation" in section(text, "Planted bugs")
 
 
 @pytest.mark.parametrize("size", [0.000_001, 0.01, 1.0])

@@ -108,6 +108,19 @@ def what_was_forgotten_is_never_released() -> None:
     recovery.recover(world)
 
 
+def a_different_request_is_given_the_key() -> None:
+    world = responded()
+    world.monitor.granted(world.arrive(2, 0, 1, 0), 2, world.clock.now)
+
+
+def a_key_is_held_by_a_request_that_received_that_it_is_free() -> None:
+    world = responded()
+    first = world.requests[0]
+    first.result = Result("released", Problem("not-done", ""))
+    first.key.standing = "running"
+    recovery._is_released(world, first.key)
+
+
 class Case(NamedTuple):
     breaks: Callable[[], None]
     promise: Promise
@@ -128,6 +141,8 @@ CASES = (
         "the key was final, and .* received in-flight",
     ),
     Case(a_flow_makes_a_step_of_another_flow, "I11", "makes a step of another flow"),
+    Case(a_different_request_is_given_the_key, "I7", "asks for something else, and was given the key"),
+    Case(a_key_is_held_by_a_request_that_received_that_it_is_free, "I11", "its key is free, and it is not"),
     Case(
         what_was_forgotten_is_never_released, "I11", "cannot release the claims that it was given to forget"
     ),

@@ -131,6 +131,7 @@ class Takeovers(Harness):
         elapse(31.0)
         half.take_over(second, first.token, "in_progress")
         before = the_record(half, second)
+        elapse(1.0)  # a lease that is renewed ends at another time now
         keeper = store.open_keeper()
         assert half.checkpoint(first, Response(200)) is False
         assert half.finish(first, an_outcome()) is False
