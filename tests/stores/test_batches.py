@@ -42,9 +42,8 @@ class Prepared(NamedTuple):
 
     store: Store
     execute: Callable[[str, Sequence[object]], object]
-    lock: Callable[[bytes], Callable[[], None]] | None
-    """Lock the record with this id in another transaction; returns what ends that.  `None`: SQLite locks
-    whole files."""
+    lock: Callable[[Sequence[Claim]], Callable[[], None]] | None
+    """Lock these records in another transaction; returns what ends that.  `None`: SQLite locks files."""
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +59,9 @@ def in_postgresql(url: str, store: Store) -> Iterator[Prepared]:
         def execute(sql: str, arguments: Sequence[object]) -> None:
             side.execute(sql.encode(), arguments)
 
-        def lock(id: bytes) -> Callable[[], None]:
-            locking.execute("SELECT FROM retrysafe_records WHERE id = %s FOR UPDATE", [id])
+        def lock(claims: Sequence[Claim]) -> Callable[[], None]:
+            ids = [claim.id for claim in claims]
+            locking.execute("SELECT FROM retrysafe_records WHERE id = ANY(%s) FOR UPDATE", [ids])
             return locking.rollback
 
         with closing(store.open_admin()) as admin:
@@ -78,18 +78,23 @@ def in_sqlite(path: Path, store: Store) -> Iterator[Prepared]:
         yield Prepared(store, lambda sql, arguments: side.execute(sql.replace("%s", "?"), arguments), None)
 
 
+@pytest.fixture
+def deadline() -> float:
+    return PATIENT
+
+
 @pytest.fixture(params=["psycopg", "asyncpg", "pg8000", "sqlite"])
-def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Prepared]:
+def prepared(request: pytest.FixtureRequest, tmp_path: Path, deadline: float) -> Iterator[Prepared]:
     if request.param == "sqlite":
         path = tmp_path / "keys.db"
-        store: Store = SQLiteStore(path, deadline=PATIENT)
+        store: Store = SQLiteStore(path, deadline=deadline)
         yield from in_sqlite(path, store)
     else:
         url: str = request.getfixturevalue("url")
         if request.param == "psycopg":
-            store = PostgresStore(url, deadline=PATIENT)
+            store = PostgresStore(url, deadline=deadline)
         else:
-            store = stores.from_engine(engine_for(url, request.param), deadline=PATIENT)
+            store = stores.from_engine(engine_for(url, request.param), deadline=deadline)
         yield from in_postgresql(url, store)
     store.close()
 
@@ -174,7 +179,7 @@ def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared
     store.finish(damaged, an_outcome())
     execute(_DAMAGE + "%s", [damaged.id])
     execute(_LIMIT_IN_SQLITE if lock is None else _LIMIT_IN_POSTGRESQL, [])
-    unlock = None if lock is None else lock(locked.id)
+    unlock = None if lock is None else lock([locked])
 
     too_large = an_outcome(bytes(LARGEST + 1))
     calls: list[tuple[str, tuple[Any, ...]]] = [
@@ -197,6 +202,24 @@ def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared
         assert _body(store, claim) == str(claim.key).encode(), "each has its own outcome"
     assert _body(store, oversized) is None, "it is still running"
     assert store.finish(oversized, an_outcome()) is True
+
+
+@pytest.mark.parametrize("deadline", [4.0])
+@pytest.mark.parametrize("prepared", ["psycopg"], indirect=True)
+def test_locked_records_do_not_hold_up_the_others(prepared: Prepared, callers: Callers) -> None:
+    """However many of a batch have to wait: the others are run first, and well within their deadline."""
+    store, _, lock = prepared
+    locked = [a_claim(f"locked {number}") for number in range(4)]
+    running = [a_claim(f"running {number}") for number in range(20)]
+    for claim in (*locked, *running):
+        assert store.reserve(claim) == Reserved(1)
+    assert lock is not None
+    unlock = lock(locked)
+    results = callers.start([("finish", (claim, an_outcome())) for claim in (*locked, *running)])
+    assert [one.result(PATIENT) for one in results[4:]] == [True] * 20
+    assert not any(one.done() for one in results[:4])
+    unlock()
+    assert [one.result(PATIENT) for one in results[:4]] == [True] * 4
 
 
 def _body(store: Store, claim: Claim) -> bytes | None:

@@ -10,7 +10,8 @@ threads of a process, `queue_loop.py` for the coroutines of an event loop.  What
 - **No confusion.**  Two calls about one record are never in the same batch, and calls are sorted by record,
   so that processes lock rows in the same order.
 - **One bad call is alone.**  A call that fails for a reason that may pass, or whose batch failed as a whole,
-  is run again by itself, beside the queue, within its caller's deadline.
+  is run again by itself, beside the queue, within its caller's deadline.  What fails once more waits apart,
+  so that the others of its batch do not wait with it.
 - **Bounded.**  A caller waits no longer than the deadline.  A full queue refuses at once.  A batch that takes
   longer than a deadline has its connection closed; callers that have left do not have it closed.
 """
@@ -18,7 +19,7 @@ threads of a process, `queue_loop.py` for the coroutines of an event loop.  What
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from operator import attrgetter
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from retrysafe.errors import StoreError, StoreUnavailable
@@ -47,10 +48,12 @@ FULL = 2_000
 """Calls that wait at most: the last one would hardly be served within its deadline."""
 
 ALONE = 2
-"""Calls that are run beside the queue at the same time, each on a connection of its own."""
+"""Calls that are run beside the queue at the same time, each on a connection of its own: one of those that
+are run alone for the first time, and one of those that failed at it and may have to wait."""
 
 _BATCH_PATIENCE = 0.1
-"""Seconds for which a batch may wait for a row that another transaction has locked: all its callers wait."""
+"""Seconds for which a batch may wait for a row that another transaction has locked: all its callers wait.  So
+do, at first, those that are run alone after each other.  Each later try waits twice as long."""
 
 _SHARE = 0.8
 """Of the time that is left, for a call that runs alone to wait for a lock: the server must give up before its
@@ -254,8 +257,8 @@ class Run(NamedTuple):
 
 
 Plan = Generator[Run | float, Sequence[Outcome], None]
-"""What is to be done with a connection: runs, and pauses in seconds.  A queue performs the steps; trouble and
-errors of a run are thrown into the plan."""
+"""What is to be done with a connection: runs, and pauses in seconds, which need none.  A queue performs the
+steps; trouble and errors of a run are thrown into the plan."""
 
 
 def run_batch(batch: Sequence[Job[Any]], counts: Counts) -> Plan:
@@ -296,12 +299,13 @@ def run_batch(batch: Sequence[Job[Any]], counts: Counts) -> Plan:
             job.fail(outcome.as_error())
 
 
-def run_alone(job: Job[Any]) -> Plan:
+def run_alone(job: Job[Any], patience: float = _BATCH_PATIENCE) -> Plan:
     """Carry one operation to its end, with pauses where trouble may pass."""
     retries = Retries(job.until)
     while job.call is not None and not job.abandoned:
+        left = max((job.until - monotonic()) * _SHARE, 0.001)
         try:
-            [outcome] = yield Run([job.call], max((job.until - monotonic()) * _SHARE, 0.001))
+            [outcome] = yield Run([job.call], left if retries.is_last else min(left, patience))
             if isinstance(outcome, Trouble | StoreError):
                 raise outcome
             job.receive(outcome)
@@ -310,33 +314,31 @@ def run_alone(job: Job[Any]) -> Plan:
                 yield retries.after(trouble)
             except StoreError as error:
                 job.fail(error)
+            patience *= 2
         except StoreError as error:
             job.fail(error)
 
 
-def perform_sync(plan: Plan, executor: Executor, until: float) -> None:
-    """Perform a plan in a thread."""
-    from time import sleep
-
+def perform_sync(plan: Plan, executor: Executor, until: float) -> float | None:
+    """Perform a plan in a thread, until it pauses or to its end; the seconds of the pause, or `None`."""
     try:
         step = next(plan)
-        while True:
+        while isinstance(step, Run):
             try:
-                if isinstance(step, Run):
-                    outcomes = executor.run(step.calls, until, step.patience)
-                else:
-                    sleep(step)
-                    outcomes = ()
+                outcomes = executor.run(step.calls, until, step.patience)
             except (Trouble, StoreError) as error:
                 step = plan.throw(error)
             else:
                 step = plan.send(outcomes)
     except StopIteration:
-        return
+        return None
+    return step
 
 
 def perform_alone(executor: Executor, operation: Operation[T], deadline: float) -> T:
     """One operation on a connection of its own: for the lease keeper and for operators."""
     job = Job(operation, b"", monotonic() + deadline, 0, urgent=True)
-    perform_sync(run_alone(job), executor, job.until)
+    plan = run_alone(job, deadline)  # no other caller waits for this connection
+    while (pause := perform_sync(plan, executor, job.until)) is not None:
+        sleep(pause)
     return job.result()

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from retrysafe._runtime import fork
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.queue import (
-    ALONE,
     AsyncExecutor,
     Counts,
     Executors,
@@ -77,7 +76,8 @@ class LoopQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._open = open
         self._executors: Executors[AsyncExecutor] = Executors(open)
-        self._alone = asyncio.Semaphore(ALONE)
+        self._first = asyncio.Semaphore()
+        self._again = asyncio.Semaphore()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_running = False
 
@@ -145,34 +145,37 @@ class LoopQueue:
                     job.wake()
 
     async def _run_alone(self, job: LoopJob[Any]) -> None:
-        async with self._alone:
-            self.counts.alone += 1
-            await self._perform(run_alone(job), job.until)
+        self.counts.alone += 1
+        plan = run_alone(job)
+        async with self._first:
+            pause = await self._perform(plan, job.until)
+        while pause is not None:
+            await asyncio.sleep(pause)
+            async with self._again:
+                pause = await self._perform(plan, job.until)
         job.wake()
 
-    async def _perform(self, plan: Plan, until: float) -> None:
+    async def _perform(self, plan: Plan, until: float) -> float | None:
+        """Until it pauses or to its end; the seconds of the pause, or `None`."""
         executors = self._executors
         executor = executors.take()
         try:
             step = next(plan)
-            while True:
+            while isinstance(step, Run):
                 try:
-                    if isinstance(step, Run):
-                        outcomes = await executor.run(step.calls, until, step.patience)
-                    else:
-                        await asyncio.sleep(step)
-                        outcomes = ()
+                    outcomes = await executor.run(step.calls, until, step.patience)
                 except (Trouble, StoreError) as error:
                     step = plan.throw(error)
                 else:
                     step = plan.send(outcomes)
         except StopIteration:
-            pass
+            return None
         except BaseException:
             executor.close()
             raise
         finally:
             executors.give(executor)
+        return step
 
     def _expire(self) -> None:
         """Wake those whose time is over; all have the same deadline, so they stand in that order."""

@@ -6,19 +6,19 @@ thread passes the lead to one of those that wait: to the youngest, which has mos
 
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from retrysafe._runtime import fork
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import (
-    ALONE,
     Counts,
     Executor,
     Executors,
     Job,
     Operation,
     Pending,
+    Plan,
     T_co,
     perform_sync,
     run_alone,
@@ -53,7 +53,8 @@ class ThreadQueue:
         self._lock = threading.Lock()
         self._pending: Pending[ThreadJob[Any]] = Pending()
         self._is_led = False
-        self._alone = threading.Semaphore(ALONE)
+        self._first = threading.Lock()
+        self._again = threading.Lock()
         self._executors: Executors[Executor] = Executors(self._open)
 
     def perform(self, operation: Operation[T], id: bytes, *, size: int = 0, urgent: bool = False) -> T:
@@ -141,19 +142,27 @@ class ThreadQueue:
             successor.woken.release()
 
     def _run_alone(self, job: ThreadJob[Any]) -> None:
-        if not self._alone.acquire(timeout=max(job.until - monotonic(), 0.0)):
+        self.counts.alone += 1
+        plan = run_alone(job)
+        pause = self._perform(plan, self._first, job)
+        while pause is not None:
+            sleep(pause)
+            pause = self._perform(plan, self._again, job)
+
+    def _perform(self, plan: Plan, turn: threading.Lock, job: ThreadJob[Any]) -> float | None:
+        """Until it pauses or to its end; the seconds of the pause, or `None`."""
+        if not turn.acquire(timeout=max(job.until - monotonic(), 0.0)):
             job.fail(job.timed_out(self._deadline))
-            return
+            return None
         executors = self._executors
         try:
             executor = executors.take()
-            self.counts.alone += 1
             try:
-                perform_sync(run_alone(job), executor, job.until)
+                return perform_sync(plan, executor, job.until)
             except BaseException:
                 executor.close()
                 raise
             finally:
                 executors.give(executor)
         finally:
-            self._alone.release()
+            turn.release()

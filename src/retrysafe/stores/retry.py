@@ -48,6 +48,11 @@ class Retries:
         self._refusals = 0
         self._reconnected = False
 
+    @property
+    def is_last(self) -> bool:
+        """Whether trouble that may pass is not waited for again."""
+        return self._refusals == _OFTEN
+
     def after(self, trouble: Trouble) -> float:
         """For how many seconds to pause before the next try; raises the error, if there is to be none."""
         if trouble.disconnected:
@@ -55,7 +60,7 @@ class Retries:
                 raise trouble.as_error() from trouble
             self._reconnected = True
             return 0.0
-        if not trouble.passing or self._refusals == _OFTEN:
+        if not trouble.passing or self.is_last:
             raise trouble.as_error() from trouble
         pause = _FIRST_PAUSE * (1 << self._refusals) * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
         if monotonic() + pause >= self._until:
