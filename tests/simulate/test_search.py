@@ -177,6 +177,32 @@ def test_the_first_bid_is_spared_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [action.kind for action in refuted.value.schedule] == ["arrive", "cancel after"]
 
 
+BATCHED = Bound(crashes=0, lost_replies=0, lapses=0, batches=True, identities=(0, 1, 0))
+"""Three attempts at one worker: while the first is in flight, the other two may form a batch."""
+
+_FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("setting", "bound", "schedules"),
+    [
+        pytest.param(HOLD, BATCHED._replace(crashes=1), 10_000, id="hold, a crash"),
+        pytest.param(TX, BATCHED._replace(repeated_batches=1), 6_000, id="tx, a repeated batch"),
+        pytest.param(TX, BATCHED._replace(refused_batches=1), 9_000, id="tx, a refused batch"),
+        pytest.param(HOLD, BATCHED._replace(lost_replies=1), 60_000, id="hold, a lost reply", marks=_FULL),
+        pytest.param(RETRY, BATCHED._replace(lost_replies=1), 60_000, id="retry, a lost reply", marks=_FULL),
+        pytest.param(HOLD, BATCHED._replace(repeated_batches=1), 20_000, id="hold, repeated", marks=_FULL),
+        pytest.param(HOLD, BATCHED._replace(refused_batches=1), 30_000, id="hold, refused", marks=_FULL),
+        pytest.param(HOLD, BATCHED._replace(cancellations=1), 20_000, id="hold, cancelled", marks=_FULL),
+    ],
+)
+def test_calls_in_batches(setting: Setting, bound: Bound, schedules: int) -> None:
+    """Every order in which three calls of a worker share batches, with one fault of a batch."""
+    observed = Observed()
+    assert search(Stage(setting), bound, observed).schedules >= schedules
+    assert observed.missing("completed replayed in-flight") == []
+
+
 def test_more_attempts_than_workers() -> None:
     """The workers then serve several each, and a crash ends all that one serves."""
     observed = Observed()
@@ -191,8 +217,17 @@ def test_more_attempts_than_workers() -> None:
         (Bound(crashes=-1), r"crashes=-1.*0 or more"),
         (Bound(asked=()), r"asked=\(\).*from 0 to"),
         (Bound(asked=(0, 99)), r"asked=\(0, 99\).*from 0 to"),
+        (Bound(identities=(99,)), r"identities=\(99,\).*from 0 to"),
+        (Bound(refused_batches=1), r"without batches=True"),
     ],
-    ids=["no attempt", "a negative number", "nothing asked for", "an unknown number"],
+    ids=[
+        "no attempt",
+        "a negative number",
+        "nothing asked for",
+        "an unknown number",
+        "an unknown identity",
+        "no batches",
+    ],
 )
 def test_a_bound_that_makes_no_sense(bound: Bound, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):

@@ -134,6 +134,7 @@ def _search(size: float) -> Sequence[Job]:
     return [
         *(_search_job("full", name, 20) for name in every),
         *(_search_job("cancelled", name, 15) for name in every),
+        *(_search_job("batched", name, 10) for name in ("hold", "retry", "tx")),
     ]
 
 

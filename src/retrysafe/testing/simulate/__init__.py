@@ -7,15 +7,16 @@
 
 `MyStore` is given a clock, a function that returns the time, and makes an empty store that uses it.  Each
 schedule is chosen by a seed: requests arrive and step through the protocol one at a time, replies are lost
-and delayed, workers crash, freeze and are cancelled, leases end, clocks are wrong, records expire and are
-purged.  The promises are checked on what really happened, which is tracked beside the store.  A broken
-promise is an exception with its seed, the shortened schedule, and what happened step by step; the same seed
-gives the same run.
+and delayed, of single calls and of batches, workers crash, freeze and are cancelled, leases end, clocks are
+wrong, records expire and are purged.  The promises are checked on what really happened, which is tracked
+beside the store.  A broken promise is an exception with its seed, the shortened schedule, and what happened
+step by step; the same seed gives the same run.
 
     setting.py      what a world is like: policies, and how handlers behave
     stage.py        one setting, compiled, and the claims of the requests that may arrive
     world.py        requests, workers, handlers and the store, one step at a time
     request.py      a request on its way, and the worker that serves it
+    batches.py      the real queue before a store, with batches that stay in flight until an action decides
     actions.py      what can happen to them: steps, faults, operators, time
     promises.py     the promises, and the exception that says which one was broken
     keystate.py     what is true of each key, tracked beside the store

@@ -30,6 +30,10 @@ BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
     "small": (Bound(), (HOLDING[0], RETRYING[0], TX)),
     "full": (Bound(lost_requests=1), SETTINGS),
     "cancelled": (Bound(crashes=0, cancellations=1), SETTINGS),
+    "batched": (
+        Bound(crashes=0, lapses=0, batches=True, identities=(0, 1, 0)),
+        (HOLDING[0], RETRYING[0], TX),
+    ),
 }
 """What is searched: one thing more that may happen is ten times as many schedules."""
 

@@ -432,6 +432,7 @@ def _batch(world: World, action: Action) -> bool:
     if world.down and kind not in ("perform batch", "lose batch"):
         return False
     exchange = worker.queue.take(which)
+    worker.queue.history.append(action)
     reply = exchange.reply
     if world.down:
         reply.set_exception(Lost(stale=False))

@@ -52,6 +52,12 @@ class Refused(Trouble):
         self.passing = passing
 
 
+_swap_task: Callable[[asyncio.AbstractEventLoop, object], object] = getattr(
+    asyncio.tasks, "_swap_current_task", lambda _loop, _task: None
+)
+"""Since Python 3.14 a thread has one current task, whatever the loop; before 3.12 this is not needed."""
+
+
 class _Timer:
     def cancel(self) -> None:
         """Whatever it was for is over when its turn comes."""
@@ -88,7 +94,9 @@ class _Loop:
         ready = self._ready
         if not ready:
             return
+        # A simulation may itself be part of a task.
         outer = asyncio._get_running_loop()
+        task = None if outer is None else _swap_task(outer, None)
         asyncio._set_running_loop(self.as_loop())
         try:
             while ready:
@@ -96,6 +104,8 @@ class _Loop:
                 callback(*arguments)
         finally:
             asyncio._set_running_loop(outer)
+            if outer is not None:
+                _swap_task(outer, task)
 
 
 class Exchange(NamedTuple):
@@ -105,7 +115,7 @@ class Exchange(NamedTuple):
     reply: "asyncio.Future[Sequence[Outcome]]"
 
     def steps(self) -> list[tuple[Queued, Step]]:
-        return [_of(call) for call in self.calls]
+        return [parts(call) for call in self.calls]
 
     def queued(self) -> list[Queued]:
         return [queued for queued, _ in self.steps()]
@@ -145,12 +155,15 @@ class WorkerQueue:
         self._loop = _Loop()
         self.in_flight: list[Exchange] = []
         """Sent, and without a reply: a batch, and calls that are run alone."""
+        self.history: list[object] = []
+        """What was done to it since it was last idle: its state, for a search to compare."""
         self._waiting: list[tuple[Queued, Coroutine[Any, Any, object], asyncio.Future[None]]] = []
         self._queue = LoopQueue(lambda: _Connection(self._loop, self.in_flight), _NEVER, self._loop.as_loop())
 
     def ask(self, queued: Queued) -> None:
         """Have a caller ask for an operation, and wait."""
         step = queued.step
+        self.history.append((queued.request.number, type(step)))
         size = len(step.final.response.body) if isinstance(step, Finish) else 0
         work = self._queue.perform(
             _operation(queued), queued.request.claim.id, size=size, urgent=type(step) in _URGENT
@@ -174,10 +187,13 @@ class WorkerQueue:
             except StoreError as error:
                 ended.append(Ended(queued, None, error))
         self._waiting = left
+        if not left and not self.in_flight:
+            self.history.clear()
         return ended
 
     def time_out(self, queued: Queued) -> None:
         """The deadline of a caller has come, and so has that of all who asked before it."""
+        self.history.append((queued.request.number, "timed out"))
         future = next(future for known, _, future in self._waiting if known is queued)
         for job in self._queue._waiting:
             job.until = -_NEVER
@@ -187,15 +203,13 @@ class WorkerQueue:
 
     def cancel(self, queued: Queued) -> None:
         """Its caller is cancelled, and stops waiting."""
+        self.history.append((queued.request.number, "cancelled"))
         entry = next(entry for entry in self._waiting if entry[0] is queued)
         self._waiting.remove(entry)
         _, work, future = entry
         future.cancel()  # as a task does with what it waits for
         with suppress(asyncio.CancelledError):
             work.send(None)
-
-    def waits(self) -> bool:
-        return bool(self._waiting)
 
     def is_sent(self, request: object) -> bool:
         """Whether a call of this request is in flight."""
@@ -206,7 +220,8 @@ class WorkerQueue:
         return self.in_flight.pop(number % len(self.in_flight))
 
 
-def _of(call: Call) -> tuple[Queued, Step]:
+def parts(call: Call) -> tuple[Queued, Step]:
+    """Who asked for it, and what it does."""
     _, arguments = call
     return cast("Queued", arguments["queued"]), cast("Step", arguments["step"])
 
@@ -216,7 +231,7 @@ def perform(calls: Sequence[Call], apply: Apply) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for call in calls:
         try:
-            outcomes.append([(apply(*_of(call)),)])
+            outcomes.append([(apply(*parts(call)),)])
         except StoreError as error:
             outcomes.append(error)
     return outcomes

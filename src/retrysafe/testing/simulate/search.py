@@ -11,9 +11,10 @@ from typing import NamedTuple
 from retrysafe._core.steps import Commit, Finish, Release, Reserve, Step
 from retrysafe.testing.simulate import recovery
 from retrysafe.testing.simulate.actions import Action, Kind, perform
+from retrysafe.testing.simulate.batches import QUEUED
 from retrysafe.testing.simulate.promises import Violation, as_violation
 from retrysafe.testing.simulate.setting import LEASE
-from retrysafe.testing.simulate.stage import ASKED, Stage
+from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
 from retrysafe.testing.simulate.world import STORE_STEPS, WORKERS, World, quiet
 
 
@@ -29,32 +30,54 @@ class Bound(NamedTuple):
     cancellations: int = 0
     lost_leases: int = 0
     """How often a running record's lease may be lost in the store."""
+    batches: bool = False
+    """Whether all attempts are at one worker, and their calls go through its queue."""
+    repeated_batches: int = 0
+    """How often a batch that was performed is sent again."""
+    refused_batches: int = 0
+    """How often a batch is refused as a whole."""
     asked: tuple[int, ...] = (0,)
     """What each attempt asks for; attempts beyond the last one ask for the same as it."""
+    identities: tuple[int, ...] = (0,)
+    """Whose key each attempt has, in the same way."""
 
     def check(self) -> None:
         """Raise `ValueError` for a bound that is not valid."""
         if self.attempts < 1:
             raise ValueError(f"Bound(attempts={self.attempts}): attempts must be 1 or more")
         for name, count in self._asdict().items():
-            if name != "asked" and count < 0:
+            if isinstance(count, int) and count < 0:
                 raise ValueError(f"Bound({name}={count}): {name} must be 0 or more")
-        if not self.asked or not set(self.asked) <= set(range(len(ASKED))):
-            raise ValueError(
-                f"Bound(asked={self.asked}): expected at least one number, each from 0 to {len(ASKED) - 1}, "
-                "which is an entry of retrysafe.testing.simulate.stage.ASKED"
-            )
+        for name, numbers, known in (
+            ("asked", self.asked, ASKED),
+            ("identities", self.identities, IDENTITIES),
+        ):
+            if not numbers or not set(numbers) <= set(range(len(known))):
+                raise ValueError(
+                    f"Bound({name}={numbers}): expected at least one number, each from 0 to "
+                    f"{len(known) - 1}, which is an entry of retrysafe.testing.simulate.stage.{name.upper()}"
+                )
+        if not self.batches and (self.repeated_batches or self.refused_batches):
+            raise ValueError("Bound: without batches=True no batch can be repeated or refused")
 
     def __str__(self) -> str:
-        counts = {name.replace("_", " "): count for name, count in self._asdict().items() if name != "asked"}
-        return ", ".join(
+        counts = {
+            name.replace("_", " "): count
+            for name, count in self._asdict().items()
+            if isinstance(count, int) and name != "batches"
+        }
+        listed = ", ".join(
             f"{count} {_ONE.get(name, name.removesuffix('s')) if count == 1 else name}"
             for name, count in counts.items()
             if count
         )
+        return f"{listed}, in batches" if self.batches else listed
 
 
-_ONE = {"crashes": "crash", "lost replies": "lost reply"}
+_ONE = {
+    "crashes": "crash", "lost replies": "lost reply", "repeated batches": "repeated batch",
+    "refused batches": "refused batch",
+}  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -158,14 +181,19 @@ class _Search:
         bound = self._bound
         found: list[list[Action]] = []
         for request in world.live:
-            found += self._next_actions(request.number, request.worker.number, type(request.step), used)
-        coming: set[int] = set()
+            if request.queued is None:
+                found += self._next_actions(request.number, request.worker.number, type(request.step), used)
+            elif used["cancel"] < bound.cancellations:
+                found.append([Action("cancel", request.number)])
+        found += self._next_of_batches(world, used)
+        coming: set[tuple[int, int]] = set()
         for number in range(bound.attempts):
             asked = bound.asked[min(number, len(bound.asked) - 1)]
-            if number not in world.requests and asked not in coming:
-                coming.add(asked)
-                worker = number % WORKERS
-                arrival = Action("arrive", number, (0, asked, worker))
+            identity = bound.identities[min(number, len(bound.identities) - 1)]
+            if number not in world.requests and (identity, asked) not in coming:
+                coming.add((identity, asked))
+                worker = 0 if bound.batches else number % WORKERS
+                arrival = Action("arrive", number, (identity, asked, worker))
                 found += [[arrival, *then] for then in self._next_actions(number, worker, Reserve, used)]
         if not found:
             return found
@@ -185,6 +213,10 @@ class _Search:
     ) -> Iterator[list[Action]]:
         """What may happen to one request that is about to make a step."""
         bound = self._bound
+        if bound.batches and step in QUEUED:
+            # What may happen to it is what happens to its batch.
+            yield [Action("queue", who)]
+            return
         yield [Action("step", who)]
         if used["crash"] + used["crash after"] < bound.crashes:
             yield [Action("crash", worker)]
@@ -200,9 +232,31 @@ class _Search:
             yield [Action("cancel", who)]
             yield [Action("cancel after", who)]
 
+    def _next_of_batches(self, world: World, used: Mapping[Kind, int]) -> Iterator[list[Action]]:
+        """What may happen to that which queues have in flight."""
+        bound = self._bound
+        for worker in world.workers:
+            in_flight = worker.queue.in_flight if worker.queue is not None else []
+            for number, exchange in enumerate(in_flight):
+                yield [Action("perform batch", worker.number, (number,))]
+                if used["crash"] + used["crash after"] < bound.crashes:
+                    yield [Action("crash", worker.number)]
+                    waiting = [one.request for one in exchange.queued() if one.request.queued is one]
+                    if waiting:
+                        yield [Action("crash after", waiting[0].number)]
+                if used["lose reply"] + used["lose batch reply"] < bound.lost_replies:
+                    yield [Action("lose batch reply", worker.number, (number,))]
+                if used["lose request"] + used["lose batch"] < bound.lost_requests:
+                    yield [Action("lose batch", worker.number, (number,))]
+                if used["repeat batch"] < bound.repeated_batches:
+                    yield [Action("repeat batch", worker.number, (number, 1))]
+                if used["refuse batch"] < bound.refused_batches:
+                    yield [Action("refuse batch", worker.number, (number, 1))]
+
 
 _LIMITED: tuple[Kind, ...] = (
     "crash", "crash after", "lose reply", "lose request", "cancel", "cancel after", "elapse", "lose lease",
+    "lose batch reply", "lose batch", "repeat batch", "refuse batch",
 )  # fmt: skip
 
 
@@ -213,7 +267,9 @@ def _state(world: World, path: list[Action]) -> object:
         now,
         tuple(sorted(action.kind for action in path if action.kind in _LIMITED)),
         tuple([key.snapshot() for key in world.keys.values()]),
-        tuple([world.store.look(request.claim.id) for request in world.requests.values()][:1]),
+        tuple(
+            [world.store.look(id) for id in dict.fromkeys([one.claim.id for one in world.requests.values()])]
+        ),
         tuple(
             [
                 (
@@ -233,6 +289,7 @@ def _state(world: World, path: list[Action]) -> object:
                 (
                     tuple([(token, held[1].lease_ends) for token, held in worker.held.items()]),
                     tuple([request.number for request in worker.forgotten]),
+                    () if worker.queue is None else tuple(worker.queue.history),
                 )
                 for worker in world.workers
             ]
