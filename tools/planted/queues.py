@@ -2,7 +2,7 @@
 
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from retrysafe._core.model import Reserved
@@ -95,16 +95,71 @@ def _lost_reply_as_done(run: Run, trouble: Trouble) -> Outcomes | Trouble:
     return trouble if trouble.stale or not trouble.disconnected else _as_if_done(run)
 
 
-Take = Callable[[Pending[Any]], list[Job[Any]]]
+_take = Pending.take
+_perform = LoopQueue.perform
 
 
-def _takes_all(_: Take) -> Take:
-    def take(self: Pending[Any]) -> list[Job[Any]]:
+class TakesAll(Pending[Any]):
+    """Two calls about one record may be in one batch."""
+
+    def take(self) -> list[Job[Any]]:
         batch = [job for job in (*self._urgent, *self._others) if not job.abandoned]
         self.clear()
         return sorted(batch, key=lambda job: job.id)
 
-    return take
+
+class TakesInOrderOfArrival(Pending[Any]):
+    """Completions have no precedence."""
+
+    def take(self) -> list[Job[Any]]:
+        self._others = deque([*self._others, *self._urgent])
+        self._urgent = deque()
+        return _take(self)
+
+
+class TakesUnsorted(Pending[Any]):
+    def take(self) -> list[Job[Any]]:
+        return list(reversed(_take(self)))
+
+
+class TakesTheAbandoned(Pending[Any]):
+    """What a caller withdrew before it was sent is performed all the same."""
+
+    def take(self) -> list[Job[Any]]:
+        batch: dict[bytes, Job[Any]] = {}
+        for job in self.clear():
+            if job.id in batch:
+                self.add(job)
+            else:
+                batch[job.id] = job
+        return sorted(batch.values(), key=lambda job: job.id)
+
+
+class NeverFull(Pending[Any]):
+    def add(self, job: Job[Any]) -> None:
+        (self._urgent if job.urgent else self._others).append(job)
+
+
+class Forgets(Pending[Any]):
+    def put_back(self, job: Job[Any]) -> None:
+        """It had another call to make."""
+
+
+class GivesTheBatchUp(LoopQueue):
+    """A caller that is cancelled cancels what its operation was sent with."""
+
+    async def perform(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return await _perform(self, *arguments, **more)
+        except CancelledError:
+            for task in self._tasks:
+                task.cancel()
+            raise
+
+
+def instead(planted: type, name: str) -> Plant:
+    """A method of the planted class in the place of the real one's."""
+    return patching(planted.__mro__[1], name, lambda _: getattr(planted, name))
 
 
 Perform = Callable[[Sequence[Call], Apply], list[Outcome]]
@@ -132,10 +187,6 @@ deciding_by_what_was_there = patching(batches, "perform", _decides_by_what_was_t
 """Harmless by itself: no key is in a batch twice."""
 
 
-def _forgets(_: object) -> Callable[[Pending[Any], Job[Any]], None]:
-    return lambda _pending, _job: None
-
-
 def _looks_again_for_ever(_: object) -> Callable[[Queued], Operation[object]]:
     def operation(queued: Queued) -> Operation[object]:
         step: Step = queued.step
@@ -145,55 +196,6 @@ def _looks_again_for_ever(_: object) -> Callable[[Queued], Operation[object]]:
                 return reply
 
     return operation
-
-
-def _in_order_of_arrival(real: Take) -> Take:
-    """Completions have no precedence."""
-
-    def take(self: Pending[Any]) -> list[Job[Any]]:
-        self._others = deque([*self._others, *self._urgent])
-        self._urgent = deque()
-        return real(self)
-
-    return take
-
-
-def _unsorted(real: Take) -> Take:
-    return lambda self: list(reversed(real(self)))
-
-
-def _never_full(_: object) -> Callable[[Pending[Any], Job[Any]], None]:
-    return lambda self, job: (self._urgent if job.urgent else self._others).append(job)
-
-
-def _takes_the_left(_: Take) -> Take:
-    """Callers that left before their operation was sent have it performed all the same."""
-
-    def take(self: Pending[Any]) -> list[Job[Any]]:
-        batch: dict[bytes, Job[Any]] = {}
-        for job in self.clear():
-            if job.id in batch:
-                self.add(job)
-            else:
-                batch[job.id] = job
-        return sorted(batch.values(), key=lambda job: job.id)
-
-    return take
-
-
-PerformInLoop = Callable[..., Awaitable[object]]
-
-
-def _gives_the_batch_up(real: PerformInLoop) -> PerformInLoop:
-    async def perform(self: LoopQueue, *arguments: Any, **more: Any) -> object:
-        try:
-            return await real(self, *arguments, **more)
-        except CancelledError:
-            for task in self._tasks:
-                task.cancel()
-            raise
-
-    return perform
 
 
 PLANTED = (
@@ -231,13 +233,13 @@ PLANTED = (
         "a key is twice in a batch, and new both times",
         "camunda/camunda#60741: one request may carry the same id twice",
         HOLD,
-        together(patching(Pending, "take", _takes_all), deciding_by_what_was_there),
+        together(instead(TakesAll, "take"), deciding_by_what_was_there),
     ),
     Planted(
         "an operation with another call to make is forgotten",
         REASONED,
         RETRY,
-        patching(Pending, "put_back", _forgets),
+        instead(Forgets, "put_back"),
     ),
     Planted(
         "an operation that finds nothing looks again for ever",
@@ -254,36 +256,36 @@ TESTED = (
         "completions do not go before claims",
         REASONED,
         f"{_QUEUE}test_completions_go_before_claims",
-        patching(Pending, "take", _in_order_of_arrival),
+        instead(TakesInOrderOfArrival, "take"),
     ),
     LeftToTests(
         "a batch is not sorted by record",
         "two transactions that lock rows in different orders wait for each other",
         f"{_QUEUE}test_what_arrives_meanwhile_is_the_next_batch_sorted_by_record",
-        patching(Pending, "take", _unsorted),
+        instead(TakesUnsorted, "take"),
     ),
     LeftToTests(
         "two calls about one record are in one batch",
         "camunda/camunda#60741: one request may carry the same id twice",
         f"{_QUEUE}test_two_calls_about_one_record_are_never_in_one_batch",
-        patching(Pending, "take", _takes_all),
+        instead(TakesAll, "take"),
     ),
     LeftToTests(
         "a full queue takes more",
         REASONED,
         f"{_QUEUE}test_a_full_queue_refuses_at_once",
-        patching(Pending, "add", _never_full),
+        instead(NeverFull, "add"),
     ),
     LeftToTests(
         "what a caller had withdrawn is performed",
         REASONED,
         f"{_QUEUE}test_a_cancelled_coroutine_withdraws_what_was_not_begun",
-        patching(Pending, "take", _takes_the_left),
+        instead(TakesTheAbandoned, "take"),
     ),
     LeftToTests(
         "a caller that leaves ends the batch that its operation was sent with",
         "redis/redis-py#2624: a command that is cancelled leaves its reply on the connection",
         f"{_QUEUE}test_a_cancelled_coroutine_withdraws_what_was_not_begun",
-        patching(LoopQueue, "perform", _gives_the_batch_up),
+        instead(GivesTheBatchUp, "perform"),
     ),
 )

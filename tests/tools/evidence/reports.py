@@ -43,6 +43,7 @@ def searched(job: Job) -> dict[str, Any]:
     settings = [job.command[-1]] if "--setting" in job.command else ["tx", "hold", "retry"]
     row = {"attempts": 3, "states": 222, "schedules": 222_000, "seconds": 1.5}
     bound = "3 attempts, 1 crash" + (", 1 cancellation" if "cancelled" in job.command else "")
+    bound += ", in batches" if "batched" in job.command else ""
     return {"bounds": {bound: {"settings": dict.fromkeys(settings, row)}}}
 
 

@@ -148,6 +148,20 @@ class Ended(NamedTuple):
     error: StoreError | None
 
 
+_Caller = tuple[Queued, Coroutine[Any, Any, object], "asyncio.Future[None]"]
+"""An operation, what performs it, and what that waits for."""
+
+
+class _Queue(LoopQueue):
+    def time_out(self, last: "asyncio.Future[None]") -> None:
+        """Let the deadline come of all that were asked for before this one, and of this one."""
+        for job in self._waiting:
+            job.until = -_NEVER
+            if job.future is last:
+                break
+        self._expire()
+
+
 class WorkerQueue:
     """The queue of one worker, what it has in flight, and who waits for it."""
 
@@ -157,8 +171,8 @@ class WorkerQueue:
         """Sent, and without a reply: a batch, and calls that are run alone."""
         self.history: list[object] = []
         """What was done to it since it was last idle: its state, for a search to compare."""
-        self._waiting: list[tuple[Queued, Coroutine[Any, Any, object], asyncio.Future[None]]] = []
-        self._queue = LoopQueue(lambda: _Connection(self._loop, self.in_flight), _NEVER, self._loop.as_loop())
+        self._waiting: list[_Caller] = []
+        self._queue = _Queue(lambda: _Connection(self._loop, self.in_flight), _NEVER, self._loop.as_loop())
 
     def ask(self, queued: Queued) -> None:
         """Have a caller ask for an operation, and wait."""
@@ -174,7 +188,7 @@ class WorkerQueue:
         """Let the queue go on until it waits, and return what has ended."""
         self._loop.run()
         ended: list[Ended] = []
-        left = []
+        left: list[_Caller] = []
         for entry in self._waiting:
             queued, work, future = entry
             if not future.done():
@@ -195,11 +209,7 @@ class WorkerQueue:
         """The deadline of a caller has come, and so has that of all who asked before it."""
         self.history.append((queued.request.number, "timed out"))
         future = next(future for known, _, future in self._waiting if known is queued)
-        for job in self._queue._waiting:
-            job.until = -_NEVER
-            if job.future is future:
-                break
-        self._queue._expire()
+        self._queue.time_out(future)
 
     def cancel(self, queued: Queued) -> None:
         """Its caller is cancelled, and stops waiting."""

@@ -121,8 +121,8 @@ def _in_flight(world: World, action: Action) -> str:
     queue = world.workers[action.who].queue
     if queue is None or not queue.in_flight:
         return ""
-    exchange = queue.in_flight[action.how[0] % len(queue.in_flight)] if action.how else queue.in_flight[0]
-    return str(exchange)
+    which: int = action.how[0] if action.how else 0
+    return str(queue.in_flight[which % len(queue.in_flight)])
 
 
 def _raises(error: Exception | None) -> str:
