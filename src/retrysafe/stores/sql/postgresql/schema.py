@@ -67,8 +67,7 @@ def prepare(ask: Ask, command: Command) -> None:
             raise
         if not found.is_vital:
             _log.warning(
-                "the database lacks %s, and this role may not apply it (%s): everything works, more slowly. "
-                "Run `retrysafe migrate` as a role that may",
+                "the database lacks %s, and this role may not apply it (%s): everything works, more slowly",
                 ", ".join(found.changes),
                 trouble.reason,
             )
