@@ -17,11 +17,12 @@ def full(shop: Shop) -> Shop:
     shop.running("running-key-00001", ago=60)
     shop.finished("completed-key-001", Response(201, JSON, b"x" * 1000))
     shop.finished("completed-key-002", target="/refunds", scope=(("tenant", "zeta"),))
-    shop.expired(3)
     shop.at(0)
     keeper = shop.store.open_keeper()
-    keeper.count(VERDICTS)
+    keeper.count(VERDICTS)  # which also removes what has expired
     keeper.close()
+    shop.expired(3)
+    shop.at(0)
     return shop
 
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from retrysafe import Guard, scopes
 from retrysafe._core.attempt import DEFAULT_SECRET, Attempt
 from retrysafe.stores.memory import MemoryStore
-from retrysafe.stores.sql.sqlite import cleanup
+from retrysafe.stores.sql import cleanup
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.docs.pages import page
@@ -58,6 +58,7 @@ def test_the_endpoint_for_a_scheduler() -> None:
 def test_the_pace_of_tidying_up() -> None:
     """The figures in the text are those of the code."""
     text = " ".join(page(OPERATING).text.split())
-    assert cleanup.ROUND == 100
-    assert "every hundred writes" in text
-    assert f"at most {cleanup.MOST} in one commit" in text
+    assert f"every {cleanup.PAUSE:g} s" in text
+    assert f"at most {cleanup.SLICE} records in one commit" in text
+    assert cleanup.BUDGET == 0.25
+    assert "for a quarter of a second" in text

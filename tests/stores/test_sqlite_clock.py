@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe._core.model import Found
-from retrysafe.stores.sql.sqlite import SQLiteStore, cleanup, clock
+from retrysafe.stores.sql.sqlite import SQLiteStore, clock
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.testing.stores import a_claim
 
@@ -46,7 +46,7 @@ def test_a_clock_that_is_set_back_does_not_turn_time_back(
     before = now(tmp_path / "keys.db")
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() - 3600.0)
-    assert now(tmp_path / "keys.db") >= before - cleanup.MARK_EVERY
+    assert now(tmp_path / "keys.db") >= before - clock.MARK_EVERY
 
 
 def test_a_clock_that_is_set_forward_does_not_move_an_anchored_store(
@@ -68,7 +68,7 @@ def test_a_new_boot_anchors_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     real = time.time
     monkeypatch.setattr(clock, "boot_id", lambda: "the next boot")
     monkeypatch.setattr(time, "time", lambda: real() - 86400.0)
-    assert before - cleanup.MARK_EVERY <= now(tmp_path / "keys.db") < before + 30.0
+    assert before - clock.MARK_EVERY <= now(tmp_path / "keys.db") < before + 30.0
     monkeypatch.setattr(clock, "boot_id", lambda: "the one after it")
     monkeypatch.setattr(time, "time", lambda: real() + 86400.0)
     assert now(tmp_path / "keys.db") > before + 86000.0

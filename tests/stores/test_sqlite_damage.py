@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retrysafe._core.model import Found, Reserved
+from retrysafe._core.model import Claim, Found, Reservation, Reserved
 from retrysafe.errors import SchemaMismatch, StoreUnavailable, UnreadableRecord
 from retrysafe.stores.sql import codec, operations
 from retrysafe.stores.sql.schema import TABLES
@@ -65,6 +65,10 @@ def test_nothing_of_an_expired_record_remains(path: Path) -> None:
         connection.execute(f"UPDATE retrysafe_records SET {old}, state = 'completed'")
         connection.execute(reserve, claim)
         assert connection.execute("SELECT * FROM retrysafe_records").fetchall() == fresh
+
+
+def past_the_reader(store: SQLiteStore, claim: Claim) -> Reservation:
+    return store._sqlite.queue.perform(operations.reserve(claim), claim.id)
 
 
 def damage(path: Path, column: str, value: object) -> None:
@@ -162,7 +166,7 @@ def test_nonsense_is_reported_and_never_fresh(
     for attempt in (
         store.reserve,
         lambda claim: store.take_over(claim, b"somebody's", "in_progress"),
-        lambda claim: store._database.write(operations.reserve(claim)),  # past the reader
+        lambda claim: past_the_reader(store, claim),
     ):
         with pytest.raises(UnreadableRecord) as error:
             attempt(a_claim())
@@ -214,7 +218,7 @@ def test_what_cannot_be_judged_does_not_expire(
     with pytest.raises(UnreadableRecord):
         store.reserve(a_claim())
     with pytest.raises(UnreadableRecord):
-        store._database.write(operations.reserve(a_claim()))
+        past_the_reader(store, a_claim())
     assert store.purge().records == 0
 
 

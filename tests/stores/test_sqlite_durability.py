@@ -4,6 +4,7 @@ What a connection promises is read from the connection itself, while it is in us
 nothing about it.  The flushes are counted as the kernel sees them, in a process that knows nothing of it.
 """
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -21,6 +22,10 @@ from tests.stores.sqlite_spy import Settings, Watched, connections
 __all__ = ["connections"]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no file lock")
+
+
+WRITING = Settings(busy_timeout=0)
+"""SQLite does not wait for the lock: who writes does, within its deadline, and an event loop not at all."""
 
 
 @pytest.fixture
@@ -46,15 +51,43 @@ def all_locked(watched: Watched) -> bool:
 
 
 def test_the_writer(store: SQLiteStore, connections: list[Watched]) -> None:
-    """It flushes, it checkpoints at a thousand pages, and it does both under the lock."""
+    """It flushes, it checkpoints at a thousand pages, both under the lock and in the caller's thread."""
     claim = a_claim()
     store.reserve(claim)
     store.finish(claim, an_outcome())
     writer = newest(connections)
-    assert writer.settings() == Settings()
+    assert writer.settings() == WRITING
     assert [write.sql for write in writer.writes].count("COMMIT") >= 2
     assert all_locked(writer)
-    assert writer.writes[-1].thread == "retrysafe-sqlite-writer"
+    assert writer.writes[-1].thread == "MainThread"
+
+
+def test_the_writer_of_an_event_loop(store: SQLiteStore, connections: list[Watched]) -> None:
+    """The same, but every commit is made by a thread of its own: the first batch, and those after it."""
+
+    async def calls() -> list[Watched]:
+        for n in range(3):
+            claim = a_claim(f"key {n}")
+            await store.aio.reserve(claim)
+            await store.aio.finish(claim, an_outcome())
+        return [each for each in connections if each.writes]
+
+    [writer] = asyncio.run(calls())
+    commits = [write for write in writer.writes if write.sql == "COMMIT"]
+    assert len(commits) >= 6
+    assert {write.thread for write in commits} == {"retrysafe-sqlite"}
+    assert all_locked(writer)
+
+
+def test_the_settings_of_an_event_loops_writer(store: SQLiteStore, connections: list[Watched]) -> None:
+    """Those of any writer."""
+
+    async def calls() -> Settings:
+        for n in range(2):
+            await store.aio.reserve(a_claim(f"key {n}"))
+        return newest(connections).settings()
+
+    assert asyncio.run(calls()) == WRITING
 
 
 def test_the_lease_keeper(store: SQLiteStore, connections: list[Watched]) -> None:
@@ -65,7 +98,7 @@ def test_the_lease_keeper(store: SQLiteStore, connections: list[Watched]) -> Non
     connections.clear()
     assert keeper.renew([claim]) == [True]
     [watched] = connections
-    assert watched.settings() == Settings(wal_autocheckpoint=0)
+    assert watched.settings() == WRITING._replace(wal_autocheckpoint=0)
     assert all_locked(watched)
     keeper.close()
 
@@ -91,7 +124,7 @@ def test_the_operator(store: SQLiteStore, connections: list[Watched]) -> None:
     [sighting] = admin.list(Query())
     [watched] = connections
     assert admin.release(sighting.record, Note("me", "because"))
-    assert watched.settings() == Settings()
+    assert watched.settings() == WRITING
     assert all_locked(watched)
     admin.close()
 

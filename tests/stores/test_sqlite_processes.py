@@ -71,6 +71,17 @@ def test_a_fork_begins_anew(path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_fork_of_a_busy_event_loop(path: Path) -> None:
+    """It waits for the commit that is under way; parent and children go on, each with a thread of its own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", workers.FORK_LOOP, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_child_of_a_stuck_parent_refuses(path: Path) -> None:
     """If a connection could not be closed before the fork, the child says so instead of harming the file."""
     store = SQLiteStore(path, deadline=20.0)

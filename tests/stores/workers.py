@@ -129,3 +129,51 @@ assert all(store.look(a_claim(f"child {n}").id).record.state == "completed" for 
 keeper.close()
 store.close()
 """
+
+
+FORK_LOOP = """
+import asyncio, os, sys
+from retrysafe._core.model import Found, Reserved
+from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.testing.stores import a_claim, an_outcome
+
+store = SQLiteStore(sys.argv[1], deadline=20.0)
+finished = []
+
+async def work(name):
+    for n in range(30):
+        claim = a_claim(f"{name} {n}")
+        assert await store.aio.reserve(claim) == Reserved(1)
+        assert await store.aio.finish(claim, an_outcome())
+        finished.append(claim)
+
+async def child(number):
+    # The thread of the parent's loop did not come along, and this loop has another one.
+    claim = a_claim(f"child {number}")
+    assert await store.aio.reserve(claim) == Reserved(1)
+    assert await store.aio.finish(claim, an_outcome())
+    assert isinstance(await store.aio.reserve(a_claim(finished[0].key)), Found)
+
+async def parent():
+    tasks = [asyncio.ensure_future(work(f"worker {n}")) for n in range(8)]
+    children = []
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0.01)
+        if len(children) < 6 and finished:  # most probably while a commit is under way
+            pid = os.fork()
+            if pid == 0:
+                asyncio.run(child(len(children)))
+                os._exit(0)  # the parent's loop is left alone: its selector is shared
+            children.append(pid)
+    await asyncio.gather(*tasks)
+    assert len(children) == 6
+    for pid in children:
+        assert os.waitpid(pid, 0)[1] == 0
+    for claim in finished:
+        assert (await store.aio.look(claim.id)).record.state == "completed"
+    for n in range(6):
+        assert (await store.aio.look(a_claim(f"child {n}").id)).record.state == "completed"
+
+asyncio.run(parent())
+store.close()
+"""

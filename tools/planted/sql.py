@@ -107,17 +107,15 @@ PLANTED = (
         "SQL: renew does not compare the token",
         "pikkujs/pikku#1742: an attempt that was taken over extends its successor's lease",
         RETRY._replace(store=emptied),
-        rewriting("AND token = :token ", "", "renew"),
+        rewriting("AND record.token = claim.token ", "", "renew"),
     ),
     Planted(
         "SQL: renew revives what is finished",
         "brendanlong/lion-reader#917: a delayed heartbeat takes a job back",
         HOLD._replace(store=emptied),
         together(
-            rewriting(" AND state = 'in_progress'", "", "renew"),
-            rewriting(
-                "lease_until = :now + :lease", "lease_until = :now + :lease, state = 'in_progress'", "renew"
-            ),
+            rewriting(" AND record.state = 'in_progress'", "", "renew"),
+            rewriting("SET lease_until", "SET state = 'in_progress', lease_until", "renew"),
         ),
     ),
     Planted(

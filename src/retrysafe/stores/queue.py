@@ -17,10 +17,10 @@ threads of a process, `queue_loop.py` for the coroutines of an event loop.  What
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from operator import attrgetter
 from time import monotonic, sleep
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.retry import Retries, Trouble
@@ -63,7 +63,7 @@ caller does."""
 class Executor(Protocol):
     """One connection, opened when it is first used, and again after it was lost.  One thread at a time."""
 
-    def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    def run(self, calls: "Batch", until: float, patience: float) -> Sequence[Outcome]:
         """The rows of each call, or its own trouble.
 
         Raises `Trouble` if the batch failed as a whole, and `StoreError` where trying again does not help.
@@ -77,7 +77,7 @@ class Executor(Protocol):
 class AsyncExecutor(Protocol):
     """The same for the coroutines of one event loop."""
 
-    async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]: ...
+    async def run(self, calls: "Batch", until: float, patience: float) -> Sequence[Outcome]: ...
     def close(self) -> None: ...
 
 
@@ -148,6 +148,45 @@ class Job(Generic[T_co]):
     def timed_out(self, deadline: float) -> StoreUnavailable:
         what = "whether it was done is not known" if self.begun else "nothing was done"
         return StoreUnavailable(f"the store timed out after {deadline:g} s; {what}")
+
+
+class Batch(Sequence[Call]):
+    """The next calls of some jobs.
+
+    An executor that has to wait before it can begin may postpone them: jobs whose callers leave meanwhile are
+    then not done, and their callers can be sure of that.
+    """
+
+    def __init__(self, jobs: Sequence[Job[Any]]) -> None:
+        self._jobs = jobs
+        self._calls = [job.call for job in jobs if job.call is not None]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @overload
+    def __getitem__(self, index: int) -> Call: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Call]: ...
+    def __getitem__(self, index: int | slice) -> Call | Sequence[Call]:
+        return self._calls[index]
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._calls)
+
+    def postpone(self) -> None:
+        """Nothing has been done yet."""
+        for job in self._jobs:
+            job.begun = False
+
+    def begin(self) -> Sequence[Call | None]:
+        """The calls that are still wanted, each in its place."""
+        wanted: list[Call | None] = []
+        for job, call in zip(self._jobs, self._calls, strict=True):
+            # In this order, and in the other order where a caller leaves, perhaps in another thread.
+            job.begun = True
+            wanted.append(None if job.abandoned else call)
+        return wanted
 
 
 J = TypeVar("J", bound=Job[Any])
@@ -252,7 +291,7 @@ class Executors(Generic[E]):
 class Run(NamedTuple):
     """A step of a plan: have an executor run these calls."""
 
-    calls: Sequence[Call]
+    calls: Batch
     patience: float
 
 
@@ -263,10 +302,9 @@ steps; trouble and errors of a run are thrown into the plan."""
 
 def run_batch(batch: Sequence[Job[Any]], counts: Counts) -> Plan:
     """Run the calls of a batch, a second time if its connection was stale."""
-    calls = [job.call for job in batch if job.call is not None]
     counts.batches += 1
-    counts.calls += len(calls)
-    run = Run(calls, _BATCH_PATIENCE)
+    counts.calls += len(batch)
+    run = Run(Batch(batch), _BATCH_PATIENCE)
     try:
         try:
             outcomes = yield run
@@ -305,7 +343,7 @@ def run_alone(job: Job[Any], patience: float = _BATCH_PATIENCE) -> Plan:
     while job.call is not None and not job.abandoned:
         left = max((job.until - monotonic()) * _SHARE, 0.001)
         try:
-            [outcome] = yield Run([job.call], left if retries.is_last else min(left, patience))
+            [outcome] = yield Run(Batch([job]), left if retries.is_last else min(left, patience))
             if isinstance(outcome, Trouble | StoreError):
                 raise outcome
             job.receive(outcome)

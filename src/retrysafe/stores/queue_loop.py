@@ -182,6 +182,7 @@ class LoopQueue:
         now = monotonic() - _GRACE
         while self._waiting and (self._waiting[0].done or self._waiting[0].until <= now):
             job = self._waiting.popleft()
+            job.abandoned = True
             if not job.future.done():
                 job.future.set_exception(job.timed_out(self._deadline))
         self._timer = None

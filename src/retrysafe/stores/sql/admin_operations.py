@@ -137,10 +137,6 @@ def purge(
     return purged, entry
 
 
-def add_verdict(verdict: str, number: int) -> Operation[None]:
-    yield "add_verdict", {"verdict": verdict, "count": number}
-
-
 def audit(limit: int, id: str | None) -> Operation[list[Entry]]:
     rows = yield "list_audit_entries", {**_range(id), "limit": limit}
     return list(_entries(rows))

@@ -8,7 +8,7 @@ that do so at the same time skip each other's rows.
 
 import logging
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 
 from retrysafe._core.model import Purged, Record
 from retrysafe.errors import StoreError
@@ -32,7 +32,9 @@ _log = logging.getLogger("retrysafe.store")
 
 
 class Cleanup:
-    def __init__(self) -> None:
+    def __init__(self, turn: float = 0.0) -> None:
+        self._turn = turn
+        """Seconds between two commits, where only one process can write at a time."""
         self._next = 0.0
 
     def tidy(self, run: Run) -> None:
@@ -48,6 +50,8 @@ class Cleanup:
                     _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
                 if purged.records < SLICE:
                     return
+                if self._turn:
+                    sleep(self._turn)
         except StoreError as error:
             _log.warning("expired records could not be removed: %s", error)
 

@@ -126,20 +126,12 @@ def release(claim: Claim) -> Operation[None]:
 
 
 def release_all(claims: Sequence[Claim]) -> Operation[None]:
-    """As `release`, of many with one statement, where a dialect has one."""
+    """As `release`, of many with one statement."""
     yield "release_all", {"claims": codec.batch(claims)}
 
 
-def renew(claim: Claim) -> Operation[bool]:
-    arguments = {**codec.fence(claim), "lease": claim.lease}
-    for statement in ("renew", "settled"):
-        if (yield statement, arguments):
-            return True
-    return False
-
-
 def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
-    """As `renew`, of many with one statement, where a dialect has one; and another if some do not run."""
+    """Extend the leases of many with one statement; a second one looks for those that have finished."""
     kept = {(id, token) for id, token in (yield "renew", {"claims": codec.batch(claims)})}
     if any((claim.id, claim.token) not in kept for claim in claims):
         kept |= {(id, token) for id, token in (yield "settled", {"claims": codec.batch(claims)})}

@@ -1,10 +1,9 @@
 """SQLite: the default store.  No server, one machine, any number of processes and threads.
 
-    store.py        the two faces, blocking and for coroutines
-    database.py     what one process has open: a writer, readers, a clock
-    writer.py       the one thread that writes, with group commit; cleanup.py removes expired records
+    store.py        the store: claims look before they write
+    database.py     what one process has open: queues, readers, a clock
+    executor.py     runs a batch as one transaction, in a thread or for an event loop
     readers.py      connections that read in the caller's own thread, past any lock
-    keeper.py       the lease keeper's connection
     admin.py        the operator's connection; doctor.py checks the file and what it depends on
     connection.py   sqlite3 itself: pragmas, transactions, errors; schema.py tables and their version
     file.py         the file: its mode, and whether its path still names it
@@ -13,8 +12,9 @@
     *.sql           the statements: schema, records, leases, admin, doctor, fragments
 
 **Durable**: WAL with `synchronous=FULL`; an operation returns only after its commit has reached the disk.
-**Bounded**: no operation waits longer than the deadline (the first of a process, which opens the file, twice
-that), even if a frozen process holds the write lock, and replays do not wait for that lock at all.
+**Bounded**: no operation waits for another one, or for a lock, for longer than the deadline (the first of a
+process, which opens the file, twice that), even if a frozen process holds the write lock, and replays do not
+wait for that lock at all.  An event loop does not wait for the disk either; a thread waits for its commit.
 **Local**: the file must be on a disk of this machine, never on a network share.
 """
 

@@ -211,10 +211,12 @@ LIMIT :limit
 -- Columns: verdict, count, since
 SELECT verdict, count, since FROM retrysafe_verdicts ORDER BY count DESC, verdict
 
--- name: add_verdict
--- Add to the number of requests that ended with a verdict.
--- Arguments: verdict, count, now
+-- name: add_verdicts
+-- Add to the numbers of requests that ended with each verdict.
+-- Arguments: verdicts, now
 --
--- Atomic as one statement on one row, so that the counts of several processes add up.
-INSERT INTO retrysafe_verdicts (verdict, count, since) VALUES (:verdict, :count, :now)
+-- Verdicts are one JSON text, a number for each name.  Atomic as one statement, so that the counts of several
+-- processes add up.  The condition excludes nothing; without one, SQLite takes ON for a part of the join.
+INSERT INTO retrysafe_verdicts (verdict, count, since)
+SELECT key, value, :now FROM json_each(:verdicts) WHERE true
 ON CONFLICT (verdict) DO UPDATE SET count = count + excluded.count

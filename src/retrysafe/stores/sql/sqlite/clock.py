@@ -15,6 +15,10 @@ Not served: processes in time namespaces of their own (`unshare --time`), whose 
 import time
 from collections.abc import Mapping
 
+MARK_EVERY = 10.0
+"""Seconds between two raises of the high-water mark: by so much at most may the store's time fall back, if
+the wall clock is wrong after the next boot."""
+
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -36,6 +40,7 @@ class HostClock:
         self._boot = boot_id()
         self._offset: float | None = None
         self._mark = 0.0
+        self._mark_at = 0.0
 
     def __call__(self) -> float:
         if self._offset is not None:
@@ -60,6 +65,14 @@ class HostClock:
         offset = epoch - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._offset = offset
         return {"boot": self._boot, "offset": offset}
+
+    def mark_is_due(self) -> bool:
+        """Whether the store's mark is to be raised, with the commit that is being made."""
+        now = time.monotonic()
+        if now < self._mark_at:
+            return False
+        self._mark_at = now + MARK_EVERY
+        return True
 
     def raise_to(self, mark: object) -> None:
         """Never say less than this."""

@@ -1,8 +1,8 @@
-"""One connection of sqlite3: runs operations, and translates errors.
+"""One connection of sqlite3: runs statements and transactions, and translates errors.
 
 It opens when it is first used, and again after it was closed.  Every error of SQLite becomes a
 `StoreUnavailable`; `suspect` then says whether the connection should be reopened.  It is used by one
-thread at a time, within a `session`, though not always by the same thread.
+thread at a time, which holds `in_use`, though not always by the same thread.
 """
 
 import contextlib
@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from retrysafe.errors import StoreUnavailable, UnreadableRecord
-from retrysafe.stores.queue import Operation, Row
-from retrysafe.stores.retry import TookTooLong
+from retrysafe.errors import StoreError, StoreUnavailable, UnreadableRecord
+from retrysafe.stores.queue import Batch, Call, Operation, Outcome, Row
+from retrysafe.stores.retry import TookTooLong, Trouble
 from retrysafe.stores.sql import statements
 from retrysafe.stores.sql.sqlite import forking
+from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.file import LOOK_EVERY, DatabaseFile, Opened
-from retrysafe.stores.sql.sqlite.filelock import FileLock
+from retrysafe.stores.sql.sqlite.filelock import PAUSE, FileLock
 
 T = TypeVar("T")
 
@@ -43,8 +44,25 @@ _RETRY_PAUSE = 0.005
 _UNHEX = (3, 41, 0)
 """The first SQLite that has this function itself."""
 
+_CLOSING = 0.05
+"""Seconds to wait for the lock before a connection is closed: ten times as long as a checkpoint takes."""
+
 _STRIDE = 10_000
 """Of SQLite's instructions between two looks at the clock: a millisecond or less."""
+
+
+class OutOfSpace(StoreUnavailable):
+    """There is no space left on the disk."""
+
+
+class Locked(Trouble):
+    """Another process is writing, and went on for longer than could be waited."""
+
+    passing = True
+
+
+class RolledBack(Trouble):
+    """SQLite has undone the whole transaction, as when there is no space or no memory left."""
 
 
 class Connection:
@@ -65,6 +83,7 @@ class Connection:
         self._lock: FileLock | None = None
         self._opened: Opened | None = None
         self._look_at = 0.0
+        self._waits = patience
         forking.watch(self)
 
     @property
@@ -76,37 +95,147 @@ class Connection:
         """The connection, open and for exclusive use."""
         with self.in_use:
             self._be_open()
+            self._wait_for_locks(self.patience)
             yield
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[None]:
-        """A session in which everything is committed at the end, or nothing.
+        """A session in which everything is committed at the end, or nothing."""
+        with self.in_use:
+            self._be_open()
+            try:
+                self._begin(self.patience)
+                try:
+                    yield
+                except BaseException:
+                    self._undo()
+                    raise
+                self._commit()
+            except Trouble as trouble:
+                raise trouble.as_error() from trouble
+
+    def run(self, batch: Batch, seconds: float) -> Sequence[Outcome]:
+        """A batch in one transaction, after waiting for other writers for so many seconds at most.
+
+        Calls that were withdrawn during the wait are left out.
+        """
+        with self.in_use:
+            self._be_open()
+            batch.postpone()
+            self._begin(seconds)
+            try:
+                outcomes = self._outcomes(batch.begin())
+            except BaseException:
+                self._undo()
+                raise
+            self._commit()
+            return outcomes
+
+    def read(self, calls: Sequence[Call]) -> Sequence[Outcome]:
+        """A batch that only reads: it waits for no writer."""
+        with self.session():
+            return self._outcomes(calls)
+
+    def _begin(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._try_begin():
+            if time.monotonic() >= until:
+                raise Locked(
+                    f"{self.path} is locked by another process: timed out after {seconds:.3g} s; "
+                    "nothing was done"
+                )
+            time.sleep(PAUSE)
+
+    def _try_begin(self) -> bool:
+        """Begin to write, unless another does.
 
         IMMEDIATE, because a transaction that only becomes a write later is refused if another connection
         wrote since.
         """
-        with self.session():
-            assert self._sqlite is not None
-            assert self._lock is not None, "a reader does not write"
-            self._lock.acquire(self.patience)
+        assert self._sqlite is not None
+        assert self._lock is not None, "a reader does not write"
+        if not self._lock.try_acquire():
+            return False
+        try:
+            # Before, because the log of a replaced file may be in use for the new one: what is written to
+            # it would be read as a part of that one.
+            self._verify()
+            self._wait_for_locks(0.0)
+            self._sqlite.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self._lock.release()
+            if not isinstance(error, sqlite3.Error):
+                raise
+            if _busy(error):
+                return False
+            raise self._trouble(error) from error
+        return True
+
+    def _outcomes(self, calls: Sequence[Call | None]) -> list[Outcome]:
+        """The rows of each call, or an error that is its own; by one reading of the clock."""
+        assert self._sqlite is not None
+        is_writing = self._sqlite.in_transaction
+        now = self._clock()
+        clock = self._clock if isinstance(self._clock, HostClock) and is_writing else None
+        if is_marking := clock is not None and clock.mark_is_due():
+            calls = [*calls, ("raise_high_water", {})]
+        outcomes: list[Outcome] = []
+        for call in calls:
             try:
-                # Before, because the log of a replaced file may be in use for the new one: what is written to
-                # it would be read as a part of that one.
-                self._verify()
-                self.execute("BEGIN IMMEDIATE")
-                try:
-                    yield
-                    self.execute("COMMIT")
-                except BaseException:
-                    self.suspect = True
-                    with contextlib.suppress(sqlite3.Error):
-                        self._sqlite.rollback()
-                    raise
-                # And after: what was committed to a file that is gone by now was committed for nothing.
-                # The connection stays open, so that the records of a deleted file are not lost with it.
-                self._verify()
-            finally:
-                self._lock.release()
+                if call is None:
+                    raise StoreUnavailable("the caller has left; nothing was done")
+                name, arguments = call
+                arguments["now"] = now
+                outcomes.append(self.execute(self._statements[name], arguments))
+            except StoreError as error:
+                if is_writing and not self._sqlite.in_transaction:
+                    raise RolledBack(f"{error}; the whole transaction was rolled back") from error
+                outcomes.append(error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+                # By its name only: the message may quote what a client has sent.
+                failed = StoreUnavailable(f"the operation failed with {type(error).__name__}")
+                failed.__cause__ = error
+                outcomes.append(failed)
+        if is_marking:
+            match outcomes.pop():
+                case [(mark,)] if clock is not None:
+                    clock.raise_to(mark)
+                case _:
+                    pass
+        return outcomes
+
+    def _commit(self) -> None:
+        assert self._lock is not None
+        try:
+            self.execute("COMMIT")
+        except BaseException as error:
+            self._undo()
+            if isinstance(error, OutOfSpace):  # what each of the batch needs may still be there
+                raise RolledBack(f"{error}; nothing was done") from error
+            raise
+        try:
+            # Here too: what was committed to a file that is gone by now was committed for nothing.
+            # The connection stays open, so that the records of a deleted file are not lost with it.
+            self._verify()
+        finally:
+            self._lock.release()
+
+    def _undo(self) -> None:
+        assert self._sqlite is not None
+        assert self._lock is not None
+        self.suspect = True
+        try:
+            with contextlib.suppress(sqlite3.Error):
+                self._sqlite.rollback()
+        finally:
+            self._lock.release()
+
+    def _wait_for_locks(self, seconds: float) -> None:
+        """For how long SQLite waits by itself: not at all, where we do."""
+        if seconds != self._waits:
+            self._waits = seconds
+            assert self._sqlite is not None
+            self._sqlite.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:
@@ -116,7 +245,7 @@ class Connection:
             try:
                 yield
             finally:
-                if self.in_transaction:  # else an error has ended it
+                if self._sqlite is not None and self._sqlite.in_transaction:  # else an error has ended it
                     self.execute("ROLLBACK")
 
     @contextlib.contextmanager
@@ -130,10 +259,6 @@ class Connection:
                 yield
             finally:
                 self._sqlite.set_progress_handler(None, _STRIDE)
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._sqlite is not None and self._sqlite.in_transaction
 
     def perform(self, operation: Operation[T]) -> T:
         """Run an operation, by one reading of the clock."""
@@ -168,18 +293,24 @@ class Connection:
                 raise UnreadableRecord("a record has text that is not UTF-8; it is left unchanged") from None
             raise self._trouble(error) from error
 
-    def close(self) -> None:
-        with self.in_use:
-            self.shut()
+    def close(self, patience: float = -1) -> None:
+        """Close it after what is being done with it; not, if that takes longer than so many seconds."""
+        if self.in_use.acquire(timeout=patience):
+            try:
+                self.shut()
+            finally:
+                self.in_use.release()
 
     def shut(self) -> None:
         """Close it, for a caller that has exclusive use of it; under the lock, because the last one
         checkpoints.
 
-        If another process has the lock, it is writing, and then this is not the last connection.
+        If another connection has the lock, it is writing, and then this is not the last one; or it is being
+        closed, too: of two that are closed at the same moment, neither would be the last.
         """
         if self._lock is not None:
-            self._lock.try_acquire()
+            with contextlib.suppress(StoreUnavailable):
+                self._lock.acquire(_CLOSING)
         if self._sqlite is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._sqlite.close()
@@ -215,6 +346,7 @@ class Connection:
                 ),
                 create=self.role in ("writer", "renewer"),
             )
+            self._waits = self.patience
             if self.role != "reader":
                 self._lock = FileLock(self.path)
             if self.role == "admin":
@@ -264,7 +396,8 @@ class Connection:
         if _code(error) == sqlite3.SQLITE_INTERRUPT:
             return TookTooLong(f"{self.path}: the statement took too long and was cancelled")
         self.suspect = True
-        return StoreUnavailable(f"{self.path}: {error}")
+        kind = OutOfSpace if _code(error) == sqlite3.SQLITE_FULL else StoreUnavailable
+        return kind(f"{self.path}: {error}")
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:

@@ -1,26 +1,25 @@
-"""What one process has of the database: a writer, some readers, a clock.
-
-A fork takes the writer's thread away from the child, which therefore begins with another writer; connections
-are closed by `forking.py`.
-"""
+"""What one process has of the database: a queue for its threads, one for each event loop, and readers."""
 
 import sqlite3
+import threading
 import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from retrysafe._runtime import fork
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.queue import Operation
-from retrysafe.stores.sql.jobs import AwaitedJob, BlockingJob
-from retrysafe.stores.sql.join import Joint
-from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
+from retrysafe.stores.queue import Executor, Operation
+from retrysafe.stores.queue_threads import ThreadQueue
 from retrysafe.stores.sql.sqlite.clock import HostClock
-from retrysafe.stores.sql.sqlite.connection import Clock
+from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
+from retrysafe.stores.sql.sqlite.executor import AsyncSQLiteExecutor, Ending, SQLiteExecutor
 from retrysafe.stores.sql.sqlite.file import DatabaseFile
-from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
 from retrysafe.stores.sql.sqlite.readers import Readers
-from retrysafe.stores.sql.sqlite.writer import Writer
+from retrysafe.stores.sql.sqlite.schema import open_database
+
+if TYPE_CHECKING:
+    from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
 
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
@@ -30,75 +29,112 @@ class Database:
     """Reads here and writes there, for threads and for coroutines."""
 
     def __init__(self, path: str, deadline: float, clock: Clock | None) -> None:
-        self.path = path
-        self.deadline = deadline
-        self._clock: Clock = clock or HostClock()
-        self.joint = Joint("sqlite", self._clock)
-        self._file = DatabaseFile(path)
-        self._readers = Readers(self._file, self._clock)
-        self._start_writer()
+        self.clock: Clock = clock or HostClock()
+        self.file = DatabaseFile(path)
+        self._deadline = deadline
+        self._begin()
         fork.watch(self)
 
-    def _start_writer(self) -> None:
-        self._writer = Writer(self._file, self._clock, self.deadline)
-        # A store that is dropped without being closed must not leave its thread behind.
-        self._dropped = weakref.finalize(self, _close, self._readers, self._writer)
+    def _begin(self) -> None:
+        """With nothing: at first, in a child process, and after it was closed."""
+        self._resources = Resources(self.file, self.clock, self._deadline)
+        # A store that is dropped without being closed must not leave connections and threads behind.
+        self._dropped = weakref.finalize(self, self._resources.close)
         self._dropped.atexit = False
 
     def forked(self) -> None:
+        # `forking.py` has closed the connections.
         self._dropped.detach()
-        self._start_writer()
-
-    def write(self, operation: Operation[T] | None) -> T:
-        job = BlockingJob(operation)
-        self._writer.submit(job)
-        return job.wait(self.deadline)
-
-    async def write_async(self, operation: Operation[T] | None) -> T:
-        job = AwaitedJob(operation)
-        self._writer.submit(job)
-        return await job.wait(self.deadline)
-
-    def read(self, operation: Operation[T], otherwise: Operation[T]) -> T:
-        """Respond from a reader; should it be in trouble, the writer does what is to be done otherwise.
-
-        The very first read of a process has the writer open the database, and may take a deadline for that.
-        """
-        if not self._writer.ready:
-            self.write(None)
-        try:
-            return self._readers.perform(operation)
-        except StoreUnavailable:
-            return self.write(otherwise)
-
-    async def read_async(self, operation: Operation[T], otherwise: Operation[T]) -> T:
-        if not self._writer.ready:
-            await self.write_async(None)
-        try:
-            return self._readers.perform(operation)
-        except StoreUnavailable:
-            return await self.write_async(otherwise)
-
-    def renewer(self) -> SQLiteRenewer:
-        return SQLiteRenewer(self._file, self._clock, self.deadline)
-
-    def admin(self) -> SQLiteAdmin:
-        return SQLiteAdmin(self.path, self._clock, self.deadline)
+        self._begin()
 
     def close(self) -> None:
-        # The writer last: the last connection to go checkpoints, and the writer does it under the lock.
-        self._readers.close()
-        self._writer.close()
-        self._file.forget()
+        resources = self._resources
+        self._dropped.detach()
+        self._begin()
+        # What is under way ends with its deadline, or with that of the connection.
+        resources.close(2 * self._deadline)
+        self.file.forget()
+
+    @property
+    def queue(self) -> ThreadQueue:
+        return self._resources.threads
+
+    @property
+    def async_queue(self) -> "LoopQueue":
+        return self._resources.loops().here()
+
+    def read(self, operation: Callable[[], Operation[T]], id: bytes) -> T:
+        """By a reader, past any lock; by the queue if there is none yet, or if it is in trouble.
+
+        The very first read of a process opens the database, and may take a deadline for that.
+        """
+        if self.file.is_known:
+            try:
+                return self._resources.readers.perform(operation())
+            except StoreUnavailable:
+                pass
+        return self.queue.perform(operation(), id)
+
+    async def read_async(self, operation: Callable[[], Operation[T]], id: bytes) -> T:
+        # Not opened here: that would hold up the event loop.
+        readers = self._resources.readers
+        if (reader := readers.take_open()) is not None:
+            try:
+                return readers.perform(operation(), reader)
+            except StoreUnavailable:
+                pass
+        return await self.async_queue.perform(operation(), id)
+
+    def executor(self) -> Executor:
+        """For the lease keeper."""
+        return SQLiteExecutor(partial(self._resources.open, "renewer"))
 
     def connect(self, connect: Callable[[str], C]) -> C:
-        connection, _ = self._file.connect(connect, create=True)
+        connection, _ = self.file.connect(connect, create=True)
         return connection
 
-    def verify_file(self) -> None:
-        self._file.verify()
 
+class Resources:
+    """Everything that has to be given back."""
 
-def _close(readers: Readers, writer: Writer) -> None:
-    readers.close()
-    writer.stop()
+    def __init__(self, file: DatabaseFile, clock: Clock, deadline: float) -> None:
+        self._file = file
+        self._clock = clock
+        self._deadline = deadline
+        self._writers: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._ending: Ending = weakref.WeakSet()
+        self.readers = Readers(file, clock)
+        self._open_writer = partial(self.open, "writer")
+        self.threads = ThreadQueue(partial(SQLiteExecutor, self._open_writer), deadline)
+        self._lock = threading.Lock()
+        self._loops: LoopQueues | None = None
+
+    def loops(self) -> "LoopQueues":
+        """The queues of event loops."""
+        if self._loops is None:
+            # Here and not above: it imports asyncio, for which threads have no use.
+            from retrysafe.stores.queue_loop import LoopQueues
+
+            executor = partial(AsyncSQLiteExecutor, self._open_writer, self.readers, self._ending)
+            with self._lock:
+                if self._loops is None:
+                    self._loops = LoopQueues(lambda _: executor, self._deadline)
+        return self._loops
+
+    def open(self, role: Role) -> Connection:
+        connection = open_database(self._file.path, role, self._clock, self._deadline, self._file)
+        if role == "writer":
+            self._writers.add(connection)
+        return connection
+
+    def close(self, patience: float = 0.0) -> None:
+        # Writers last: the last connection to go checkpoints, and they do it under the lock.
+        self.readers.close()
+        self.threads.close()
+        if self._loops is not None:
+            self._loops.close()
+        for connection in list(self._writers):
+            connection.close(patience)
+        for thread in list(self._ending):
+            if thread is not threading.current_thread():  # a store may be dropped in any of them
+                thread.join(patience)

@@ -89,6 +89,11 @@ class DatabaseFile:
             connection.close()
         raise StoreUnavailable(f"{self.path} was replaced several times while it was opened: try again")
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a store was found in it, or created, so that its tables and its clock can be relied on."""
+        return self._first is not None
+
     def log_identity(self) -> Identity | None:
         return _identify(f"{self.path}-wal")
 

@@ -44,7 +44,7 @@ else:
         pass
 
 
-_PAUSE = 0.0005
+PAUSE = 0.0005
 """Seconds between two tries: about as long as a commit takes.  To wait in the kernel would be fairer still,
 but could not be bounded, should the holder be frozen."""
 
@@ -64,7 +64,7 @@ class FileLock:
                 raise StoreUnavailable(
                     f"timed out after {patience:g} s: another process is writing; nothing was done"
                 )
-            sleep(_PAUSE)
+            sleep(PAUSE)
 
     def try_acquire(self) -> bool:
         return _try(self._fd)

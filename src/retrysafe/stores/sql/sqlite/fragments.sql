@@ -36,6 +36,18 @@ state = 'in_progress' AND coalesce(lease_until, expires_at) <= :now
 -- Arguments: now
 CASE WHEN {expired} THEN 'expired' WHEN {abandoned} THEN 'abandoned' ELSE state END
 
+-- name: claim_rows
+-- The claims of a batch as a table: id, token, lease.
+-- Arguments: claims
+--
+-- They come as one JSON text, [[id, token, lease, announced], ...] with bytes in hexadecimal.  SQLite before 3.41
+-- has no unhex(), so connection.py gives it one.
+SELECT
+    unhex(json_extract(value, '$[0]')) AS id,
+    unhex(json_extract(value, '$[1]')) AS token,
+    json_extract(value, '$[2]') AS lease
+FROM json_each(:claims)
+
 -- name: listing_columns
 -- The columns of a record for an operator, then its effective state, the size of its body, and now.
 -- Arguments: bodies, now

@@ -1,21 +1,33 @@
--- Leases: what the lease keeper of a process does for the attempts that run in it.
+-- Leases: what the lease keeper of a process does for the attempts that run in it, many with one statement.
+--
+-- Atomic and fenced: each row is changed or removed on its own condition, all in one statement and one commit.
 
 -- name: renew
--- Extend the lease of a running record, ended or not: an attempt that was not taken over may go on.
--- Arguments: id, token, lease, now
--- Columns: 1; no row when fenced, or finished
---
--- Atomic and fenced as one conditional statement on one row.
-UPDATE retrysafe_records SET lease_until = :now + :lease
-WHERE id = :id AND token = :token AND state = 'in_progress'
-RETURNING 1
+-- Extend the leases of running records, ended or not: an attempt that was not taken over may go on.
+-- Arguments: claims, now
+-- Columns: id and token of each claim that was renewed; not of those that are fenced, or finished
+UPDATE retrysafe_records AS record SET lease_until = :now + claim.lease
+FROM ({claim_rows}) AS claim
+WHERE record.id = claim.id AND record.token = claim.token AND record.state = 'in_progress'
+RETURNING id, token
 
 -- name: settled
--- Whether the attempt with this token has finished: it needs no lease any more, and was not lost.
--- Arguments: id, token
--- Columns: 1; no row when not
-SELECT 1 FROM retrysafe_records
-WHERE id = :id AND token = :token AND state IN ('completed', 'failed')
+-- Which of these attempts were not lost: they have finished, and need no lease any more.
+-- Arguments: claims
+-- Columns: id and token of each such claim
+SELECT record.id, record.token
+FROM ({claim_rows}) AS claim
+JOIN retrysafe_records AS record ON record.id = claim.id
+WHERE record.token = claim.token AND record.state IN ('completed', 'failed')
+
+-- name: release_all
+-- Delete running records, whose attempts were given up.
+-- Arguments: claims
+-- Columns: 1 for each that was released
+DELETE FROM retrysafe_records
+WHERE state = 'in_progress'
+    AND (id, token) IN (SELECT claim.id, claim.token FROM ({claim_rows}) AS claim)
+RETURNING 1
 
 -- name: add_deliveries
 -- Add to how often records were asked for, and when.

@@ -32,8 +32,32 @@ class Readers:
         self._clock = clock
         self._idle: list[Connection] = []
 
-    def perform(self, operation: Operation[T]) -> T:
+    def take_open(self) -> Connection | None:
+        """One that is open, to perform with: then a read takes no longer than the read itself."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return None
+        if connection.is_open:
+            return connection
+        self._give_back(connection)
+        return None
+
+    def have_one(self) -> None:
+        """Open one, if there is none."""
+        if self._idle and self._idle[-1].is_open:
+            return
         connection = self._take()
+        try:
+            with connection.session():
+                pass
+        except StoreUnavailable:
+            connection.suspect = True  # the next one that needs it will see
+        finally:
+            self._give_back(connection)
+
+    def perform(self, operation: Operation[T], connection: Connection | None = None) -> T:
+        connection = connection or self._take()
         try:
             return connection.perform_alone(operation)
         except StoreUnavailable:

@@ -1,39 +1,42 @@
-"""The SQLite store as the contract wants it: named methods, once blocking and once for coroutines.
+"""The SQLite store: a file; the rest is `sql/store.py`.
 
-Claims look before they write.  One that finds something is mostly a replay, and a reader answers it without
-the writer; one that finds nothing is decided by the writer alone, in its transaction.
+Claims look before they write.  One that finds something is mostly a replay, and a reader answers it, past any
+lock and any queue; one that finds nothing is decided by a writer alone, in its transaction.
 """
 
 import os
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from retrysafe._core.model import (
-    Claim,
-    Final,
-    Found,
-    Purged,
-    Reservation,
-    Response,
-    Unsettled,
-)
+from retrysafe._core.model import Claim, Found, Reservation
 from retrysafe.errors import ConfigurationError
-from retrysafe.stores.sql import cleanup, operations
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.join import Joint
+from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
 from retrysafe.stores.sql.sqlite.filelock import FileLock
-from retrysafe.stores.sql.sqlite.keeper import SQLiteRenewer
+from retrysafe.stores.sql.store import AsyncSQLStore, SQLStore
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
 _OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING, which makes an operation one statement."""
 
+_TURN = 0.002
+"""Seconds between two commits of a cleanup: a process that waits for the lock tries every half a millisecond,
+and must find it free."""
 
-class SQLiteStore:
-    """Records in an SQLite file."""
+
+class SQLiteStore(SQLStore):
+    """Records in an SQLite file.
+
+    A process has one connection that writes for its threads and one for each event loop, and up to two more
+    of each after trouble; one for the lease keeper; and up to eight that read.
+    """
 
     def __init__(
         self, path: str | os.PathLike[str], *, deadline: float = 2.0, clock: Clock | None = None
@@ -46,11 +49,12 @@ class SQLiteStore:
         if not deadline > 0:
             raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
         # Absolute, because the file is opened later, and perhaps after a change of directory.
-        self._database = Database(os.path.abspath(path), deadline, clock)
-        self.path = self._database.path
+        self.path = os.path.abspath(path)
         self.deadline = deadline
-        self.joint = self._database.joint
-        self.aio = AsyncSQLiteStore(self._database)
+        self._sqlite = Database(self.path, deadline, clock)
+        self.joint = Joint("sqlite", self._sqlite.clock)
+        super().__init__(self._sqlite)
+        self.aio = AsyncSQLiteStore(self._sqlite)
 
     def __repr__(self) -> str:
         return f"<SQLiteStore {self.path}>"
@@ -61,65 +65,39 @@ class SQLiteStore:
 
     def connect(self, connect: Callable[[str], C]) -> C:
         """A connection of the caller's own to this file, opened by an SQLite URI."""
-        return self._database.connect(connect)
+        return self._sqlite.connect(connect)
 
     def verify_file(self) -> None:
         """Raise `FileReplaced` if the path names another file than the one that the store began with."""
-        self._database.verify_file()
+        self._sqlite.file.verify()
 
     def reserve(self, claim: Claim) -> Reservation:
-        found = self._database.read(operations.find_existing(claim), operations.reserve(claim))
-        return self._database.write(operations.reserve(claim)) if found is None else found
-
-    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return self._database.write(operations.take_over(claim, previous, state))
+        found = self._sqlite.read(partial(operations.find_existing, claim), claim.id)
+        return super().reserve(claim) if found is None else found
 
     def look(self, id: bytes) -> Found | None:
-        return self._database.read(operations.look(id), operations.look(id))
+        return self._sqlite.read(partial(operations.look, id), id)
 
-    def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return self._database.write(operations.checkpoint(claim, head))
-
-    def finish(self, claim: Claim, final: Final) -> bool:
-        return self._database.write(operations.finish(claim, final))
-
-    def release(self, claim: Claim) -> None:
-        self._database.write(operations.release(claim))
-
-    def purge(self, limit: int = 500) -> Purged:
-        return cleanup.purge(self._database.write, limit)
-
-    def open_keeper(self) -> SQLiteRenewer:
-        return self._database.renewer()
+    def open_keeper(self) -> SQLRenewer:
+        return SQLRenewer(self._sqlite.executor(), self.deadline, _TURN)
 
     def open_admin(self) -> SQLiteAdmin:
-        return self._database.admin()
+        return SQLiteAdmin(self.path, self._sqlite.clock, self.deadline)
 
     def close(self) -> None:
-        self._database.close()
+        self._sqlite.close()
 
 
-class AsyncSQLiteStore:
+class AsyncSQLiteStore(AsyncSQLStore):
     """The same for coroutines."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
+        self._sqlite = database
 
     async def reserve(self, claim: Claim) -> Reservation:
-        found = await self._database.read_async(operations.find_existing(claim), operations.reserve(claim))
-        return await self._database.write_async(operations.reserve(claim)) if found is None else found
-
-    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return await self._database.write_async(operations.take_over(claim, previous, state))
+        found = await self._sqlite.read_async(partial(operations.find_existing, claim), claim.id)
+        return await super().reserve(claim) if found is None else found
 
     async def look(self, id: bytes) -> Found | None:
-        return await self._database.read_async(operations.look(id), operations.look(id))
-
-    async def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return await self._database.write_async(operations.checkpoint(claim, head))
-
-    async def finish(self, claim: Claim, final: Final) -> bool:
-        return await self._database.write_async(operations.finish(claim, final))
-
-    async def release(self, claim: Claim) -> None:
-        await self._database.write_async(operations.release(claim))
+        return await self._sqlite.read_async(partial(operations.look, id), id)
