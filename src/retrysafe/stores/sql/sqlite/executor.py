@@ -2,7 +2,7 @@
 
 An event loop waits for no lock, no flush, and no connection to be opened: a thread of the executor's own
 does, and runs the whole batch.  Statements on the loop's thread, with only the commit elsewhere, were
-measured and cost as much; a batch of a hundred would hold the loop up for milliseconds.
+measured and gained nothing in a server; a batch of a hundred would hold the loop up for milliseconds.
 
 There is one write lock for the whole file, so a batch that finds it taken is not taken apart: it waits for
 most of the time that it has, whatever patience there is for a locked row.
