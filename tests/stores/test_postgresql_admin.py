@@ -190,7 +190,7 @@ class TestPurging:
         for n in range(7):
             books.reserve(f"key {n}", lease=1.0)
         books.elapse(3600.0)
-        monkeypatch.setattr(admin_module, "_STEP", 3)
+        monkeypatch.setattr(admin_module.PostgresAdmin, "step", 3)
         rests: list[float] = []
 
         def rest(seconds: float) -> None:

@@ -36,6 +36,10 @@ _LONGEST = 64
 """Hexadecimal digits of an identity."""
 
 
+PurgeStep = tuple[Purged, int | None]
+"""What one step of a purge removed, and the number of its line in the audit trail."""
+
+
 class Page(NamedTuple):
     """Some records of many."""
 
@@ -120,11 +124,8 @@ def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
     return (yield from _entered(rows, note, "resolve", outcome, seen.id))
 
 
-def purge(
-    limit: int, note: Note | None, so_far: int, entry: int | None
-) -> Operation[tuple[Purged, int | None]]:
-    """One step of a purge that has removed so many records; with the number of its line in the audit
-    trail."""
+def purge(limit: int, note: Note | None, so_far: int, entry: int | None) -> Operation[PurgeStep]:
+    """One step of a purge that has removed so many records."""
     purged = yield from operations.purge(limit)
     if note is None or not purged.records:
         return purged, entry

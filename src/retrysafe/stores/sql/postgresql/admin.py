@@ -9,32 +9,22 @@ a pooler too.  And a connection cuts itself when the server says nothing at all.
 """
 
 import contextlib
-import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-from retrysafe._core import model
-from retrysafe._core.model import Door, Purged, Record
 from retrysafe.errors import StoreError, StoreUnavailable
-from retrysafe.stores.admin import Entry, Finding, Index, Note, Query, Sighting, Statistics
+from retrysafe.stores.admin import Finding, Index
 from retrysafe.stores.queue import Operation, Row
 from retrysafe.stores.retry import TookTooLong
-from retrysafe.stores.sql import admin_operations
-from retrysafe.stores.sql.export import exported
-from retrysafe.stores.sql.migrations import source
+from retrysafe.stores.sql.admin import SQLAdmin
+from retrysafe.stores.sql.admin_operations import PurgeStep
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
-from retrysafe.stores.sql.schema import Plan, chosen_indexes, done, plan, refuse
+from retrysafe.stores.sql.schema import Plan, chosen_indexes, plan, refuse
 
 T = TypeVar("T")
-
-_log = logging.getLogger("retrysafe.store")
-
-_STEP = 500
-"""Rows removed in one commit.  It takes a few milliseconds.  Requests do not wait for it: one whose own
-expired record is among them waits at the most until its commit."""
 
 _REST = 4
 """A purge rests for so many times as long as a step took, so it has a fifth of a processor and of the disk's
@@ -168,8 +158,11 @@ class AdminSession:
             connection.close()
 
 
-class PostgresAdmin:
+class PostgresAdmin(SQLAdmin):
     """`connect` opens a connection for exclusive use."""
+
+    dialect = schema.DIALECT
+    step = 500  # requests do not wait for them, but for one that is their own, until its commit
 
     def __init__(self, connect: Callable[[], AdminConnection], deadline: float) -> None:
         self._connect = connect
@@ -177,45 +170,12 @@ class PostgresAdmin:
         self._session = AdminSession(connect, deadline)
         self._known = False
 
-    def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(admin_operations.listing(query, limit, bodies=False))
+    def _purge_step(self, operation: Operation[PurgeStep]) -> tuple[PurgeStep, float]:
+        began = time.monotonic()
+        return self._write(operation), time.monotonic() - began
 
-    def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(admin_operations.listing(query, limit, bodies=True))
-
-    def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
-        return exported(self._read, expiring, door)
-
-    def statistics(self, groups: int = 20) -> Statistics:
-        return self._read(admin_operations.statistics(groups))
-
-    def expired(self) -> int:
-        return self._read(admin_operations.expired())
-
-    def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
-        return self._read(admin_operations.audit(limit, id))
-
-    def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
-        return self._write(admin_operations.release(seen, note, settled=settled))
-
-    def resolve(self, seen: Record, final: model.Final, note: Note) -> bool:
-        return self._write(admin_operations.resolve(seen, final, note))
-
-    def purge(self, limit: int, note: Note | None = None) -> Purged:
-        removed, unresolved, entry = 0, tuple[Record, ...](), None
-        while removed < limit:
-            wanted = min(_STEP, limit - removed)
-            began = time.monotonic()
-            step, entry = self._write(admin_operations.purge(wanted, note, removed, entry))
-            took = time.monotonic() - began
-            removed += step.records
-            unresolved += step.unresolved
-            for record in step.unresolved:
-                _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
-            if step.records < wanted:
-                break
-            time.sleep(_TURN + took * _REST)
-        return Purged(removed, unresolved)
+    def _rest(self, took: float) -> None:
+        time.sleep(_TURN + took * _REST)
 
     def diagnose(self) -> Sequence[Finding]:
         # Here and not above: services never ask, and need not load what it looks at.
@@ -223,10 +183,10 @@ class PostgresAdmin:
 
         return examine(self._connect, self._deadline)
 
-    def migrate(self, indexes: Sequence[Index] = ()) -> str:
+    def _migrate(self, indexes: Sequence[Index]) -> Sequence[str]:
         made = [*self._make_missing(), *self._make_indexes(indexes)]
         self._known = True
-        return done(made, schema.DIALECT)
+        return made
 
     def _make_missing(self) -> Sequence[str]:
         """Any number of processes may try at once, behind a pooler too: the lock belongs to the transaction.
@@ -263,9 +223,6 @@ class PostgresAdmin:
                 if time.monotonic() >= until:
                     raise
                 time.sleep(_AGAIN)
-
-    def schema(self) -> str:
-        return source(schema.DIALECT)
 
     def close(self) -> None:
         self._session.close()

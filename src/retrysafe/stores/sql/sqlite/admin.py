@@ -5,28 +5,20 @@ It opens an existing file and never makes one, `migrate` aside.
 """
 
 import contextlib
-import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from retrysafe._core.model import Door, Final, Purged, Record
+from retrysafe._core.model import Purged
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.admin import Entry, Finding, Index, Note, Query, Sighting, Statistics
+from retrysafe.stores.admin import Finding, Index, Note
 from retrysafe.stores.queue import Operation
-from retrysafe.stores.sql import admin_operations
-from retrysafe.stores.sql.export import exported
-from retrysafe.stores.sql.migrations import source
-from retrysafe.stores.sql.schema import done
+from retrysafe.stores.sql.admin import SQLAdmin
+from retrysafe.stores.sql.admin_operations import PurgeStep
 from retrysafe.stores.sql.sqlite import schema
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection
 
 T = TypeVar("T")
-
-_log = logging.getLogger("retrysafe.store")
-
-_STEP = 200
-"""Rows removed in one commit.  It takes a few milliseconds, and then others have their turn."""
 
 _REST = 12
 """While others write, a purge rests for so many times as long as it has just held the lock: it has a
@@ -37,60 +29,35 @@ _TURN = 0.002
 find it free before it is taken again; only then can it be seen that another process writes."""
 
 
-class SQLiteAdmin:
+class SQLiteAdmin(SQLAdmin):
     """Opens its connection when it is first used, and again after trouble."""
+
+    dialect = schema.DIALECT
+    step = 200
 
     def __init__(self, path: str, clock: Clock, deadline: float) -> None:
         self._path = path
         self._clock = clock
         self._deadline = deadline
         self._connection: Connection | None = None
-
-    def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return self._read(admin_operations.listing(query, limit, bodies=False))
-
-    def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
-        return self._read(admin_operations.listing(query, limit, bodies=True))
-
-    def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
-        return exported(self._read, expiring, door)
-
-    def statistics(self, groups: int = 20) -> Statistics:
-        return self._read(admin_operations.statistics(groups))
-
-    def expired(self) -> int:
-        return self._read(admin_operations.expired())
-
-    def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
-        return self._read(admin_operations.audit(limit, id))
-
-    def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
-        return self._write(admin_operations.release(seen, note, settled=settled))
-
-    def resolve(self, seen: Record, final: Final, note: Note) -> bool:
-        return self._write(admin_operations.resolve(seen, final, note))
+        self._writes: object = None
 
     def purge(self, limit: int, note: Note | None = None) -> Purged:
-        removed, unresolved, entry = 0, tuple[Record, ...](), None
-        writes = self._writes_of_others()
-        while removed < limit:
-            wanted = min(_STEP, limit - removed)
-            with self._use() as connection:
-                with connection.transaction():
-                    began = time.monotonic()  # not before: waiting for the lock costs the others nothing
-                    step, entry = connection.perform(admin_operations.purge(wanted, note, removed, entry))
-                took = time.monotonic() - began
-            removed += step.records
-            unresolved += step.unresolved
-            for record in step.unresolved:
-                _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
-            if step.records < wanted:
-                break
-            time.sleep(_TURN)
-            before, writes = writes, self._writes_of_others()
-            if writes != before:
-                time.sleep(took * _REST)
-        return Purged(removed, unresolved)
+        self._writes = self._writes_of_others()
+        return super().purge(limit, note)
+
+    def _purge_step(self, operation: Operation[PurgeStep]) -> tuple[PurgeStep, float]:
+        with self._use() as connection:
+            with connection.transaction():
+                began = time.monotonic()  # not before: waiting for the lock costs the others nothing
+                step = connection.perform(operation)
+            return step, time.monotonic() - began
+
+    def _rest(self, took: float) -> None:
+        time.sleep(_TURN)
+        before, self._writes = self._writes, self._writes_of_others()
+        if self._writes != before:
+            time.sleep(took * _REST)
 
     def diagnose(self) -> Sequence[Finding]:
         # Here and not above: services never ask, and need not load what it looks at.
@@ -98,12 +65,9 @@ class SQLiteAdmin:
 
         return examine(self._path, self._clock, self._deadline)
 
-    def migrate(self, indexes: Sequence[Index] = ()) -> str:
+    def _migrate(self, indexes: Sequence[Index]) -> Sequence[str]:
         self.close()
-        return done(schema.migrate(self._path, self._clock, self._deadline, indexes), schema.DIALECT)
-
-    def schema(self) -> str:
-        return source(schema.DIALECT)
+        return schema.migrate(self._path, self._clock, self._deadline, indexes)
 
     def close(self) -> None:
         if self._connection is not None:
