@@ -53,11 +53,12 @@ def uses_function(store: PostgresStore) -> bool:
 def test_fresh_taken_and_expired_in_one_batch(store: PostgresStore, database: str) -> None:
     """Each gets its own: a new record, the one that is there, its own earlier success, the place of an
     expired one; and completions beside them."""
-    taken, own, expired, running = (a_claim(name) for name in ("taken", "own", "expired", "running"))
-    for claim in (taken, own, expired, running):
+    names = ("taken", "own", "expired", "running", "other", "done", "looked at")
+    taken, own, expired, running, other, done, looked_at = map(a_claim, names)
+    for claim in (taken, own, expired, running, other, done, looked_at):
         store.reserve(claim)
-    store.finish(taken, an_outcome(b"taken"))
-    store.finish(expired, an_outcome(b"expired"))
+    for claim in (taken, expired, done):
+        store.finish(claim, an_outcome(str(claim.key).encode()))
     execute(
         database,
         "UPDATE retrysafe_records SET expires_at = now() - interval '1 s', details = '[[\"a\",\"b\"]]', "
@@ -71,20 +72,21 @@ def test_fresh_taken_and_expired_in_one_batch(store: PostgresStore, database: st
             store.aio.reserve(a_claim("taken")),
             store.aio.reserve(own),
             store.aio.reserve(a_claim("expired")),
-            store.aio.finish(running, an_outcome(b"done")),
-            store.aio.finish(taken, an_outcome(b"taken")),
+            store.aio.finish(running, an_outcome(b"running")),
+            store.aio.finish(done, an_outcome(b"done")),
             store.aio.finish(a_claim("nothing"), an_outcome()),
-            store.aio.look(taken.id),
+            store.aio.finish(a_claim("other"), an_outcome(b"of another attempt")),
+            store.aio.look(looked_at.id),
         ]
         return await asyncio.gather(*first, *others)
 
-    first, fresh, found, again, anew, done, repeated, fenced, looked = asyncio.run(batch())
+    first, fresh, found, again, anew, stored, repeated, absent, fenced, looked = asyncio.run(batch())
     assert (first, fresh, again, anew) == (Reserved(1), Reserved(1), Reserved(1), Reserved(1))
     assert isinstance(found, Found)
     assert found.record.response == an_outcome(b"taken").response
-    assert (done, repeated, fenced) == (True, True, False)
+    assert (stored, repeated, absent, fenced) == (True, True, False, False)
     assert isinstance(looked, Found)
-    assert looked.record == found.record
+    assert looked.record.token == looked_at.token
     record = store.look(expired.id)
     assert record is not None
     assert (record.record.details, record.record.deliveries, record.record.response) == ((), 1, None)

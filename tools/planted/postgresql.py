@@ -10,7 +10,8 @@ from typing import Any
 from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Call, Counts, Job, Outcome, Plan
 from retrysafe.stores.retry import Trouble
-from retrysafe.stores.sql import statements
+from retrysafe.stores.sql import schema, statements
+from retrysafe.stores.sql.migrations import Migration
 from retrysafe.stores.sql.postgresql import wire
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 from retrysafe.stores.sql.postgresql.session import Conversation, Session
@@ -20,6 +21,8 @@ from tools.planted.sql import rewriting
 _SUITE = "tests/stores/test_postgresql.py::TestPostgres::"
 _BATCHES = "tests/stores/test_batches.py::"
 _IN_A_BATCH = f"{_BATCHES}test_a_damaged_a_locked_and_an_oversized_record_are_alone[psycopg-coroutines]"
+
+_ONE_CALL = "tests/stores/test_postgresql_batch.py::test_fresh_taken_and_expired_in_one_batch"
 
 _KNOWN = statements.load("postgresql")
 _EXPIRED, _NOW = _KNOWN["expired"], _KNOWN["now"]
@@ -41,11 +44,11 @@ def in_statement(name: str, old: str, new: str) -> Plant:
     return together(_reading_statements_anew, rewriting(old, new, name, dialect="postgresql"))
 
 
-Pipeline = Callable[[Session, Sequence[Call], float], Conversation[list[Outcome]]]
+RunOnSession = Callable[[Session, Sequence[Call], float], Conversation[Sequence[Outcome]]]
 
 
-def _takes_what_was_rolled_back_as_done(real: Pipeline) -> Pipeline:
-    def pipeline(self: Session, calls: Sequence[Call], patience: float) -> Conversation[list[Outcome]]:
+def _takes_what_was_rolled_back_as_done(real: RunOnSession) -> RunOnSession:
+    def batch(self: Session, calls: Sequence[Call], patience: float) -> Conversation[Sequence[Outcome]]:
         try:
             return (yield from real(self, calls, patience))
         except PostgresTrouble as trouble:
@@ -53,7 +56,25 @@ def _takes_what_was_rolled_back_as_done(real: Pipeline) -> Pipeline:
                 raise
             return [[(1,)] for _ in calls]
 
-    return pipeline
+    return batch
+
+
+Migrations = Callable[[str], Sequence[Migration]]
+
+
+def in_function(old: str, new: str) -> Plant:
+    """Other words in the function that does a batch."""
+
+    def make(real: Migrations) -> Migrations:
+        def migrations(dialect: str) -> Sequence[Migration]:
+            found = real(dialect)
+            if dialect == "postgresql" and not any(old in each.source for each in found[2:]):
+                raise LookupError(f"{old!r} is not in the function: it was rewritten")
+            return [each._replace(source=each.source.replace(old, new)) for each in found]
+
+        return migrations
+
+    return patching(schema, "migrations", make)
 
 
 RunBatch = Callable[[Sequence[Job[Any]], Counts], Plan]
@@ -201,12 +222,39 @@ TESTED = (
         "PostgreSQL: a batch that was rolled back is taken as done",
         REASONED,
         _IN_A_BATCH,
-        patching(Session, "_pipeline", _takes_what_was_rolled_back_as_done),
+        patching(Session, "_batch", _takes_what_was_rolled_back_as_done),
     ),
     LeftToTests(
         "PostgreSQL: the trouble of one record is that of its batch",
         REASONED,
         _IN_A_BATCH,
         patching(queue_loop, "run_batch", _fails_all),
+    ),
+    LeftToTests(
+        "PostgreSQL: in a batch, finish does not compare the token",
+        REASONED,
+        _ONE_CALL,
+        in_function("                AND record.token = final.token\n", ""),
+    ),
+    LeftToTests(
+        "PostgreSQL: in a batch, an expired record is in the way",
+        REASONED,
+        _ONE_CALL,
+        in_function("there.expires_at <= present", "FALSE"),
+    ),
+    LeftToTests(
+        "PostgreSQL: in a batch, a record that is there is replaced",
+        REASONED,
+        _ONE_CALL,
+        together(
+            in_function("there.version = 1\n", "TRUE OR there.version = 1\n"),
+            in_function("WHERE record.version = 1\n", "WHERE TRUE OR record.version = 1\n"),
+        ),
+    ),
+    LeftToTests(
+        "PostgreSQL: in a batch, a result is handed to the wrong caller",
+        REASONED,
+        _ONE_CALL,
+        in_function("bid.place, claimed.attempt,", "bid.place + 1, claimed.attempt,"),
     ),
 )

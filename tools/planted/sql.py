@@ -200,7 +200,7 @@ PLANTED = (
         "SQL: bodies are stored as text",
         "erp and agents keep JSON and lose bytes",
         HOLD._replace(store=emptied),
-        patching(codec, "outcome", _writes_text),
+        patching(codec, "resolution", _writes_text),
     ),
     Planted(
         "SQL: a tombstone is stored as an empty response",

@@ -164,6 +164,7 @@ def test_nothing_is_wrong_with_the_world_that_these_begin_in() -> None:
         recovery.expire(world)
 
 
+@pytest.mark.timeout(600)
 def test_every_check_is_seen_to_fail(hunts: Hunts) -> None:
     """By a planted bug, or by a case above."""
     failed = {site for found in hunts.of_all(CATALOGUE) for site in found.by}

@@ -14,7 +14,7 @@ from retrysafe._http import exchange
 from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Pending
 from retrysafe.stores.queue_loop import LoopQueue
-from retrysafe.stores.sql import codec, statements
+from retrysafe.stores.sql import codec, schema, statements
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.testing.postgres import is_available
 from retrysafe.testing.report import read
@@ -37,7 +37,7 @@ from tools.planted.hunt import Caught, hunt
 
 PATCHED: tuple[object, ...] = (
     batches, codec, decisions, exchange, fingerprint, headers, keys, protocol, queue_loop, stages, worlds,
-    LoopQueue, Pending, Session,
+    schema, LoopQueue, Pending, Session,
 )  # fmt: skip
 EVERY: list[Planted | LeftToTests] = [*CATALOGUE, *TESTED]
 IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
