@@ -5,7 +5,9 @@ the batch.  Its rows name that place, so a result cannot be handed to another ca
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from struct import Struct
+from typing import Any
 
 from retrysafe.stores.queue import Arguments, Call, Outcome, Row
 
@@ -19,30 +21,30 @@ _RESERVE = {
     "id": "bytea",
     "token": "bytea",
     "fingerprint": "bytea",
-    "mode": "text",
+    "mode": "word",
     "lease": "float8",
     "retention": "float8",
     "hold": "float8",
-    "door": "text",
-    "scope": "text",
+    "door": "word",
+    "scope": "word",
     "key": "text",
-    "action": "text",
-    "target": "text",
+    "action": "word",
+    "target": "word",
     "request_id": "text",
     "correlation_id": "text",
-    "details": "text",
-    "retention_from": "text",
+    "details": "word",
+    "retention_from": "word",
 }
 
 _FINISH = {
     "id": "bytea",
     "token": "bytea",
-    "state": "text",
+    "state": "word",
     "status": "int4",
-    "headers": "text",
+    "headers": "word",
     "body": "bytea",
     "omitted": "int4",
-    "details": "text",
+    "details": "word",
     "announced": "int4",
 }
 
@@ -85,8 +87,9 @@ def _rows(name: str, row: Row | None) -> Outcome:
 
 # --- arrays in PostgreSQL's binary form
 
-_TYPES = {"bytea": 17, "int4": 23, "text": 25, "float8": 701}
-"""By the number of a type in PostgreSQL's catalogue, which is the same in every server."""
+_TYPES = {"bytea": 17, "int4": 23, "text": 25, "word": 25, "float8": 701}
+"""By the number of a type in PostgreSQL's catalogue, which is the same in every server.  A word is a text
+that is the same in many rows."""
 
 _head = Struct("!iiiii").pack  # dimensions, whether there are NULLs, type, length, first index
 _nothing = Struct("!iii").pack
@@ -96,26 +99,40 @@ _float = Struct("!id").pack
 _int = Struct("!ii").pack
 
 
+def _bytea(value: bytes) -> bytes:
+    return _length(len(value)) + value
+
+
+def _text(value: str | None) -> bytes:
+    return _NULL if value is None else _bytea(value.encode())
+
+
+@lru_cache(maxsize=256)
+def _float8(value: float) -> bytes:
+    return _float(8, value)
+
+
+@lru_cache(maxsize=256)
+def _int4(value: int) -> bytes:
+    return _int(4, value)
+
+
+_ELEMENTS: dict[str, Callable[[Any], bytes]] = {
+    "bytea": _bytea,
+    "int4": _int4,
+    "text": _text,
+    "word": lru_cache(maxsize=1024)(_text),
+    "float8": _float8,
+}
+
+_EMPTY = {kind: _nothing(0, 0, number) for kind, number in _TYPES.items()}
+
+
 def binary(kind: str, values: list[object]) -> bytes:
     """An array of one dimension."""
     if not values:
         return _EMPTY[kind]
-    parts = [_head(1, 1, _TYPES[kind], len(values), 1)]
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        elif isinstance(value, float):
-            parts.append(_float(8, value))
-        elif isinstance(value, int):
-            parts.append(_float(8, value) if kind == "float8" else _int(4, value))
-        else:
-            raw = value.encode() if isinstance(value, str) else value
-            assert isinstance(raw, bytes)
-            parts += _length(len(raw)), raw
-    return b"".join(parts)
-
-
-_EMPTY = {kind: _nothing(0, 0, number) for kind, number in _TYPES.items()}
+    return _head(1, 1, _TYPES[kind], len(values), 1) + b"".join(map(_ELEMENTS[kind], values))
 
 
 # --- arrays as text, which every driver can send
@@ -131,7 +148,7 @@ def _element(kind: str, value: object) -> str:
         return "NULL"
     if isinstance(value, bytes):
         return f'"\\\\x{value.hex()}"'
-    if kind == "text":
+    if kind in ("text", "word"):
         escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     return repr(value)
