@@ -7,8 +7,8 @@ is alone.
 
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks import cores, database, records
@@ -18,12 +18,16 @@ from benchmarks.growth import available, trust
 from benchmarks.load import Order, Tally
 from benchmarks.records import Place
 from benchmarks.rounds import Progress
+from retrysafe import stores
 
 OPERATIONS = 2
 """Of a fresh key."""
 
 LEVELS = (1, 8, 32, 128)
 """Connections."""
+
+INDEXED = 32
+"""Connections, to see what more indexes cost."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Batches:
     """Seconds of PostgreSQL's processes per key."""
     opened: int | None = None
     """Connections to PostgreSQL, in all."""
+    indexes: bool = False
+    """Whether operators have asked for all indexes that they can have."""
 
     @property
     def commits_per_key(self) -> float:
@@ -70,6 +76,16 @@ def measure(seconds: float, levels: Sequence[int], folder: Path, tell: Progress)
                     found.append(_sqlite(place, connections, seconds))
                 else:
                     found.append(_postgresql(place, connections, seconds, shared))
+            if shared is not None:
+                tell(f"{store}: batches, with indexes for operators")
+                place = Place.new(store, folder / store / "indexes", shared)
+                with (
+                    closing(stores.open(place.url)) as store_there,
+                    closing(store_there.open_admin()) as admin,
+                ):
+                    admin.migrate(["request-id", "scope"])
+                measured = _postgresql(place, INDEXED, seconds, shared)
+                found.append(replace(measured, indexes=True))
     return found
 
 

@@ -255,6 +255,6 @@ TESTED = (
         "PostgreSQL: in a batch, a result is handed to the wrong caller",
         REASONED,
         _ONE_CALL,
-        in_function("bid.place, claimed.attempt,", "bid.place + 1, claimed.attempt,"),
+        in_function("claimed.id)], claimed.attempt,", "claimed.id)] + 1, claimed.attempt,"),
     ),
 )

@@ -43,7 +43,8 @@ def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 def test_batches(tmp_path: Path) -> None:
     """Both stores, with one connection and with many: what they put into a commit, and PostgreSQL's time."""
     document, printed = measured(tmp_path, "batches")
-    found = {(one["store"], one["connections"]): one for one in document["batches"]}
+    *plain, indexed = document["batches"]
+    found = {(one["store"], one["connections"]): one for one in plain}
     assert found.keys() == {(store, level) for store in ("SQLite", "PostgreSQL") for level in (1, 32)}
     # A lone key is reserved and completed in a commit each; several share one.
     assert found["SQLite", 1]["operations_per_commit"] == pytest.approx(1, abs=0.15)
@@ -51,6 +52,7 @@ def test_batches(tmp_path: Path) -> None:
     for level in (1, 32):
         one = found["PostgreSQL", level]
         assert min(one["commits"], one["flushes"], one["log_bytes"], one["database_cpu"], one["opened"]) > 0
+    assert (indexed["store"], indexed["connections"], indexed["indexes"]) == ("PostgreSQL", 32, True)
     assert "PostgreSQL, 32 connections" in printed
 
 

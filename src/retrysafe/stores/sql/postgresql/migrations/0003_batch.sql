@@ -1,9 +1,9 @@
 -- A batch of reservations and completions in one call: one round trip, one commit, and plans that do not depend on
 -- what the server believes about the table.
 --
--- The statements are those of `reserve` and `finish` in records.sql, over arrays.  As attributes of the function it
--- is said that each record is looked up by its id: without them a table that was vacuumed while it was empty, or was
--- never analysed, is read from its beginning to its end.  Rows are locked in the order of ids, reservations first.
+-- The statements are those of `reserve` and `finish` in records.sql, over arrays.  By the attributes of the function,
+-- and because each statement names the ids that it is about (`= ANY`), records are looked up by their ids, even in a
+-- table that the server believes to be empty.  Rows are locked in the order of ids, reservations first.
 -- It runs with the rights of its caller.  A store that does not find it, or may not call it, sends single statements.
 
 CREATE OR REPLACE FUNCTION retrysafe_batch_1(
@@ -89,9 +89,8 @@ BEGIN
     IF cardinality(reserve_id) > 0 THEN
         found_records := ARRAY(
             SELECT there
-            FROM unnest(reserve_id) AS bid (id)
-            CROSS JOIN LATERAL (SELECT * FROM retrysafe_records AS record WHERE record.id = bid.id) AS there
-            WHERE (
+            FROM retrysafe_records AS there
+            WHERE there.id = ANY (reserve_id) AND (
                 there.version = 1
                 AND there.expires_at <= present
                 AND (
@@ -108,7 +107,7 @@ BEGIN
             found_ids := ARRAY(SELECT there.id FROM unnest(found_records) AS there);
             RETURN QUERY
             SELECT
-                bid.place, CAST(NULL AS integer),
+                reserve_place[array_position(reserve_id, there.id)], CAST(NULL AS integer),
                 there.version, there.id, there.token, there.fingerprint, there.state, there.mode, there.attempt,
                 date_part('epoch', there.lease_until), there.checkpointed,
                 there.door, there.scope, there.key, there.action, there.target, there.request_id,
@@ -119,8 +118,7 @@ BEGIN
                 there.details, there.retention_from, there.deliveries, date_part('epoch', there.seen_at),
                 there.delivery_times, there.status, there.headers, there.body, there.omitted,
                 date_part('epoch', present)
-            FROM unnest(found_records) AS there
-            JOIN unnest(reserve_place, reserve_id) AS bid (place, id) ON bid.id = there.id;
+            FROM unnest(found_records) AS there;
         END IF;
     END IF;
     IF cardinality(reserve_id) = cardinality(found_ids) AND cardinality(finish_id) = 0 THEN
@@ -205,14 +203,13 @@ BEGIN
             RETURNING record.id, record.attempt
         )
         SELECT
-            bid.place, claimed.attempt,
+            reserve_place[array_position(reserve_id, claimed.id)], claimed.attempt,
             NULL::smallint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::text, NULL::text, NULL::integer,
             NULL::float8, NULL::smallint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
             NULL::text, NULL::float8, NULL::float8, NULL::float8, NULL::float8, NULL::float8, NULL::text,
             NULL::text, NULL::integer, NULL::float8, NULL::text, NULL::integer, NULL::text, NULL::bytea,
             NULL::smallint, NULL::float8
-        FROM claimed
-        JOIN unnest(reserve_place, reserve_id) AS bid (place, id) ON bid.id = claimed.id;
+        FROM claimed;
     END IF;
 
     IF cardinality(finish_id) > 0 THEN
@@ -234,7 +231,8 @@ BEGIN
                 ) AS each (place, id, token, state, status, headers, body, omitted, details, announced)
                 ORDER BY each.id
             ) AS final
-            WHERE record.id = final.id
+            WHERE record.id = ANY (finish_id)
+                AND record.id = final.id
                 AND record.token = final.token
                 AND record.state = 'in_progress'
                 AND (record.expires_at > present) IS TRUE
