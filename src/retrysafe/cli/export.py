@@ -3,7 +3,7 @@
 import base64
 import json as json_module
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +46,7 @@ def export(
 
 
 @contextmanager
-def _destination(file: Path | None) -> Iterator[Callable[[str], object]]:
+def _destination(file: Path | None) -> Generator[Callable[[str], object]]:
     if file is None:
         yield output.write
         return
