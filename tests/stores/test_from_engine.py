@@ -86,7 +86,9 @@ class SQLiteSuite(StoreSuite):
     @pytest.fixture
     def store(self, tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
         # As `from_engine` makes it, but by this clock.
-        store = EngineSQLiteStore(engine_for(f"sqlite:///{tmp_path}/app.db", self.driver), PATIENT, clock)
+        store = EngineSQLiteStore(
+            engine_for(f"sqlite:///{tmp_path}/app.db", self.driver), PATIENT, clock=clock
+        )
         yield store
         store.close()
 

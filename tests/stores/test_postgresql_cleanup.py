@@ -48,21 +48,6 @@ def test_whoever_counts_also_tidies_up(
     keeper.close()
 
 
-def test_it_takes_turns(store: PostgresStore, rows: Rows) -> None:
-    """Not with every count, and never for longer than its budget."""
-    keeper = store.open_keeper()
-    keeper.count({"completed": 1})
-    store.reserve(a_claim())
-    rows.elapse(3601.0)
-    keeper.count({})
-    assert rows.execute("SELECT count(*) FROM retrysafe_records") == [(1,)], "the next round is not due"
-    keeper.close()
-    another = store.open_keeper()
-    another.count({})
-    assert rows.execute("SELECT count(*) FROM retrysafe_records") == [(0,)]
-    another.close()
-
-
 def test_trouble_does_not_stop_the_keeper(
     store: PostgresStore, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:

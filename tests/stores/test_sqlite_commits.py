@@ -663,12 +663,12 @@ def test_a_purge_lets_others_pass(path: Path, batches: list[int]) -> None:
     store = SQLiteStore(path, deadline=20.0, clock=clock)
 
     async def fill() -> None:
-        await asyncio.gather(*(store.aio.reserve(a_claim(f"key {n}")) for n in range(450)))
+        await asyncio.gather(*(store.aio.reserve(a_claim(f"key {n}")) for n in range(1100)))
 
     asyncio.run(fill())
     clock.elapse(4000.0)
     batches.clear()
-    purged = store.purge(limit=1000)
-    assert (purged.records, len(purged.unresolved)) == (450, 450)
+    purged = store.purge(limit=2000)
+    assert (purged.records, len(purged.unresolved)) == (1100, 1100)
     assert len(batches) == 3
     store.close()

@@ -17,10 +17,12 @@ by address, by the command line too, it has an entry point:
 """
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack, cast
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.contract import AsyncStore, Renewer, Store
+from retrysafe.stores.options import CLEANUP_INTERVAL
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -33,38 +35,51 @@ if TYPE_CHECKING:
 __all__ = ["AsyncStore", "Opener", "Renewer", "Store", "from_engine", "open"]
 
 
+class Options(TypedDict, total=False):
+    """What an opener is given besides, and only where it is not the default."""
+
+    cleanup_interval: Duration | None
+
+
 class Opener(Protocol):
     """What opens the addresses of one scheme: in this package `open_url`, elsewhere an entry point.
 
     It is given the whole address, the scheme included, checks it, and touches neither disk nor network.  An
     address that cannot be right is a `ConfigurationError`, whose message does not repeat it.
+
+    One that takes `deadline` alone will do: `cleanup_interval`, seconds or text such as `5m` or `None`, is
+    passed to it only if the caller of `open` has set it.
     """
 
     def __call__(self, url: str, *, deadline: float) -> Store: ...
 
 
-def _memory(url: str, *, deadline: float) -> Store:
+class _OwnOpener(Protocol):
+    def __call__(self, url: str, *, deadline: float, **options: Unpack[Options]) -> Store: ...
+
+
+def _memory(url: str, *, deadline: float, **options: Unpack[Options]) -> Store:
     from retrysafe.stores import memory
 
-    return memory.open_url(url, deadline=deadline)
+    return memory.open_url(url, deadline=deadline, **options)
 
 
-def _sqlite(url: str, *, deadline: float) -> Store:
+def _sqlite(url: str, *, deadline: float, **options: Unpack[Options]) -> Store:
     from retrysafe.stores.sql import sqlite
 
-    return sqlite.open_url(url, deadline=deadline)
+    return sqlite.open_url(url, deadline=deadline, **options)
 
 
-def _postgresql(url: str, *, deadline: float) -> Store:
+def _postgresql(url: str, *, deadline: float, **options: Unpack[Options]) -> Store:
     from retrysafe.stores.sql import postgresql
 
-    return postgresql.open_url(url, deadline=deadline)
+    return postgresql.open_url(url, deadline=deadline, **options)
 
 
 class Scheme(NamedTuple):
     """A store of this package."""
 
-    open: Opener
+    open: _OwnOpener
     """Imports its module when it is called: users of one store need not load the others."""
     syntax: str
     extra: str | None = None
@@ -84,30 +99,40 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 """RFC 3986, section 3.1.  What is not one is not repeated in a message: it may be a part of a password."""
 
 
-def open(url: str, *, deadline: float = 2.0) -> Store:
+def open(url: str, *, deadline: float = 2.0, cleanup_interval: Duration | None = CLEANUP_INTERVAL) -> Store:
     """Give the store that `url` names; none of its operations waits longer than `deadline` seconds.
 
-    Two seconds: longer than any healthy disk needs, shorter than a client's patience.
+    Two seconds: longer than any healthy disk needs, shorter than a client's patience.  While there is
+    traffic, one of the processes that use a table removes expired records from it every `cleanup_interval`;
+    with `None` they stay until `retrysafe purge` is run.
     """
+    options: Options = {}
+    if cleanup_interval != CLEANUP_INTERVAL:
+        options["cleanup_interval"] = cleanup_interval
     found = _SCHEME.match(url)
     if found is None:
         raise ConfigurationError(f"the store's address has no scheme: expected {_known(_entry_points())}")
     scheme = found[1]
     if scheme in SCHEMES:
-        return _open_own(SCHEMES[scheme], url, deadline)
+        return _open_own(SCHEMES[scheme], url, deadline, options)
     # Not before it is clear that the scheme is not ours: this reads the metadata of all that is installed.
     installed = _entry_points()
     if scheme in installed.names:
-        return _open_installed(scheme, installed.select(name=scheme), url, deadline)
+        return _open_installed(scheme, installed.select(name=scheme), url, deadline, options)
     raise ConfigurationError(_refusal(scheme, installed))
 
 
-def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "StoreOfEngine":
+def from_engine(
+    engine: "Engine | AsyncEngine",
+    *,
+    deadline: float = 2.0,
+    cleanup_interval: Duration | None = CLEANUP_INTERVAL,
+) -> "StoreOfEngine":
     """Give a store in the database of an SQLAlchemy engine, of any driver, blocking or not.
 
     It opens connections of its own, as the engine opens its: `creator`, `connect_args`, listeners and
     certificates are honoured, and the application's pool is left alone.  No operation waits longer than
-    `deadline` seconds.
+    `deadline` seconds.  `cleanup_interval` is that of `open`.
     """
     try:
         from retrysafe.stores.sql import sqlalchemy
@@ -115,12 +140,12 @@ def from_engine(engine: "Engine | AsyncEngine", *, deadline: float = 2.0) -> "St
         raise ConfigurationError(
             f"stores.from_engine needs SQLAlchemy ({missing}): pip install 'retrysafe[sqlalchemy]'"
         ) from None
-    return sqlalchemy.from_engine(engine, deadline)
+    return sqlalchemy.from_engine(engine, deadline, cleanup_interval)
 
 
-def _open_own(scheme: Scheme, url: str, deadline: float) -> Store:
+def _open_own(scheme: Scheme, url: str, deadline: float, options: Options) -> Store:
     try:
-        return scheme.open(url, deadline=deadline)
+        return scheme.open(url, deadline=deadline, **options)
     except ImportError as missing:
         if scheme.extra is None or (missing.name or "").startswith("retrysafe"):
             raise
@@ -136,7 +161,9 @@ def _entry_points() -> "EntryPoints":
     return entry_points(group=_GROUP)
 
 
-def _open_installed(scheme: str, offered: "EntryPoints", url: str, deadline: float) -> Store:
+def _open_installed(
+    scheme: str, offered: "EntryPoints", url: str, deadline: float, options: Options
+) -> Store:
     # One distribution can be found twice, as in a checkout that is also installed.
     origins = sorted({_origin(point) for point in offered})
     if len({point.value for point in offered}) > 1:
@@ -153,8 +180,14 @@ def _open_installed(scheme: str, offered: "EntryPoints", url: str, deadline: flo
         ) from error
     if not callable(opener):
         raise ConfigurationError(f"{broken} is {opener!r}: expected a function of (url, *, deadline)")
+    if options and not _takes(opener, options):
+        raise ConfigurationError(
+            f"{scheme}: takes no {' and no '.join(options)}, says the entry point {point.value} of "
+            f"{origins[0]}: leave it out, and look in the documentation of {origins[0]} for how expired "
+            "records are removed"
+        )
     try:
-        store = opener(url, deadline=deadline)
+        store = cast("_OwnOpener", opener)(url, deadline=deadline, **options)
     except ConfigurationError:
         raise
     except Exception as error:
@@ -168,6 +201,16 @@ def _open_installed(scheme: str, offered: "EntryPoints", url: str, deadline: flo
             f"{broken} returned {type(store).__name__}, which is not a store: it has no {', '.join(missing)}"
         )
     return store
+
+
+def _takes(opener: Opener, options: Options) -> bool:
+    from inspect import signature  # only here
+
+    try:
+        signature(opener).bind("", deadline=1.0, **options)
+    except TypeError:
+        return False
+    return True
 
 
 def _refusal(scheme: str, installed: "EntryPoints") -> str:

@@ -30,9 +30,11 @@ from retrysafe._core.model import (
     make,
     merge_details,
 )
+from retrysafe._core.times import Duration
 from retrysafe._runtime import fork
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.memory_admin import Books, MemoryAdmin
+from retrysafe.stores.options import CLEANUP_INTERVAL, cleanup_seconds
 
 _log = logging.getLogger("retrysafe.store")
 
@@ -49,7 +51,13 @@ def _steady() -> float:
     return _EPOCH + monotonic()
 
 
-def open_url(url: str, *, deadline: float) -> "MemoryStore":  # noqa: ARG001 - as every `stores.Opener`
+def open_url(
+    url: str,
+    *,
+    deadline: float,  # noqa: ARG001 - as every `stores.Opener`
+    cleanup_interval: Duration | None = CLEANUP_INTERVAL,
+) -> "MemoryStore":
+    cleanup_seconds(cleanup_interval)  # claims sweep, at no interval; but a mistake is one here, too
     if url.removeprefix("memory:").strip("/"):
         raise ConfigurationError("memory: takes no name or path: write memory: alone")
     return MemoryStore()

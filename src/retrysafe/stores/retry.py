@@ -40,6 +40,10 @@ class TookTooLong(StoreUnavailable):
     """A statement was broken off: it had all the time that it was given."""
 
 
+class NotPermitted(StoreUnavailable):
+    """The role lacks a permission that a statement needs."""
+
+
 class Retries:
     """How often a call is tried, and when not again."""
 

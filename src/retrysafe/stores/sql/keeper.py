@@ -15,10 +15,10 @@ T = TypeVar("T")
 class SQLRenewer:
     """Every call is one statement, however many leases there are."""
 
-    def __init__(self, executor: Executor, deadline: float, turn: float = 0.0) -> None:
+    def __init__(self, executor: Executor, deadline: float, cleanup: Cleanup) -> None:
         self._executor = executor
         self._deadline = deadline
-        self._cleanup = Cleanup(turn)
+        self._cleanup = cleanup
         # One that is dropped without being closed must not leave a connection behind.
         weakref.finalize(self, executor.close).atexit = False
 

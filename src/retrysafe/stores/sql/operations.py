@@ -148,6 +148,19 @@ def add_deliveries(asked: Mapping[bytes, Deliveries]) -> Operation[None]:
     yield "add_deliveries", {"deliveries": codec.deliveries(asked)}
 
 
+def claim_cleanup(turn: float, longest: float) -> Operation[bool]:
+    """Whether a round of cleanup is due and this caller's; other processes leave it alone for `turn` seconds.
+
+    One that is due in more than `longest` seconds is due now.
+    """
+    return bool((yield "claim_cleanup", {"turn": turn, "longest": longest}))
+
+
+def postpone_cleanup(pause: float) -> Operation[None]:
+    """The next round of cleanup is due in so many seconds."""
+    yield "postpone_cleanup", {"pause": pause}
+
+
 def purge(limit: int) -> Operation[Purged]:
     rows = yield "purge", {"limit": limit}
     unresolved: list[Record] = []

@@ -20,7 +20,9 @@ keep prepared statements, they are given up.
 
 from typing import TYPE_CHECKING
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
+from retrysafe.stores.options import CLEANUP_INTERVAL
 
 if TYPE_CHECKING:
     from retrysafe.stores.sql.postgresql.store import PostgresStore
@@ -28,14 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["PostgresStore", "open_url"]
 
 
-def open_url(url: str, *, deadline: float) -> "PostgresStore":
+def open_url(
+    url: str, *, deadline: float, cleanup_interval: Duration | None = CLEANUP_INTERVAL
+) -> "PostgresStore":
     if not url.partition(":")[2].startswith("//"):
         raise ConfigurationError(
             "a PostgreSQL address needs two slashes and a host: postgresql://user:password@host:5432/database"
         )
     from retrysafe.stores.sql.postgresql.store import PostgresStore
 
-    return PostgresStore(url, deadline=deadline)
+    return PostgresStore(url, deadline=deadline, cleanup_interval=cleanup_interval)
 
 
 def __getattr__(name: str) -> object:

@@ -196,3 +196,13 @@ CAST(sum(size) AS bigint)
 -- Where a value has brackets and a comma in it, it is split into several texts, here and in what is looked for: so
 -- this finds too much rather than too little, and `matches_query` decides.
 string_to_array(btrim(record.scope, '[]'), '],[')
+
+-- name: cleanup_is_due
+-- True if the next round of cleanup is due, or later than in `longest` seconds: a clock that was wrong, or text
+-- that is not a time, must not end cleanup.
+-- Arguments: longest
+(
+    CASE WHEN meta.value ~ '^[0-9]+([.][0-9]+)?$'
+        THEN CAST(meta.value AS float8) - date_part('epoch', {now}) ELSE 0
+    END NOT BETWEEN 1e-6 AND CAST(:longest AS float8)
+)

@@ -83,3 +83,24 @@ FROM (
     FOR NO KEY UPDATE OF free SKIP LOCKED
 ) AS asked
 WHERE record.id = asked.id
+
+-- name: claim_cleanup
+-- Take the next round of cleanup, if it is due: other processes leave it alone for `turn` seconds.
+-- Arguments: turn, longest, patience
+-- Columns: 1 if it is the caller's; no row if it is not due, or another process has just taken it
+--
+-- Atomic as one conditional statement on one row, the time of the next round in seconds since the epoch.  Looked
+-- at first, because a conflict locks the row, which costs a flush even if nothing is changed.
+INSERT INTO retrysafe_meta AS meta (name, value)
+SELECT 'cleanup', CAST(date_part('epoch', {now}) + CAST(:turn AS float8) AS text)
+WHERE NOT EXISTS (SELECT 1 FROM retrysafe_meta AS meta WHERE meta.name = 'cleanup' AND NOT {cleanup_is_due})
+    AND {lock_timeout}
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE {cleanup_is_due}
+RETURNING 1
+
+-- name: postpone_cleanup
+-- Set the time of the next round of cleanup.
+-- Arguments: pause, patience
+UPDATE retrysafe_meta AS meta
+SET value = CAST(date_part('epoch', {now}) + CAST(:pause AS float8) AS text)
+WHERE meta.name = 'cleanup' AND {lock_timeout}

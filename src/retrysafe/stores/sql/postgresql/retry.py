@@ -4,7 +4,7 @@ The server's message is passed on, but only its first line: the rest may quote v
 """
 
 from retrysafe.errors import SchemaMismatch, StoreError, StoreUnavailable
-from retrysafe.stores.retry import Trouble
+from retrysafe.stores.retry import NotPermitted, Trouble
 
 _PASSING = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialization failure, deadlock, a lock not to be had in time, a statement cancelled by a timeout."""
@@ -16,7 +16,9 @@ result has changed, a server that takes no more writes."""
 DAMAGED = "XX001"
 """The server's code for damaged data."""
 
-NO_FUNCTION = frozenset({"42883", "42501"})
+_NOT_PERMITTED = "42501"
+
+NO_FUNCTION = frozenset({"42883", _NOT_PERMITTED})
 """The function for batches does not exist, or may not be called by this role."""
 
 _TABLES = frozenset({"42P01", "42703"})
@@ -37,7 +39,8 @@ class PostgresTrouble(Trouble):
                 f"the tables differ from those of this release ({self.reason}): run `retrysafe migrate`"
             )
         code = f" (SQLSTATE {self.state})" if self.state else ""
-        return StoreUnavailable(f"PostgreSQL: {self.reason}{code}")
+        kind = NotPermitted if self.state == _NOT_PERMITTED else StoreUnavailable
+        return kind(f"PostgreSQL: {self.reason}{code}")
 
 
 def lost(error: Exception | str) -> PostgresTrouble:

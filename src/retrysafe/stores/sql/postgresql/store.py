@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
+from retrysafe.stores.options import CLEANUP_INTERVAL, check_deadline
+from retrysafe.stores.sql.cleanup import Cleanup
 from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
@@ -36,9 +39,9 @@ class PostgresStore(SQLStore):
         pool: "ConnectionPool[Any] | AsyncConnectionPool[Any] | None" = None,
         connect: Callable[[], Opened] | None = None,
         deadline: float = 2.0,
+        cleanup_interval: Duration | None = CLEANUP_INTERVAL,
     ) -> None:
-        if not deadline > 0:
-            raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
+        check_deadline(deadline)
         if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
             raise ConfigurationError("a PostgreSQL store takes exactly one of an address, pool= and connect=")
         own_pool: ApplicationPool | None = None
@@ -51,6 +54,7 @@ class PostgresStore(SQLStore):
         else:
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
         self._deadline = deadline
+        self._cleanup = Cleanup(cleanup_interval)
         self._postgres = Database(source, deadline, own_pool)
         super().__init__(self._postgres)
 
@@ -63,7 +67,7 @@ class PostgresStore(SQLStore):
         return self._postgres.subscribe(id, wake)
 
     def open_keeper(self) -> SQLRenewer:
-        return SQLRenewer(self._postgres.executor(), self._deadline)
+        return SQLRenewer(self._postgres.executor(), self._deadline, self._cleanup)
 
     def open_admin(self) -> PostgresAdmin:
         return PostgresAdmin(self._postgres.operator, self._deadline)

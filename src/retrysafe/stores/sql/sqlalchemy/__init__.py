@@ -13,8 +13,10 @@ from typing import Protocol
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.contract import Store
+from retrysafe.stores.options import check_deadline
 from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, blocking_part
 
@@ -28,14 +30,13 @@ class StoreOfEngine(Store, Protocol):
     joint: Joint
 
 
-def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
+def from_engine(engine: AnyEngine, deadline: float, cleanup_interval: Duration | None) -> StoreOfEngine:
     if not isinstance(engine, Engine | AsyncEngine):
         raise ConfigurationError(
             f"expected an Engine or an AsyncEngine of SQLAlchemy, got {type(engine).__name__}: pass what "
             "create_engine() or create_async_engine() returned; for an address, use stores.open()"
         )
-    if not deadline > 0:
-        raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
+    check_deadline(deadline)
     dialect = blocking_part(engine).dialect
     if dialect.is_async and isinstance(engine, Engine):
         raise ConfigurationError(
@@ -46,15 +47,15 @@ def from_engine(engine: AnyEngine, deadline: float) -> StoreOfEngine:
         case "sqlite", _:
             from retrysafe.stores.sql.sqlalchemy.sqlite import EngineSQLiteStore
 
-            return EngineSQLiteStore(engine, deadline)
+            return EngineSQLiteStore(engine, deadline, cleanup_interval)
         case "postgresql", "psycopg" | "psycopg_async":
             from retrysafe.stores.sql.sqlalchemy.libpq import EnginePostgresStore
 
-            return EnginePostgresStore(engine, deadline)
+            return EnginePostgresStore(engine, deadline, cleanup_interval)
         case "postgresql", _:
             from retrysafe.stores.sql.sqlalchemy.drivers import from_driver
 
-            return from_driver(engine, deadline)
+            return from_driver(engine, deadline, cleanup_interval)
         case name, _:
             raise ConfigurationError(
                 f"{name} is not a supported database: expected an engine of sqlite or postgresql"

@@ -13,11 +13,13 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from retrysafe._core.times import Duration
 from retrysafe._runtime import fork
 from retrysafe.stores.admin import Admin
 from retrysafe.stores.queue import Call, Executor, Operation, Outcome, Row
 from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
 from retrysafe.stores.queue_threads import ThreadQueue
+from retrysafe.stores.sql.cleanup import Cleanup
 from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.postgresql import schema
@@ -42,13 +44,15 @@ _GRACE = 1.0
 """Seconds that a thread waits beyond the deadline, which its loop keeps: only if that loop stands still."""
 
 
-def from_driver(engine: AnyEngine, deadline: float) -> "EngineStore":
+def from_driver(engine: AnyEngine, deadline: float, cleanup_interval: Duration | None) -> "EngineStore":
+    cleanup = Cleanup(cleanup_interval)
     if isinstance(engine, AsyncEngine):
         return EngineStore(
             engine,
             AwaitingDatabase(AsyncOpener(engine), deadline),
             lambda: AsyncAdminConnection(copy_async_engine(engine), deadline),
             deadline,
+            cleanup,
         )
     own = copy_engine(engine)
     return EngineStore(
@@ -56,6 +60,7 @@ def from_driver(engine: AnyEngine, deadline: float) -> "EngineStore":
         BlockingDatabase(Opener(own), deadline),
         lambda: BlockingAdminConnection(own, deadline),
         deadline,
+        cleanup,
     )
 
 
@@ -70,15 +75,17 @@ class EngineStore(SQLStore):
         database: "BlockingDatabase | AwaitingDatabase",
         operator: Callable[[], AdminConnection],
         deadline: float,
+        cleanup: Cleanup,
     ) -> None:
         super().__init__(database)
         self.engine = engine
         self._own = database
         self._operator = operator
         self._deadline = deadline
+        self._cleanup = cleanup
 
     def open_keeper(self) -> SQLRenewer:
-        return SQLRenewer(self._own.executor(), self._deadline)
+        return SQLRenewer(self._own.executor(), self._deadline, self._cleanup)
 
     def open_admin(self) -> Admin:
         return PostgresAdmin(self._operator, self._deadline)

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import greenlet_spawn
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.postgresql.store import PostgresStore
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, open_connection
@@ -31,8 +32,12 @@ _LEAST = 2.0
 class EnginePostgresStore(PostgresStore):
     """A PostgreSQL store, and the engine whose database it is in."""
 
-    def __init__(self, engine: AnyEngine, deadline: float) -> None:
-        super().__init__(connect=Opener(engine, max(deadline, _LEAST)), deadline=deadline)
+    def __init__(self, engine: AnyEngine, deadline: float, cleanup_interval: Duration | None) -> None:
+        super().__init__(
+            connect=Opener(engine, max(deadline, _LEAST)),
+            deadline=deadline,
+            cleanup_interval=cleanup_interval,
+        )
         self.engine = engine
 
 

@@ -3,7 +3,9 @@
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
+from retrysafe.stores.options import CLEANUP_INTERVAL
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, blocking_part
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.stores.sql.sqlite.connection import Clock
@@ -14,8 +16,15 @@ _DRIVERS = ("pysqlite", "aiosqlite")
 class EngineSQLiteStore(SQLiteStore):
     """An SQLite store, and the engine that works on the same file."""
 
-    def __init__(self, engine: AnyEngine, deadline: float, clock: Clock | None = None) -> None:
-        super().__init__(_path(blocking_part(engine)), deadline=deadline, clock=clock)
+    def __init__(
+        self,
+        engine: AnyEngine,
+        deadline: float,
+        cleanup_interval: Duration | None = CLEANUP_INTERVAL,
+        clock: Clock | None = None,
+    ) -> None:
+        path = _path(blocking_part(engine))
+        super().__init__(path, deadline=deadline, cleanup_interval=cleanup_interval, clock=clock)
         self.engine = engine
 
 

@@ -18,13 +18,17 @@ wait for that lock at all.  An event loop does not wait for the disk either; a t
 **Local**: the file must be on a disk of this machine, never on a network share.
 """
 
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
+from retrysafe.stores.options import CLEANUP_INTERVAL
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
 
 __all__ = ["SQLiteStore", "open_url"]
 
 
-def open_url(url: str, *, deadline: float) -> SQLiteStore:
+def open_url(
+    url: str, *, deadline: float, cleanup_interval: Duration | None = CLEANUP_INTERVAL
+) -> SQLiteStore:
     rest = url.removeprefix("sqlite:")
     if rest.strip("/") in ("", ":memory:"):
         raise ConfigurationError(
@@ -41,4 +45,4 @@ def open_url(url: str, *, deadline: float) -> SQLiteStore:
             "an SQLite address takes no ?options: pass them as keywords, "
             "as in open('sqlite:///keys.db', deadline=2.0)"
         )
-    return SQLiteStore(path, deadline=deadline)
+    return SQLiteStore(path, deadline=deadline, cleanup_interval=cleanup_interval)

@@ -56,3 +56,19 @@ FROM (
     FROM json_each(:deliveries) AS row
 ) AS asked
 WHERE retrysafe_records.id = asked.id
+
+-- name: claim_cleanup
+-- Take the next round of cleanup, if it is due: other processes leave it alone for `turn` seconds.
+-- Arguments: turn, longest, now
+-- Columns: 1 if it is the caller's; no row if it is not due
+--
+-- Atomic as one conditional statement on one row, the time of the next round.  One that is due in more than
+-- `longest` seconds is due now, or a clock that was wrong would end cleanup; text is later than any time.
+INSERT INTO retrysafe_meta (name, value) VALUES ('cleanup', :now + :turn)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value <= :now OR value > :now + :longest
+RETURNING 1
+
+-- name: postpone_cleanup
+-- Set the time of the next round of cleanup.
+-- Arguments: pause, now
+UPDATE retrysafe_meta SET value = :now + :pause WHERE name = 'cleanup'

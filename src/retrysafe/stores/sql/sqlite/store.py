@@ -11,8 +11,11 @@ from functools import partial
 from typing import TypeVar
 
 from retrysafe._core.model import Claim, Found, Reservation
+from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
+from retrysafe.stores.options import CLEANUP_INTERVAL, check_deadline
 from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.cleanup import Cleanup
 from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
@@ -26,7 +29,7 @@ C = TypeVar("C", bound=sqlite3.Connection)
 _OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING, which makes an operation one statement."""
 
-_TURN = 0.002
+_REST = 0.002
 """Seconds between two commits of a cleanup: a process that waits for the lock tries every half a millisecond,
 and must find it free."""
 
@@ -39,18 +42,23 @@ class SQLiteStore(SQLStore):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, deadline: float = 2.0, clock: Clock | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        deadline: float = 2.0,
+        cleanup_interval: Duration | None = CLEANUP_INTERVAL,
+        clock: Clock | None = None,
     ) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise ConfigurationError(
                 f"this Python has SQLite {sqlite3.sqlite_version}: expected 3.35 or later. "
                 "Use a Python that is linked with a newer SQLite"
             )
-        if not deadline > 0:
-            raise ConfigurationError(f"deadline must be greater than 0, got {deadline:g}")
+        check_deadline(deadline)
         # Absolute, because the file is opened later, and perhaps after a change of directory.
         self.path = os.path.abspath(path)
         self.deadline = deadline
+        self._cleanup = Cleanup(cleanup_interval, _REST)
         self._sqlite = Database(self.path, deadline, clock)
         self.joint = Joint("sqlite", self._sqlite.clock)
         super().__init__(self._sqlite)
@@ -79,7 +87,7 @@ class SQLiteStore(SQLStore):
         return self._sqlite.read(partial(operations.look, id), id)
 
     def open_keeper(self) -> SQLRenewer:
-        return SQLRenewer(self._sqlite.executor(), self.deadline, _TURN)
+        return SQLRenewer(self._sqlite.executor(), self.deadline, self._cleanup)
 
     def open_admin(self) -> SQLiteAdmin:
         return SQLiteAdmin(self.path, self._sqlite.clock, self.deadline)
