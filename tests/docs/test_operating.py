@@ -7,7 +7,9 @@ from starlette.requests import Request
 
 from retrysafe import Guard, scopes
 from retrysafe._core.attempt import DEFAULT_SECRET, Attempt
+from retrysafe._runtime import leases
 from retrysafe.stores.memory import MemoryStore
+from retrysafe.stores.options import CLEANUP_INTERVAL
 from retrysafe.stores.sql import cleanup
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -58,7 +60,9 @@ def test_the_endpoint_for_a_scheduler() -> None:
 def test_the_pace_of_tidying_up() -> None:
     """The figures in the text are those of the code."""
     text = " ".join(page(OPERATING).text.split())
-    assert f"every {cleanup.PAUSE:g} s" in text
+    assert f"every {leases._ROUND:g} s the thread that renews leases looks" in text
+    assert f"was more than {CLEANUP_INTERVAL:g} s ago" in text
     assert f"at most {cleanup.SLICE} records in one commit" in text
-    assert cleanup.BUDGET == 0.25
-    assert "for a quarter of a second" in text
+    assert f"After {cleanup.BUDGET:g} s it leaves the rest" in text
+    assert f"due after {cleanup.BUDGET / cleanup.DUTY:g} s" in text
+    assert f"at most {cleanup.DUTY:.0%} of the time" in text

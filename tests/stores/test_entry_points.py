@@ -155,3 +155,35 @@ def test_two_of_the_same_scheme(tmp_path: Path) -> None:
     other = install(tmp_path, "your-store", "mystore = yours:open_url")
     told = run(REFUSED, one, other)
     assert "is a scheme of several distributions, my-store 1.5 and your-store 1.5: uninstall all but" in told
+
+
+INTERVAL = """
+import sys
+from retrysafe import stores
+try:
+    stores.open(sys.argv[1], cleanup_interval="5m")
+except stores.ConfigurationError as refused:
+    print(refused)
+else:
+    import mystore
+    print(mystore.opened)
+"""
+
+
+def test_the_interval_of_cleanup(tmp_path: Path) -> None:
+    """An opener that takes it gets it as it was written."""
+    module = STORE.replace("deadline):", "deadline, cleanup_interval=5.0):").replace(
+        "(url, deadline)", "(deadline, cleanup_interval)"
+    )
+    root = install(tmp_path, "my-store", "mystore = mystore:open_url", module)
+    assert run(INTERVAL, root).strip() == "[(2.0, '5m')]"
+
+
+def test_an_opener_that_takes_a_deadline_alone(tmp_path: Path) -> None:
+    """It is not called with what it cannot do, and the caller is told so."""
+    root = install(tmp_path, "my-store", "mystore = mystore:open_url")
+    told = run(INTERVAL, root)
+    assert told.startswith(
+        "mystore: takes no cleanup_interval (entry point mystore:open_url of my-store 1.5)"
+    )
+    assert "leave it out" in told

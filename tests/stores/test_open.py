@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,27 @@ def test_only_sqlite_users_load_sqlite() -> None:
         "assert not {'sqlite3', 'asyncio', 'psycopg'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("interval", "says"),
+    [
+        (0, "cleanup_interval=0 must be greater than 0"),
+        (-5.0, "cleanup_interval=-5.0 must be greater than 0"),
+        ("soon", "cleanup_interval='soon' is not a valid duration"),
+        (True, "cleanup_interval=True is not a valid duration"),
+    ],
+)
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///keys.db", "postgresql://user@db/app"])
+def test_an_interval_that_cannot_be_right(url: str, interval: Any, says: str) -> None:
+    """Refused by every store when it is made, with what to write instead."""
+    with pytest.raises(ConfigurationError, match=says) as refused:
+        stores.open(url, cleanup_interval=interval)
+    assert "None to run `retrysafe purge`" in str(refused.value)
+
+
+@pytest.mark.parametrize("interval", [1, 0.5, "5m", timedelta(hours=1), None])
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///keys.db", "postgresql://user@db/app"])
+def test_every_store_has_an_interval(url: str, interval: Any) -> None:
+    """In each form of a duration, or none; one address can be replaced by another."""
+    stores.open(url, cleanup_interval=interval).close()

@@ -177,6 +177,13 @@ def test_rights(books: Books) -> None:
         books.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
         books.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
         assert amiss(theirs) == {}
+        books.execute(f"REVOKE INSERT, UPDATE ON retrysafe_meta FROM {role}")
+        level, said = amiss(theirs)["rights"]
+        assert level == "warning", "cleanup works without them"
+        assert "lacks INSERT, UPDATE on retrysafe_meta: everything works" in said
+        books.execute(f"REVOKE SELECT ON retrysafe_meta FROM {role}")
+        assert amiss(theirs)["schema"][0] == "problem"
+        books.execute(f"GRANT ALL ON retrysafe_meta TO {role}")
         books.execute("ALTER TABLE retrysafe_records ENABLE ROW LEVEL SECURITY")
         found = amiss(theirs)
         assert list(found) == ["schema"]

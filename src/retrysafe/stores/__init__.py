@@ -182,9 +182,8 @@ def _open_installed(
         raise ConfigurationError(f"{broken} is {opener!r}: expected a function of (url, *, deadline)")
     if options and not _takes(opener, options):
         raise ConfigurationError(
-            f"{scheme}: takes no {' and no '.join(options)}, says the entry point {point.value} of "
-            f"{origins[0]}: leave it out, and look in the documentation of {origins[0]} for how expired "
-            "records are removed"
+            f"{scheme}: takes no {' and no '.join(options)} (entry point {point.value} of {origins[0]}): "
+            f"leave it out, and look in the documentation of {origins[0]} for how expired records are removed"
         )
     try:
         store = cast("_OwnOpener", opener)(url, deadline=deadline, **options)

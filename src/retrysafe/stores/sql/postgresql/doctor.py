@@ -283,15 +283,25 @@ class _Examination:
 
     def _rights(self, transaction: Transaction) -> Iterator[Finding]:
         lacking: dict[str, list[str]] = {}
-        for name, right in transaction.query("missing_privileges"):
+        is_vital = False
+        for name, right, vital in transaction.query("missing_privileges"):
             lacking.setdefault(str(name), []).append(str(right))
-        if lacking:
-            said = "; ".join(f"{', '.join(rights)} on {name}" for name, rights in lacking.items())
+            is_vital = is_vital or bool(vital)
+        said = "; ".join(f"{', '.join(rights)} on {name}" for name, rights in lacking.items())
+        if is_vital:
             yield Finding(
                 "rights",
                 "problem",
                 f"this role lacks {said}",
                 "GRANT these permissions, as the owner of the tables; a service needs all of them",
+            )
+        elif lacking:
+            yield Finding(
+                "rights",
+                "warning",
+                f"this role lacks {said}: everything works, but services with this role do not take turns "
+                "with cleanup, and each of them removes expired records",
+                "GRANT these permissions, as the owner of the tables",
             )
         else:
             yield Finding("rights", "ok", "this role has every permission that services and operators need")

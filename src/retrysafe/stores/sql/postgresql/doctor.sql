@@ -42,24 +42,27 @@ FROM unnest(ARRAY['retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'ret
 JOIN pg_class ON pg_class.oid = to_regclass(name)
 
 -- name: missing_privileges
--- Rights that services and operators need and that this role does not have.
--- Columns: table or sequence, right
-SELECT name, needed
+-- Rights that services and operators use and that this role does not have.
+-- Columns: table or sequence, right, whether nothing works without it: the others are for processes to take turns
+--          with cleanup
+SELECT name, needed, name <> 'retrysafe_meta' OR needed = 'SELECT'
 FROM unnest(
     ARRAY[
-        'retrysafe_records', 'retrysafe_records', 'retrysafe_records', 'retrysafe_records', 'retrysafe_meta',
+        'retrysafe_records', 'retrysafe_records', 'retrysafe_records', 'retrysafe_records',
+        'retrysafe_meta', 'retrysafe_meta', 'retrysafe_meta',
         'retrysafe_audit', 'retrysafe_audit', 'retrysafe_audit',
         'retrysafe_verdicts', 'retrysafe_verdicts', 'retrysafe_verdicts'
     ],
     ARRAY[
-        'SELECT', 'INSERT', 'UPDATE', 'DELETE', 'SELECT',
+        'SELECT', 'INSERT', 'UPDATE', 'DELETE',
+        'SELECT', 'INSERT', 'UPDATE',
         'SELECT', 'INSERT', 'UPDATE',
         'SELECT', 'INSERT', 'UPDATE'
     ]
 ) AS rights (name, needed)
 WHERE NOT has_table_privilege(to_regclass(name), needed)
 UNION ALL
-SELECT sequence, 'USAGE'
+SELECT sequence, 'USAGE', true
 FROM pg_get_serial_sequence('retrysafe_audit', 'entry') AS sequence
 WHERE NOT has_sequence_privilege(sequence, 'USAGE')
 
