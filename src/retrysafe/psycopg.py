@@ -29,7 +29,7 @@ from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.cursors import fetch, fetch_async
+from retrysafe.stores.sql.cursors import can_commit_with, commit_with, commit_with_async, fetch, fetch_async
 from retrysafe.stores.sql.join import Joint, not_committed
 
 __all__ = ["connection", "connection_async"]
@@ -140,7 +140,7 @@ class PsycopgTransaction:
             db: psycopg.Connection[Any] = self._pool.getconn()
             try:
                 whole = db.transaction()
-                whole.__enter__()
+                self._own = whole.__enter__()
                 self.begin_lock.begun(lambda: self._assign(db, whole))
             except BaseException:
                 db.close()
@@ -158,9 +158,13 @@ class PsycopgTransaction:
             log.error(_ENDED_BY_HANDLER)
         try:
             self._blocks.check()
-            stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
+            if can_commit_with(db):
+                stored = self._joint.perform(operations.conclude_or_fail(claim, final), self._commit_with)
+            else:
+                stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
+                if stored:
+                    self._end(None)
             if stored:
-                self._end(None)
                 _check(db.closed, db.info.transaction_status)
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
@@ -199,6 +203,15 @@ class PsycopgTransaction:
         assert self._db is not None
         return fetch(self._db, sql, arguments)
 
+    def _commit_with(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        assert self._db is not None
+        try:
+            return commit_with(self._db, sql, arguments)
+        finally:
+            if self._db.info.transaction_status == TransactionStatus.IDLE:
+                _end_silently(self._own)
+                self._end(None)
+
 
 class AsyncPsycopgTransaction:
     """The same, awaiting."""
@@ -236,7 +249,7 @@ class AsyncPsycopgTransaction:
             db: psycopg.AsyncConnection[Any] = await self._pool.getconn()
             try:
                 whole = db.transaction()
-                await whole.__aenter__()
+                self._own = await whole.__aenter__()
                 self.begin_lock.begun(lambda: self._assign(db, whole))
             except BaseException:
                 await db.close()
@@ -254,9 +267,15 @@ class AsyncPsycopgTransaction:
             log.error(_ENDED_BY_HANDLER)
         try:
             self._blocks.check()
-            stored = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
+            if can_commit_with(db):
+                stored = await self._joint.perform_async(
+                    operations.conclude_or_fail(claim, final), self._commit_with
+                )
+            else:
+                stored = await self._joint.perform_async(operations.conclude(claim, final), self._fetch)
+                if stored:
+                    await self._end(None)
             if stored:
-                await self._end(None)
                 _check(db.closed, db.info.transaction_status)
         except psycopg.Error as error:
             raise not_committed(error, error.sqlstate) from error
@@ -292,12 +311,30 @@ class AsyncPsycopgTransaction:
         assert self._db is not None
         return await fetch_async(self._db, sql, arguments)
 
+    async def _commit_with(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        assert self._db is not None
+        try:
+            return await commit_with_async(self._db, sql, arguments)
+        finally:
+            if self._db.info.transaction_status == TransactionStatus.IDLE:
+                _end_silently(self._own)
+                await self._end(None)
+
 
 _ENDED_BY_HANDLER = (
     "a handler ended the transaction of its guarded call by a COMMIT or ROLLBACK in SQL: what it wrote and "
     "its response are committed separately, and a crash in between would run it again. Leave the block of "
     "connection(guard, pool) instead"
 )
+
+
+def _end_silently(transaction: psycopg.Transaction | psycopg.AsyncTransaction) -> None:
+    """Have psycopg end a transaction that is over already: it has to count it, and to send nothing.
+
+    It has no other means for that.  If it did not look at this attribute, it would send a second COMMIT, of
+    which the server says that there is nothing to commit.
+    """
+    transaction._outer_transaction = False  # pyright: ignore[reportPrivateUsage]
 
 
 def _check(closed: bool, status: TransactionStatus) -> None:

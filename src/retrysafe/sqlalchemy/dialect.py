@@ -12,6 +12,7 @@ looks at them misses none.  (Events would do as well, but they make every statem
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from sqlalchemy import Connection, Dialect, Engine
@@ -53,6 +54,8 @@ class Watched(Protocol):
     by_guard: bool
     """Whether the guard is beginning or ending it at this moment."""
     savepoints: SavepointStack
+    commit_with: Callable[[], None] | None
+    """What commits it in place of the driver's `commit()`: the COMMIT is sent with the completion."""
 
 
 class _Watching(Dialect):
@@ -88,8 +91,11 @@ class _Watching(Dialect):
         _after(context)
 
     def do_commit(self, dbapi_connection: PoolProxiedConnection) -> None:
-        _refuse(dbapi_connection)
-        super().do_commit(dbapi_connection)
+        watched = _refuse(dbapi_connection)
+        if watched is not None and watched.commit_with is not None:
+            watched.commit_with()
+        else:
+            super().do_commit(dbapi_connection)
 
     def do_rollback(self, dbapi_connection: PoolProxiedConnection) -> None:
         _refuse(dbapi_connection)
@@ -160,10 +166,11 @@ def _is_idle(connection: Connection) -> bool:
             return False
 
 
-def _refuse(dbapi_connection: PoolProxiedConnection) -> None:
+def _refuse(dbapi_connection: PoolProxiedConnection) -> Watched | None:
     watched: Watched | None = dbapi_connection.info.get(INFO_KEY)
     if watched is not None and not watched.by_guard:
         raise NotJoined(_ENDED_BY_HANDLER)
+    return watched
 
 
 def _of(connection: Connection) -> Watched:

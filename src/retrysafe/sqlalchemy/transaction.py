@@ -54,6 +54,7 @@ class AlchemyTransaction:
         self.savepoints = SavepointStack()
         self.by_guard = True
         """Whether the guard is beginning or ending it at this moment."""
+        self.commit_with: Callable[[], None] | None = None
 
     _sleep: Callable[[float], None] = staticmethod(time.sleep)
     _blocking = True
@@ -123,11 +124,14 @@ class AlchemyTransaction:
             self._undo_uncommitted(connection)
             if self.savepoints.refusal:
                 raise CommitRefused(self.savepoints.refusal)
-            stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
-            if stored:
-                if self._sqlite is not None:
-                    self._sqlite.verify_file()
-                self._whole.commit()
+            if self._can_commit_with(connection):
+                stored = self._joint.perform(operations.conclude_or_fail(claim, final), self._commit_with)
+            else:
+                stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
+                if stored:
+                    if self._sqlite is not None:
+                        self._sqlite.verify_file()
+                    self._whole.commit()
         except DBAPIError as error:
             raise self._translated(error) from error
         except connection.dialect.loaded_dbapi.Error as error:  # of the statements that go past SQLAlchemy
@@ -161,10 +165,39 @@ class AlchemyTransaction:
         if connection.dialect.driver != "psycopg":
             return [tuple(row) for row in connection.execute(_text(sql), arguments)]
         # Past SQLAlchemy: its wrapping of one statement and one row would take as long again.
-        driver: Any = connection.connection.dbapi_connection
+        driver = _driver(connection)
         if driver is None:
             raise CommitRefused(_CLOSED)
-        return self._fetch_directly(getattr(driver, "driver_connection", driver), sql, arguments)
+        return self._fetch_directly(driver, sql, arguments)
+
+    def _can_commit_with(self, connection: Connection) -> bool:
+        if connection.dialect.driver != "psycopg":
+            return False
+        from retrysafe.stores.sql.cursors import can_commit_with
+
+        driver = _driver(connection)
+        return driver is not None and can_commit_with(driver)
+
+    def _commit_with(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        """A commit of SQLAlchemy's, for which its dialect sends the statement and the COMMIT."""
+        connection = self._connection
+        assert connection is not None
+        rows: list[Row] = []
+
+        def commit() -> None:
+            rows.extend(self._commit_directly(_driver(connection), sql, arguments))
+
+        self.commit_with = commit
+        try:
+            self._whole.commit()
+        finally:
+            self.commit_with = None
+        return rows
+
+    def _commit_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - a connection of psycopg's
+        from retrysafe.stores.sql.cursors import commit_with
+
+        return commit_with(driver, sql, arguments)
 
     def _fetch_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - a connection of psycopg's
         from retrysafe.stores.sql.cursors import fetch
@@ -210,6 +243,12 @@ class AlchemyTransaction:
             connection.close()
 
 
+def _driver(connection: Connection) -> Any:  # noqa: ANN401 - each driver has its own
+    """The driver's own connection, detached from its pool or not."""
+    dbapi: Any = connection.connection.dbapi_connection
+    return getattr(dbapi, "driver_connection", dbapi)
+
+
 _engines: "WeakKeyDictionary[object, Engine]" = WeakKeyDictionary()
 
 
@@ -241,6 +280,11 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
         from retrysafe.stores.sql.cursors import fetch_async
 
         return await_only(fetch_async(driver, sql, arguments))
+
+    def _commit_directly(self, driver: Any, sql: str, arguments: Arguments) -> Sequence[Row]:  # noqa: ANN401 - as above
+        from retrysafe.stores.sql.cursors import commit_with_async
+
+        return await_only(commit_with_async(driver, sql, arguments))
 
     async def connection_async(self) -> AsyncConnection:
         return AsyncConnection(self._async_engine, await greenlet_spawn(self.connection, object()))

@@ -28,7 +28,7 @@ from retrysafe._core.model import (
     Unsettled,
 )
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
-from retrysafe.stores.queue import Operation, Row
+from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import codec
 
 _log = logging.getLogger("retrysafe.store")
@@ -117,8 +117,19 @@ def conclude(claim: Claim, final: Final) -> Operation[bool]:
     What an earlier one of the same token may have done is another transaction's affair: False is to be
     followed by a rollback.
     """
-    arguments = {**codec.outcome(claim, final), "lease": claim.lease, "patience": claim.lease}
-    return bool((yield "conclude", arguments))
+    return bool((yield "conclude", _conclusion(claim, final)))
+
+
+def conclude_or_fail(claim: Claim, final: Final) -> Operation[bool]:
+    """As `conclude`, for a driver that sends the COMMIT with it: fenced, the statement fails.
+
+    The driver returns no rows for that error, and the statement's row only once the COMMIT has succeeded.
+    """
+    return bool((yield "conclude_or_fail", _conclusion(claim, final)))
+
+
+def _conclusion(claim: Claim, final: Final) -> Arguments:
+    return {**codec.outcome(claim, final), "lease": claim.lease, "patience": claim.lease}
 
 
 def release(claim: Claim) -> Operation[None]:

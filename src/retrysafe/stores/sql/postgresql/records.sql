@@ -319,6 +319,35 @@ WHERE record.id = CAST(:id AS bytea)
     AND {durable_commit}
 RETURNING 1, {notify_waiters}
 
+-- name: conclude_or_fail
+-- As `conclude`, and an error when fenced: for a driver that sends the COMMIT right after it, without waiting.
+-- Arguments: those of `conclude`
+-- Columns: 1
+--
+-- The error is what undoes the transaction: the server skips what was sent with it, and commits nothing any more.
+-- It is an invalid integer (22P02) whose text says that it is ours.  The text depends on the count, or the planner
+-- would try the cast before the statement runs.
+--
+-- Between this statement and the COMMIT the server is not idle, but waits for the rest of what was sent to it.  Where
+-- it has a timeout for that, from release 17 on, it is the lease, too.
+WITH concluded AS ({conclude})
+SELECT CASE
+    WHEN count(*) = 0 THEN CAST('retrysafe: fenced, ' || count(*) || ' records' AS integer)
+    WHEN CAST(current_setting('server_version_num') AS integer) >= 170000 THEN length(set_config(
+        'transaction_timeout',
+        CAST(least(
+            nullif(CAST(1000 * date_part(
+                'epoch', CAST(current_setting('transaction_timeout') AS interval)
+            ) AS bigint), 0),
+            CAST(greatest(CAST(:lease AS float8) * 1000, 1) AS bigint),
+            2147483647
+        ) AS text),
+        true
+    ))
+    ELSE 1
+END
+FROM concluded
+
 -- name: release
 -- Delete a running record.
 -- Arguments: id, token, announced, patience
