@@ -194,8 +194,10 @@ def test_cut_at_every_statement(postgres: PostgresServer, url: str) -> None:
                         assert trap.sprung, (statement, trap.action)
                         where = f"{trap.action} {statement}: {heard}"
                         if heard.status == 201:
-                            # A connection that is found dead before its first use is replaced.
-                            assert statement in ("^BEGIN", "^COMMIT"), where
+                            # A connection that is found dead before its first use is replaced.  The COMMIT
+                            # is on its way with the completion, unless that did not arrive itself.
+                            after_all = trap.action != "cut before" or statement == "^BEGIN"
+                            assert after_all and statement != "INSERT INTO orders", where  # noqa: PT018
                             assert books.orders(key) == [heard.body.decode()], where
                         else:
                             assert heard.code in ("store-unavailable", "handler-failed"), where

@@ -34,7 +34,7 @@ def url(shop: PostgreSQL) -> str:
     return shop.prepare()
 
 
-@pytest.fixture(scope="module", params=["psycopg", "psycopg async"])
+@pytest.fixture(scope="module", params=["psycopg", "psycopg async", "sqlalchemy async"])
 def group(
     request: pytest.FixtureRequest, url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WorkerGroup]:
@@ -43,7 +43,17 @@ def group(
         yield group
 
 
-@pytest.mark.parametrize("place", ["after conclude", "before COMMIT"])
+@pytest.mark.parametrize(
+    ("group", "place"),
+    [
+        ("sqlalchemy async", "after conclude"),
+        ("sqlalchemy async", "before COMMIT"),
+        # psycopg sends both together, so its worker is frozen before either.
+        ("psycopg", "before COMMIT"),
+        ("psycopg async", "before COMMIT"),
+    ],
+    indirect=["group"],
+)
 def test_frozen_inside_the_completion(group: WorkerGroup, shop: PostgreSQL, url: str, place: str) -> None:
     """Waiters are refused in time, the sleeper's session is cut after a lease, a successor's answer stands,
     and the zombie, when it goes on, tells that answer or none."""

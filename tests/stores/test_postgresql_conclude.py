@@ -13,6 +13,7 @@ from retrysafe._core.model import Claim, Final, Reserved
 from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.postgresql import PostgresStore
+from retrysafe.stores.sql.postgresql.wire import BINARY, Statement
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import the_record
 from tests.stores.rows import PATIENT, Rows
@@ -153,6 +154,59 @@ def test_a_frozen_worker_loses_the_key(store: PostgresStore, caller: Connection)
     assert store.reserve(successor) == Reserved(1)
     with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
         caller.commit()
+
+
+def sent_without_an_end(store: PostgresStore, caller: Connection, claim: Claim) -> None:
+    """What a driver sends that will send the COMMIT with it, and breaks off before."""
+
+    def send(sql: str, arguments: Arguments) -> Sequence[Row]:
+        statement = Statement("", sql)
+        values, formats = statement.bind(arguments)
+        caller.pgconn.enter_pipeline_mode()
+        caller.pgconn.send_query_params(statement.text, values, None, formats, BINARY)
+        caller.pgconn.send_flush_request()
+        while caller.pgconn.flush() or caller.pgconn.is_busy():
+            caller.pgconn.consume_input()
+        result = caller.pgconn.get_result()
+        assert result is not None
+        return statement.read(result)
+
+    assert store.joint.perform(operations.conclude_or_fail(claim, an_outcome()), send)
+
+
+def test_a_worker_that_is_cut_off_before_its_commit_loses_the_key(
+    store: PostgresStore, caller: Connection, rows: Rows
+) -> None:
+    """The server is not idle, since the COMMIT is to come with the completion: it has a timeout for that."""
+    if caller.info.server_version < 170000:
+        pytest.skip("before PostgreSQL 17 the server has no timeout for that")
+    claim = reserved(store, lease=0.3)
+    sent_without_an_end(store, caller, claim)
+    assert rows.execute("SELECT 1 FROM retrysafe_records FOR UPDATE SKIP LOCKED") == []
+    store.release(claim)  # waits for the row, and gets it
+    assert store.reserve(a_claim()) == Reserved(1)
+    session = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+    _until(lambda: rows.execute(session, [caller.info.backend_pid]) == [])
+
+
+def test_a_transaction_timeout_of_the_callers_stays(
+    store: PostgresStore, caller: Connection, rows: Rows
+) -> None:
+    """The shorter one is in force, as with the other timeouts, and it ends with the transaction."""
+    if caller.info.server_version < 170000:
+        pytest.skip("before PostgreSQL 17 the server has no timeout for that")
+    for own, lease, expected in (("0", 20.0, "20s"), ("7s", 20.0, "7s"), ("1h", 20.0, "20s")):
+        caller.execute(f"SET LOCAL transaction_timeout = '{own}'".encode())
+        claim = reserved(store, lease=lease)
+
+        def execute(sql: str, arguments: Arguments) -> Sequence[Row]:
+            return caller.execute(re.sub(r":(\w+)", r"%(\1)s", sql).encode(), arguments).fetchall()
+
+        assert store.joint.perform(operations.conclude_or_fail(claim, an_outcome()), execute)
+        assert caller.execute("SHOW transaction_timeout").fetchone() == (expected,)
+        caller.rollback()
+        assert caller.execute("SHOW transaction_timeout").fetchone() == ("0",)
+        store.release(claim)
 
 
 def test_an_end_is_told_with_the_commit(store: PostgresStore, caller: Connection, rows: Rows) -> None:

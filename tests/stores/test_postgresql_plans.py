@@ -12,8 +12,8 @@ from retrysafe.stores.sql.postgresql.wire import known
 from retrysafe.testing.postgres import PostgresServer
 
 BY_ID = (
-    "reserve take_over look record_exists finish finish_late outcome_is_stored conclude checkpoint release "
-    "release_all renew settled add_deliveries"
+    "reserve take_over look record_exists finish finish_late outcome_is_stored conclude conclude_or_fail "
+    "checkpoint release release_all renew settled add_deliveries"
 ).split()
 
 VALUES = {
@@ -135,11 +135,10 @@ def test_finishing_touches_no_index(connection: "psycopg.Connection[Any]") -> No
     """A finished record stays on its page, in time as well as in a transaction of the caller's own."""
     with connection.transaction(force_rollback=True):
         connection.execute(_MANY)
-        for name in ("finish", "conclude"):
+        for number, name in enumerate(("finish", "conclude", "conclude_or_fail"), 7):
             statement = known()[name]
             statement_name = f"hot_{name}"
             connection.execute(f"PREPARE {statement_name} AS ".encode() + statement.text)
-            number = "7" if name == "finish" else "8"
             chosen = {**VALUES, "id": f"sha256('{number}')", "state": "'completed'"}
             values = ", ".join(chosen.get(argument, "'1'") for argument in statement.arguments)
             assert connection.execute(f"EXECUTE {statement_name}({values})".encode()).rowcount == 1
@@ -147,7 +146,7 @@ def test_finishing_touches_no_index(connection: "psycopg.Connection[Any]") -> No
             "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
             " WHERE relname = 'retrysafe_records'"
         ).fetchone()
-    assert updates == (2, 2)
+    assert updates == (3, 3)
 
 
 _MANY = """

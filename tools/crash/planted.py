@@ -58,7 +58,10 @@ def _ignore_the_fence() -> None:
 
         return written
 
-    for name in ("finish", "conclude"):
+    # Where the COMMIT is sent with the completion, the fence is the statement's own error: without one, both
+    # succeed.
+    operations.conclude_or_fail = operations.conclude
+    for name in ("finish", "conclude", "conclude_or_fail"):
         setattr(operations, name, always(getattr(operations, name)))
 
 

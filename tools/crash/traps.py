@@ -125,20 +125,38 @@ def commits_of_sqlite3() -> None:
 
 def commits_of_psycopg() -> None:
     from psycopg import AsyncTransaction, Transaction
+    from psycopg.pq import TransactionStatus
+
+    from retrysafe.stores.sql import cursors
 
     leave, leave_async = Transaction.__exit__, AsyncTransaction.__aexit__
 
     def left(self: Transaction, kind: Any, *rest: Any) -> bool:
-        if kind is not None or self.savepoint_name:
+        if (
+            kind is not None
+            or self.savepoint_name
+            or self.pgconn.transaction_status == TransactionStatus.IDLE
+        ):
             return leave(self, kind, *rest)
         with place("COMMIT"):
             return leave(self, kind, *rest)
 
     async def left_async(self: AsyncTransaction, kind: Any, *rest: Any) -> bool:
-        if kind is not None or self.savepoint_name:
+        if (
+            kind is not None
+            or self.savepoint_name
+            or self.pgconn.transaction_status == TransactionStatus.IDLE
+        ):
             return await leave_async(self, kind, *rest)
         with place("COMMIT"):
             return await leave_async(self, kind, *rest)
 
     replace(Transaction, "__exit__", left)
     replace(AsyncTransaction, "__aexit__", left_async)
+    run_and_commit = cursors.run_and_commit
+
+    def run_and_committed(*rest: Any) -> Generator[Any, Any, Any]:
+        with place("COMMIT"):  # which is sent with the completion: both places are around both
+            return (yield from run_and_commit(*rest))
+
+    cursors.run_and_commit = run_and_committed  # type: ignore[assignment]  # whatever it takes

@@ -103,6 +103,8 @@ class Proxy:
         self._latency = 0.0
         self.accepted = 0
         """How many connections clients have opened so far."""
+        self.round_trips = 0
+        """How often clients have asked for a reply so far, the greeting of each connection included."""
         # It reserves the port while the proxy does not listen, and never listens itself.
         self._holder = _bound(0)
         self.port: int = self._holder.getsockname()[1]
@@ -299,7 +301,10 @@ class _Link:
         client = Client()
         while data := await reader.read(65536):
             await self._proxy.obstacles(reply=False)
+            counted = client.groups
             for said in client.feed(data):
+                self._proxy.round_trips += client.groups - counted
+                counted = client.groups
                 if said.declined:
                     writer.write(DECLINED)
                 elif not await self._deliver(said, client, server):

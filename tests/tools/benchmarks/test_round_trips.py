@@ -1,4 +1,7 @@
-"""What a request says to PostgreSQL, counted by the server: every statement is a round trip, and shows."""
+"""What a request says to PostgreSQL, counted by the server: every statement is a round trip, and shows.
+
+But for the COMMIT that psycopg sends with the completion: `tests/transactions/test_one_round_trip.py`.
+"""
 
 import asyncio
 import re
@@ -18,6 +21,7 @@ from retrysafe.testing.postgres import PostgresServer
 KINDS = {
     "WITH found AS MATERIALIZED": "reserve",
     "UPDATE retrysafe_records": "complete",
+    "WITH concluded AS": "complete",
     "BEGIN": "begin",
     "SAVEPOINT": "savepoint",
     "INSERT INTO charges": "insert",
