@@ -71,6 +71,11 @@ class Pooler:
         self._loop.close()
 
     @property
+    def lent(self) -> int:
+        """How many sessions are reserved for a client at this moment."""
+        return self._lent
+
+    @property
     def url(self) -> str:
         return (
             f"postgresql://postgres@127.0.0.1:{self.port}/{self._database}?sslmode=disable&gssencmode=disable"

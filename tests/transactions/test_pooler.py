@@ -1,6 +1,7 @@
 """Behind a pooler in transaction mode: nothing of ours is prepared on the application's connections."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -23,6 +24,8 @@ from tests.transactions.test_semantics import ask
 REQUESTS = 24
 """psycopg prepares at the sixth of a kind, and the pooler has two sessions: a few more are enough to fail."""
 
+PATIENCE = 20.0
+
 Write = Callable[[str], Coroutine[Any, Any, None]]
 
 
@@ -37,11 +40,16 @@ def insert(name: str) -> str:
     return f"INSERT INTO items VALUES ('{name}')"
 
 
-async def all_succeed(guard: Guard, write: Write, audit: InServer) -> None:
+async def all_succeed(guard: Guard, write: Write, audit: InServer, pooler: Pooler) -> None:
     names = [f"item-{n}" for n in range(REQUESTS)]
     for name in names:
         response = await ask(Ledger(guard), partial(write, name), key=name.encode())  # type: ignore[arg-type]
         assert response.status == 201, response.body
+        # Nothing is sent after the COMMIT that would reserve a session for a connection that is idle.
+        ends = time.monotonic() + PATIENCE
+        while pooler.lent:
+            assert time.monotonic() < ends, "a session stays reserved"
+            await asyncio.sleep(0.01)
     assert sorted(audit()) == sorted(names)
 
 
@@ -55,7 +63,7 @@ def test_psycopg(pooler: Pooler, database: str) -> None:
                 assert db.prepare_threshold == 5, "psycopg's default"
                 db.execute(insert(name).encode())
 
-        asyncio.run(all_succeed(guard, lambda name: asyncio.to_thread(write, name), audit))
+        asyncio.run(all_succeed(guard, lambda name: asyncio.to_thread(write, name), audit, pooler))
         guard.close()
 
 
@@ -70,7 +78,7 @@ def test_async_psycopg(pooler: Pooler, database: str) -> None:
                 async with retrysafe.psycopg.connection_async(guard, pool) as db:
                     await db.execute(insert(name).encode())
 
-            await all_succeed(guard, write, audit)
+            await all_succeed(guard, write, audit, pooler)
             guard.close()
 
     asyncio.run(run())
@@ -87,7 +95,7 @@ def test_session(pooler: Pooler, database: str) -> None:
             session.execute(text(insert(name)))
             session.commit()
 
-    asyncio.run(all_succeed(guard, lambda name: asyncio.to_thread(write, name), audit))
+    asyncio.run(all_succeed(guard, lambda name: asyncio.to_thread(write, name), audit, pooler))
     guard.close()
     engine.dispose()
 
@@ -105,7 +113,7 @@ def test_async_session(pooler: Pooler, database: str) -> None:
                 await session.execute(text(insert(name)))
                 await session.commit()
 
-        await all_succeed(guard, write, audit)
+        await all_succeed(guard, write, audit, pooler)
         guard.close()
         await engine.dispose()
 

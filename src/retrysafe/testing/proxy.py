@@ -367,8 +367,8 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 def _bound(port: int) -> socket.socket:
-    # Said in full, or asyncio does not know that it is TCP, and leaves Nagle's algorithm on: a reply of several
-    # messages would be 40 ms late.
+    # Said in full, or asyncio does not know that it is TCP, and leaves Nagle's algorithm on: a reply of
+    # several messages would be 40 ms late.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
