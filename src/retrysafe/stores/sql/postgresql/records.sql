@@ -321,7 +321,8 @@ RETURNING 1, {notify_waiters}
 
 -- name: conclude_or_fail
 -- As `conclude`, and an error when fenced: for a driver that sends the COMMIT right after it, without waiting.
--- Arguments: those of `conclude`
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, lease,
+--            announced
 -- Columns: 1
 --
 -- The error is what undoes the transaction: the server skips what was sent with it, and commits nothing any more.
