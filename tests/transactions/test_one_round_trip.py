@@ -241,7 +241,7 @@ def test_a_fence_undoes_everything(
     assert "invalid input" not in caplog.text
 
 
-@pytest.mark.parametrize("text", ["retrysafe: fenced", "something else"])
+@pytest.mark.parametrize("text", ["retrysafe completion fenced", "something else"])
 def test_an_error_like_that_of_a_fence(play: Play, database: str, audit: InServer, text: str) -> None:
     """It comes from the COMMIT, so it is a constraint of the application's that was violated."""
     with psycopg.connect(database) as db:
@@ -360,6 +360,6 @@ def test_the_statement_says_that_it_is_fenced(postgres: PostgresServer, play: Pl
 
     play(scenario)
     assert re.search(
-        'ERROR:  invalid input syntax for type integer: "retrysafe: fenced', postgres.log[before:]
+        'ERROR:  invalid input syntax for type integer: "retrysafe completion fenced', postgres.log[before:]
     )
     assert "answer" not in postgres.log[before:]

@@ -63,7 +63,7 @@ async def commit_with_async(db: AsyncConnection[Any], sql: str, arguments: Argum
         return await db.wait(run_and_commit(db.pgconn, _statement(sql), arguments))
 
 
-_FENCED = (b"22P02", b"retrysafe: fenced")
+_FENCED = (b"22P02", b"retrysafe completion fenced")
 """The error of `conclude_or_fail`: an integer that is not valid, and its text, which no language changes."""
 
 

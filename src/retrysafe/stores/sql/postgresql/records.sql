@@ -333,7 +333,7 @@ RETURNING 1, {notify_waiters}
 -- it has a timeout for that, from release 17 on, it is the lease, too.
 WITH concluded AS ({conclude})
 SELECT CASE
-    WHEN count(*) = 0 THEN CAST('retrysafe: fenced, ' || count(*) || ' records' AS integer)
+    WHEN count(*) = 0 THEN CAST('retrysafe completion fenced, ' || count(*) || ' records' AS integer)
     WHEN CAST(current_setting('server_version_num') AS integer) >= 170000 THEN length(set_config(
         'transaction_timeout',
         CAST(least(
