@@ -110,6 +110,22 @@ def test_reserving_an_expired_key_sets_every_column(dialect: str) -> None:
     assert [assignment.strip() for assignment in assignments[1].split(",")] == expected
 
 
+def test_the_function_for_batches_does_as_the_statements() -> None:
+    """It repeats them, because a migration is never changed: another column takes another function."""
+    function = migrations.source("postgresql", 2)
+    statements = load("postgresql")
+    for name, pattern in (("reserve", r"DO UPDATE SET(.*?)WHERE"), ("columns", r"(.*)")):
+        found = re.search(pattern, statements[name], re.DOTALL)
+        assert found is not None
+        wanted = [text.strip() for text in found[1].split(",")]
+        assert re.sub(r"\s+", " ", ", ".join(wanted)) in re.sub(r"\s+", " ", function), name
+    returned = re.search(r"RETURNS TABLE \((.*?)\)\nLANGUAGE", function, re.DOTALL)
+    assert returned is not None
+    names = [line.split()[0] for line in returned[1].strip().splitlines()]
+    columns = [name.strip() for name in statements["columns"].split(",")]
+    assert names == ["place", "done", *columns, "status", "headers", "body", "omitted", "at"]
+
+
 def test_what_is_read_is_what_is_written() -> None:
     """PostgreSQL's times are read as numbers, so its columns stand in two fragments: in the same order."""
     statements = load("postgresql")
