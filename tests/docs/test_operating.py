@@ -65,4 +65,4 @@ def test_the_pace_of_tidying_up() -> None:
     assert f"at most {cleanup.SLICE} records in one commit" in text
     assert f"After {cleanup.BUDGET:g} s it leaves the rest" in text
     assert f"due after {cleanup.BUDGET / cleanup.DUTY:g} s" in text
-    assert f"at most {cleanup.DUTY:.0%} of the time" in text
+    assert f"at most {cleanup.DUTY:.0%} of the time of a process" in text

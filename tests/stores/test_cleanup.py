@@ -279,6 +279,20 @@ def test_a_process_that_died_in_its_round(place: Place) -> None:
     assert place.records() == 0
 
 
+def test_what_is_left_over_is_for_another_process(
+    place: Place, slices: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose budget is used up leaves the rest: another goes on at once, whatever the interval."""
+    monkeypatch.setattr(cleanup, "SLICE", 3)
+    first, second = place.service("1h"), place.service("1h")
+    place.add_expired(first.store, 12)
+    first.count()
+    assert place.records() == 6
+    second.count()
+    assert place.records() == 0
+    assert slices == [3] * 4
+
+
 def test_it_keeps_up(place: Place, slices: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog of many commits, while more records expire: rounds come nearer than the interval until it is
     gone, remove twice what is added, and take 5% of the time."""
