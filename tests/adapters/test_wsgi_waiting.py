@@ -13,7 +13,7 @@ from retrysafe.testing.adapters.suite import assert_problem, assert_replay
 DUPLICATES = 3
 
 SERVER = """
-import logging, sys, threading
+import logging, sys, threading, time
 import waitress
 from retrysafe import Guard, scopes
 from retrysafe.wsgi import Middleware
@@ -39,6 +39,13 @@ threading.Thread(target=wait_for_input, daemon=True).start()
 guard = Guard("memory:", scope=scopes.header("Authorization"), in_flight="wait", wait_for=60, OPTIONS)
 server = waitress.create_server(Middleware(app, guard), host="127.0.0.1", port=0, threads=4)
 print(server.effective_port, flush=True)
+
+def report():
+    while server.task_dispatcher.active_count < 4:
+        time.sleep(0.01)
+    print("all threads are busy", flush=True)
+
+threading.Thread(target=report, daemon=True).start()
 server.run()
 """
 
@@ -104,6 +111,7 @@ def test_as_many_wait_as_the_guard_says() -> None:
         first = site.send("/slow")
         site.until("slow")
         duplicates = [site.send("/slow") for _ in range(DUPLICATES)]
+        site.until("all threads are busy")  # or the other request might come first
         other = site.send("/other", key="other")
         site.until("Task queue depth")
         assert not other.done()
