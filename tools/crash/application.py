@@ -5,6 +5,7 @@ other modes it is an effect outside, which nothing takes back.  Handlers run in 
 """
 
 import asyncio
+import os
 import random
 import time
 import uuid
@@ -52,6 +53,9 @@ def build(
         effects=EFFECTS[mode],
         lease=lease,
         max_response=MAX_RESPONSE,
+        # Every other worker lets duplicates wait, so that a wait also ends with the death of the first one.
+        in_flight="wait" if os.getpid() % 2 else "reject",
+        wait_for=2 * lease,
     )
     handlers: Handlers
     if mode == "tx":
