@@ -12,7 +12,7 @@ from retrysafe.stores.sql.postgresql.wire import known
 from retrysafe.testing.postgres import PostgresServer
 
 BY_ID = (
-    "reserve take_over look record_exists finish finish_late outcome_is_stored conclude conclude_or_fail "
+    "reserve take_over look finish finish_late outcome_is_stored conclude conclude_or_fail "
     "checkpoint release release_all renew settled add_deliveries"
 ).split()
 

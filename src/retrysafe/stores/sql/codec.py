@@ -151,7 +151,7 @@ def outcome(claim: Claim, final: Final) -> dict[str, object]:
 
 
 def resolution(final: Final) -> dict[str, object]:
-    """What the outcome itself is, whoever stores it."""
+    """The arguments that are the outcome itself, a handler's or an operator's."""
     arguments = head(final.response)
     arguments["state"] = final.state
     arguments["body"] = final.response.body

@@ -21,7 +21,7 @@ Every test runs against the blocking half and against `.aio`.
 import pytest
 
 _CHAPTERS = (
-    "claims takeovers outcomes expiry growth purging renewals fidelity concurrency listing "
+    "claims takeovers outcomes expiry details purging renewals fidelity concurrency listing "
     "interventions".split()
 )
 
@@ -30,9 +30,9 @@ pytest.register_assert_rewrite(*(f"{__name__}.{chapter}" for chapter in [*_CHAPT
 
 from retrysafe.testing.stores.claims import Claims  # noqa: E402
 from retrysafe.testing.stores.concurrency import Concurrency  # noqa: E402
+from retrysafe.testing.stores.details import Details  # noqa: E402
 from retrysafe.testing.stores.expiry import Expiry  # noqa: E402
 from retrysafe.testing.stores.fidelity import Fidelity  # noqa: E402
-from retrysafe.testing.stores.growth import Growth  # noqa: E402
 from retrysafe.testing.stores.harness import ManualClock, a_claim, an_outcome  # noqa: E402
 from retrysafe.testing.stores.interventions import Interventions  # noqa: E402
 from retrysafe.testing.stores.listing import Listing  # noqa: E402
@@ -49,7 +49,7 @@ class StoreSuite(
     Takeovers,
     Outcomes,
     Expiry,
-    Growth,
+    Details,
     Purging,
     Renewals,
     Fidelity,

@@ -1,6 +1,7 @@
 -- What operators ask and do, the audit trail, and how requests ended.
 --
--- Lists and statistics scan the table: operators ask rarely, and an index for them would cost every request.
+-- Lists and statistics scan the table, because an index for them would cost every request; except by id, by the
+-- subject of a callback or an operation, and by what an operator has asked for an index on.
 -- An intervention and its audit entry are written in one transaction: there is neither without the other.
 
 -- name: set_timeouts

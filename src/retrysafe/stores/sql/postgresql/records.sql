@@ -14,12 +14,6 @@ SELECT {record_columns}, record.status, record.headers, record.body, record.omit
 FROM retrysafe_records AS record
 WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE
 
--- name: record_exists
--- Whether there is a record of a key, expired or not.
--- Arguments: id
--- Columns: 1; no row when there is none
-SELECT 1 FROM retrysafe_records WHERE id = CAST(:id AS bytea)
-
 -- name: reserve
 -- Reserve a key that has no record, or whose record has expired; else return the record.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,

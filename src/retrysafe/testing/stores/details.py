@@ -17,7 +17,7 @@ from retrysafe.testing.stores.harness import (
 )
 
 
-class Growth(Harness):
+class Details(Harness):
     """`details`, `deliveries` and `retention_from`."""
 
     def test_details_come_with_the_claim_and_with_the_outcome(self, half: Half) -> None:
