@@ -3,10 +3,11 @@
 import base64
 import json
 import subprocess
+from contextlib import closing
 
 import pytest
 
-from retrysafe._core.model import Response
+from retrysafe._core.model import Deliveries, Final, Response
 from tests.cli.records import JSON, Shop, identity
 from tests.cli.terminal import COMMAND, environment, run, shown
 
@@ -193,3 +194,21 @@ def test_a_long_body_is_cut(shop: Shop) -> None:
     assert done.out.count("    line\n") == 10
     assert "there is more" in done.out
     assert "there is more" in run("show", KEY, "--preview", "0", store=shop.url).out
+
+
+def test_details_and_deliveries(shop: Shop) -> None:
+    """What was said of it besides, and how often it was asked for; names of secrets stay hidden."""
+    claim = shop.claim("a-job-key-000001", door="callback", lease=3600.0)
+    details = (("run", "9"), ("api_token", "sesame"))
+    shop.store.finish(claim, Final("completed", Response(200, JSON, b"{}"), details=details))
+    with closing(shop.store.open_keeper()) as keeper:
+        keeper.add_deliveries({claim.id: Deliveries(3, [2.0, 1.0, 0.5])})
+    document = json.loads(run("show", "a-job-key-000001", "--json", store=shop.url).out)
+    assert document["details"] == {"run": "9", "api_token": "<redacted>"}
+    assert (document["deliveries"], len(document["delivery_times"])) == (4, 3)
+    assert document["seen_at"] > document["delivery_times"][0]
+    assert "asked again" in [event["event"] for event in document["timeline"]]
+    printed = run("show", "a-job-key-000001", store=shop.url).out
+    assert "run=9" in printed
+    assert "sesame" not in printed
+    assert "3 times so far" in printed
