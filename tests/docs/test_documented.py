@@ -105,7 +105,9 @@ def test_choices(name: str) -> None:
         assert f"`{shown}`" in OPTIONS
 
 
-@pytest.mark.parametrize("name", ["header", "user", "credentials", "public", "first_of", "all_of"])
+@pytest.mark.parametrize(
+    "name", ["header", "user", "credentials", "argument", "public", "first_of", "all_of"]
+)
 def test_scopes(name: str) -> None:
     """Every scope that comes ready-made is in the table, and on the page of names."""
     assert hasattr(scopes, name)
@@ -118,9 +120,9 @@ def test_no_scope_is_left_out() -> None:
     functions = {name for name, value in vars(scopes).items() if callable(value) and name.islower()}
     own = {name for name in functions if getattr(scopes, name).__module__ == scopes.__name__}
     assert {name for name in own if not name.startswith("_")} == {
-        "header", "user", "credentials", "public", "first_of", "all_of", "resolve", "describe",
+        "header", "user", "credentials", "argument", "public", "first_of", "all_of", "resolve", "describe",
         # what guards, the published specification and problems ask of a rule
-        "bind", "missing", "shared", "always_finds",
+        "bind", "missing", "shared", "always_finds", "check_arguments",
     }  # fmt: skip
     assert all(f"`scopes.{name}(" in API for name in ("resolve", "describe"))
 
