@@ -11,9 +11,10 @@ an endpoint that has claimed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Header, Response
 from retrysafe._core.steps import Gone, Run, TooLarge
@@ -97,6 +98,7 @@ class HeldExchange(AsgiExchange):
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
     _started = False
     _claiming = False
+    _writers: Sequence[object] = ()
     _afterwards: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, request: AsgiRequest, route: Route, runtime: Runtime) -> None:
@@ -130,6 +132,7 @@ class HeldExchange(AsgiExchange):
     async def _live(self, inner: Connection) -> None:
         """The application's whole work for this request, and what follows from it."""
         error: Exception | None = None
+        self._writers = attempts.watch_writers()
         try:
             await self._app(inner, self.receive, self.send)
         except Exception as raised:
@@ -195,6 +198,8 @@ class HeldExchange(AsgiExchange):
                 f"{self.request.method} {self.request.path}: a response had begun when its endpoint claimed "
                 "the key. Claim before anything is sent"
             )
+        if self._writers:
+            raise ConfigurationError(f"{self.request.method} {self.request.path}: {attempts.WROTE_BEFORE}")
         self._claiming = True
         self.rules = rules
         self.route = template(scope) or self.route

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrysafe.testing.adapters.client import Reply, eventually
+from retrysafe.testing.adapters.client import Reply, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     Suite,
@@ -98,5 +98,5 @@ class Stored(Suite):
         # One that was begun by the replay would be done before this one.
         later = fresh("label")
         assert api.post("/background", key=fresh("key"), ms=200, label=later).status == 201
-        eventually(lambda: api.get("/effects", label=later), lambda reply: reply.document["count"] == 1)
+        until(lambda: api.effects(later) == 1)
         assert api.effects(label) == 1

@@ -5,7 +5,7 @@ and the endpoints.  All of this stands before a claim.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated
 
@@ -29,7 +29,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def build(service: Service, guard: Guard) -> FastAPI:
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         service.journal.open()
         yield
         await asyncio.to_thread(service.journal.close)
