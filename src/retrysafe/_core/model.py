@@ -89,9 +89,12 @@ class Request:
     @property
     def arguments(self) -> Mapping[str, object] | None:
         """What the endpoint is called with, where it claims the key itself."""
-        if not isinstance(self.native, Mapping):
-            return None
-        return cast("Mapping[str, Mapping[str, object]]", self.native).get(ARGUMENTS)
+        native: object = self.native
+        return (
+            cast("Mapping[str, Mapping[str, object]]", native).get(ARGUMENTS)
+            if isinstance(native, Mapping)
+            else None
+        )
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path!r}>"  # headers carry credentials
