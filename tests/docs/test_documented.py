@@ -8,9 +8,11 @@ from typing import get_args
 import pytest
 
 import retrysafe
+import retrysafe.fastapi
 import retrysafe.psycopg
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
+import retrysafe.starlette
 from retrysafe import asgi, scopes, stores, testing
 from retrysafe._core import attempt, headers, steps
 from retrysafe._core.problems import CATALOGUE, Code
@@ -270,6 +272,8 @@ def test_public_names() -> None:
         testing,
         adapters,
         store_suite,
+        retrysafe.fastapi,
+        retrysafe.starlette,
         retrysafe.sqlalchemy,
         retrysafe.psycopg,
         retrysafe.sqlite3,
