@@ -28,6 +28,7 @@ def render(result: Result, request: Request, rules: Rules, request_id: str) -> R
     if isinstance(reply, Record):
         status, stored, body = reply.response or Response(500)
         replayed = _replay(reply, status, stored, len(body), request, rules)
+        status = replay_status(reply, rules)
         replayed.append((names.request_id, request_id.encode()))
         sent = tuple(replayed)
     else:
@@ -54,6 +55,13 @@ def describe(request: Request, rules: Rules, problem: Problem) -> Response:
 def problem_status(problem: Problem, rules: Rules) -> int:
     """The status that a problem is sent with under these rules."""
     return rules.wire.status(problem.code)
+
+
+def replay_status(record: Record, rules: Rules) -> int:
+    """The status that a stored response is replayed with: its own, unless the wire says otherwise."""
+    status = record.response.status if record.response else 500
+    # Only of a success: a refusal or a failure must not turn into one.
+    return 200 if record.omitted and status < 400 and rules.wire.tombstone == "empty-200" else status
 
 
 def may_retry(result: Result, policy: Policy) -> bool:
@@ -121,7 +129,7 @@ def _replay(
         sent = list(stored)
     if failed:
         sent.extend(rendering.no_retry)  # a retry with this key would get the same response again
-    if status not in (204, 304):  # RFC 9110 section 8.6
+    if replay_status(record, rules) not in (204, 304):  # RFC 9110 section 8.6
         sent.append((b"content-length", b"%d" % length))
     sent.append((names.replayed, b"true"))
     sent.append((names.original_id, original_id))
