@@ -4,7 +4,7 @@ guard = Guard("sqlite:///keys.db", scope=scopes.header("X-Tenant"))
 app = retrysafe.asgi.Middleware(app, guard)
 """
 
-from retrysafe import profiles, scopes, stores
+from retrysafe import scopes, stores
 from retrysafe._core.attempt import Attempt, current
 from retrysafe._core.problems import ProblemDetails
 from retrysafe.errors import (
@@ -40,7 +40,6 @@ __all__ = [
     "UnreadableRecord",
     "Wire",
     "current",
-    "profiles",
     "scopes",
     "stores",
 ]

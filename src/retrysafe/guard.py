@@ -11,9 +11,9 @@ import signal
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from retrysafe import profiles, stores
+from retrysafe import stores
 from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.keys import MAKE_A_SECRET, Secret
 from retrysafe._core.times import Duration, seconds
@@ -23,8 +23,10 @@ from retrysafe._runtime.runtime import Runtime
 from retrysafe.errors import ConfigurationError, StoreError
 from retrysafe.events import Counted, Observer, Observers, log
 from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules, layered
-from retrysafe.profiles import Profile
 from retrysafe.stores.contract import Store
+
+if TYPE_CHECKING:
+    from retrysafe.profiles import Profile
 
 _POLL = 0.02
 """How often a drain looks whether the last handler is done: unnoticeable, and it costs nothing."""
@@ -52,13 +54,13 @@ class Guard:
         grace: Duration = 30.0,
         on_event: Observer | None = None,
         wire: Wire | None = None,
-        profile: str | Profile | None = None,
+        profile: "str | Profile | None" = None,
         wait_threads: int = WAIT_THREADS,
         **options: Unpack[Options],
     ) -> None:
         _check(store, on_event)
         self.grace = _grace(grace)
-        self.profile = profile if profile is None or isinstance(profile, Profile) else profiles.get(profile)
+        self.profile = _named(profile)
         self._options = layered(_said_by(self.profile, options), options)
         self._secret = _as_secret(secret)
         self._envelope_reported = False
@@ -190,7 +192,15 @@ class Guard:
         return time.monotonic() + patience
 
 
-def _said_by(profile: Profile | None, options: Options) -> Options:
+def _named(profile: "str | Profile | None") -> "Profile | None":
+    if profile is None:
+        return None
+    from retrysafe import profiles  # most applications have no use for them
+
+    return profile if isinstance(profile, profiles.Profile) else profiles.get(profile)
+
+
+def _said_by(profile: "Profile | None", options: Options) -> Options:
     """What a profile and the environment say of what the code does not."""
     if profile is None:
         return {}

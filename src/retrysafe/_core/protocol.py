@@ -229,13 +229,13 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
             case Replay():
                 record = judgement.record
                 return (yield from _replay(call, record)) if call.reauthorises else _replayed(record)
-            case Busy(retry_after):
+            case Busy(retry_after, first):
                 # Poll: fast at first, since most handlers are, then gently.
                 left = policy.wait_for - waited if policy.in_flight == "wait" else 0.0
                 went_by = (yield from ask(Wait(claim.id, min(pause, left)))) if left > 0 else None
                 if went_by is None:
                     detail = "The first request with this key is still being processed."
-                    return _refuse(Problem("in-flight", detail, retry_after))
+                    return _refuse(Problem("in-flight", detail, retry_after, first=first))
                 waited, pause = waited + went_by, min(pause * 2, 0.25)
             case problem:
                 return _refuse(problem)
@@ -258,6 +258,8 @@ def _bid(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Replay | Busy 
             reservation = yield from _again(bid, trouble, unconfirmed)
         judgement = judge(reservation, claim, policy)
         if not isinstance(judgement, CanTakeOver):
+            if isinstance(judgement, Busy | Problem) and isinstance(reservation, Found):
+                return judgement._replace(first=reservation.record)
             return judgement
         # Conditional on the token and state that we saw.  Another request that came to the same conclusion
         # loses and looks again; and an owner that woke up and failed meanwhile has had the last word.

@@ -34,6 +34,8 @@ def render(result: Result, request: Request, rules: Rules, request_id: str) -> R
     else:
         if isinstance(reply, Problem):
             status, sent, body = describe(request, rules, reply)
+            if rules.rendering.keyed_id is not None and names.key in request.fields:
+                sent += _first_id(reply.first, request_id, rules)
         else:
             status, sent, body = reply
             if status >= 500 or result.verdict == "failed":
@@ -95,6 +97,22 @@ def _with_additions(sent: Headers, request: Request, rules: Rules, request_id: s
         added.append((names.key, key))
     replaced = [name for name, _ in added]
     return (*[pair for pair in sent if pair[0] not in replaced], *added)
+
+
+def _first_id(record: Record | None, request_id: str, rules: Rules) -> Headers:
+    """The id of the first request, as its client has seen it; of this one, where there is no other."""
+    assert rules.rendering.keyed_id is not None
+    if record is None:
+        return ((rules.rendering.keyed_id, request_id.encode()),)
+    stored = dict(record.response.headers) if record.response else {}
+    for value in (
+        stored.get(headers.ORIGINAL_ID),
+        stored.get(rules.names.request_id),
+        record.request_id.encode(errors="replace"),
+    ):
+        if value and headers.are_fit((), value):  # a store is not a trusted place
+            return ((rules.rendering.keyed_id, value),)
+    return ()
 
 
 def specification_url(request: Request, rules: Rules) -> str:
