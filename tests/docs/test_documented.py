@@ -11,7 +11,7 @@ import retrysafe
 import retrysafe.psycopg
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
-from retrysafe import asgi, scopes, stores, testing
+from retrysafe import asgi, profiles, scopes, stores, testing
 from retrysafe._core import attempt, headers, steps
 from retrysafe._core.problems import CATALOGUE, Code
 from retrysafe.policy import _CHOICES, Options, OutcomeRules, Policy, RequestRules, Wire
@@ -58,7 +58,7 @@ def test_options(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["store", "secret", "grace", "wait_threads", "on_event", "wire", "paths", "routes"]
+    "name", ["store", "secret", "grace", "wait_threads", "on_event", "wire", "profile", "paths", "routes"]
 )
 def test_what_guards_and_middlewares_take(name: str) -> None:
     """What only they take has a row, too."""
@@ -265,6 +265,7 @@ def test_public_names() -> None:
         stores,
         admin,
         contract,
+        profiles,
         testing,
         adapters,
         store_suite,
