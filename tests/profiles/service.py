@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from retrysafe import Guard, scopes
 from retrysafe.asgi import Middleware
 from retrysafe.policy import Options, Paths
+from retrysafe.profiles import Profile
 from retrysafe.stores.memory import MemoryStore
 from retrysafe.testing.adapters.client import Reply
 
@@ -60,7 +61,7 @@ class Service:
 
     def __init__(
         self,
-        profile: str,
+        profile: str | Profile,
         handler: Handler = charge,
         *,
         paths: Paths | None = None,
@@ -69,7 +70,8 @@ class Service:
     ) -> None:
         self.clock = Clock()
         self.store = MemoryStore(self.clock)
-        self.guard = Guard(self.store, **{"scope": scopes.user, "profile": profile, **said})
+        options: dict[str, Any] = {"scope": scopes.user, "profile": profile, **said}
+        self.guard = Guard(self.store, **options)
         self.runs: list[Call] = []
         self._handler = handler
         self._app = Middleware(self._handle, self.guard, paths=paths, routes=routes)
