@@ -98,6 +98,16 @@ def test_refused(values: list[bytes], hint: str) -> None:
     assert hint in refusal.reason
 
 
+@pytest.mark.parametrize("value", [b"k", b" k ", b"42", b"550e8400-e29b-41d4-a716-446655440000"])
+def test_strict(value: bytes) -> None:
+    """Where a wire takes RFC 9651 at its word, a bare key is refused, and its quoted form is the key."""
+    refusal = parse_key([value], strict=True)
+    assert isinstance(refusal, BadKey)
+    assert "not quoted" in refusal.reason
+    assert parse_key([b'"' + value.strip() + b'"'], strict=True) == parse_key([value])
+    assert parse_key([b'"a\\"b";v=1'], strict=True) == 'a"b'
+
+
 def test_limits_are_the_callers() -> None:
     """A profile narrows the length, and public keys have a least one; escapes do not count."""
     assert parse_key([b"k" * 16], shortest=16) == "k" * 16

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "errors": frozenset[str](),
     "scopes": frozenset({"_core", "errors"}),
     "policy": frozenset({"_core", "errors", "scopes"}),
+    "profiles": frozenset({"_core", "errors", "policy"}),
     "_core": frozenset({"_core"}) | VALUES,
     "_http": frozenset({"_core", "_http", "events"}) | VALUES,
     "events": frozenset({"_core", "_http", "_runtime.log"}) | VALUES,
@@ -37,7 +38,7 @@ MAY_IMPORT = {
 }
 
 # Pure: they compute, and touch no clock, socket, file or thread of control.
-PURE = ("_core", "_http", *sorted(VALUES))
+PURE = ("_core", "_http", "profiles", *sorted(VALUES))
 
 # No driver and no framework.  Whatever else is not in the standard library is refused.
 CORE_THIRD_PARTY = frozenset({"http_sf"})

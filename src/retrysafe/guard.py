@@ -6,11 +6,12 @@ It holds what all its routes share and compiles what each of them says; what hap
 in `protocol.py`.
 """
 
+import os
 import signal
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from retrysafe import stores
 from retrysafe._core.attempt import DEFAULT_SECRET
@@ -24,6 +25,9 @@ from retrysafe.events import Counted, Observer, Observers, log
 from retrysafe.policy import Options, Paths, Rules, Wire, compile_rules, layered
 from retrysafe.stores.contract import Store
 
+if TYPE_CHECKING:
+    from retrysafe.profiles import Profile
+
 _POLL = 0.02
 """How often a drain looks whether the last handler is done: unnoticeable, and it costs nothing."""
 
@@ -34,7 +38,9 @@ class Guard:
     """Makes requests safe to repeat.
 
     `store` is a `Store` or the URL of one.  `scope`, and the rest of `Options`, hold for every route that
-    does not say otherwise.  `secret` goes into derived keys, and into digests of credentials and of keys
+    does not say otherwise.  `profile` names what the guard says where it is not told: a wire, options and
+    paths; the environment overrides a profile's options, and a keyword overrides both.  `wire` replaces
+    the profile's as a whole.  `secret` goes into derived keys, and into digests of credentials and of keys
     that are not stored.  `on_event` is called with every verdict.  `grace` is how long a shutdown waits for
     running handlers.  `wait_threads` is how many threads of a process may wait (`in_flight="wait"`) outside
     of event loops.
@@ -48,15 +54,17 @@ class Guard:
         grace: Duration = 30.0,
         on_event: Observer | None = None,
         wire: Wire | None = None,
+        profile: "str | Profile | None" = None,
         wait_threads: int = WAIT_THREADS,
         **options: Unpack[Options],
     ) -> None:
         _check(store, on_event)
         self.grace = _grace(grace)
-        self._options = options
+        self.profile = _named(profile)
+        self._options = layered(_said_by(self.profile, options), options)
         self._secret = _as_secret(secret)
         self._envelope_reported = False
-        self.wire = wire or Wire()
+        self.wire = wire or (self.profile.wire if self.profile else Wire())
         self.largest_request = 0
         """The longest body that any route of this guard may claim with."""
         self.runtime = Runtime(
@@ -93,7 +101,9 @@ class Guard:
         return rules
 
     def routes(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Routes:
-        """Which requests concern this guard, for an adapter."""
+        """Which requests concern this guard, for an adapter.  Without `paths`, those of the profile."""
+        if paths is None and self.profile is not None:
+            paths = self.profile.paths
         return Routes(self.compile, self.runtime.keyless, paths, routes)
 
     def counts(self) -> dict[Counted, int]:
@@ -188,6 +198,23 @@ class Guard:
         patience = self.grace if grace is None else _grace(grace)
         self.runtime.draining = True
         return time.monotonic() + patience
+
+
+def _named(profile: "str | Profile | None") -> "Profile | None":
+    if profile is None:
+        return None
+    from retrysafe import profiles  # most applications have no use for them
+
+    return profile if isinstance(profile, profiles.Profile) else profiles.get(profile)
+
+
+def _said_by(profile: "Profile | None", options: Options) -> Options:
+    """What a profile and the environment say of what the code does not."""
+    if profile is None:
+        return {}
+    # A variable that the code overrides is not read: a wrong value in it does no harm.
+    read = {name: one for name, one in profile.environment.items() if one.option not in options}
+    return profile._replace(environment=read).read(os.environ)
 
 
 def _grace(value: object) -> float:

@@ -28,6 +28,7 @@ Failed = Literal["replay", "retry", "conflict"]
 Abandoned = Literal["hold", "retry"]
 InFlight = Literal["reject", "wait"]
 StoreDown = Literal["refuse", "run"]
+Tombstone = Literal["status", "empty-200"]
 Background = Literal["before", "after"]
 Refusals = Literal["store", "release"]
 Required = bool | Literal["warn"]
@@ -108,6 +109,8 @@ class Wire(NamedTuple):
     key_header: str = "Idempotency-Key"
     longest_key: int = 255
     """Stripe's limit, and what a `VARCHAR(255)` of any client's own bookkeeping holds."""
+    strict_keys: bool = False
+    """Refuse bare keys.  Off: most clients send them, and a key that is understood is better than a 400."""
     shortest_public_key: int = 16
     """Where no client is identified, only a key that cannot be guessed keeps strangers apart."""
     methods: frozenset[str] = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -120,6 +123,9 @@ class Wire(NamedTuple):
     request_id_header: str = "X-Request-Id"
     correlation_header: str = "X-Correlation-Id"
     body_header: str = "Idempotency-Body"
+    tombstone: Tombstone = "status"
+    """What a retry gets of a response whose body was not stored: its own status.  "empty-200" is for clients
+    of an API that has always replayed a success as 200 there, and loses what a 201 or 202 says."""
     stored_header: str = "Idempotency-Stored"
     should_retry_headers: tuple[str, ...] = ("X-Should-Retry",)
     """Whether to retry, in one word: this name is read by the SDKs that several vendors generate."""
@@ -367,8 +373,14 @@ def _check_wire(wire: Wire) -> None:
             f"Wire(longest_key={wire.longest_key}, shortest_public_key={wire.shortest_public_key}): "
             "keys have at least one character"
         )
-    if not isinstance(wire.echo_key, bool):
-        raise ConfigurationError(f"Wire(echo_key={wire.echo_key!r}) must be True or False")
+    for name in ("echo_key", "strict_keys"):
+        if not isinstance(said := getattr(wire, name), bool):
+            raise ConfigurationError(f"Wire({name}={said!r}) must be True or False")
+    if wire.tombstone not in get_args(Tombstone):
+        raise ConfigurationError(
+            f"Wire(tombstone={wire.tombstone!r}) is not a choice: it is one of "
+            f"{', '.join(repr(choice) for choice in get_args(Tombstone))}"
+        )
     if isinstance(wire.should_retry_headers, str) or not isinstance(wire.should_retry_headers, Sequence):
         raise ConfigurationError(
             f"Wire(should_retry_headers={wire.should_retry_headers!r}) must be a tuple of header names, "

@@ -60,6 +60,7 @@ def refused(server: Server) -> bool:
     ("arguments", "complaint"),
     [
         (["rails", "--store=memory:", "--port=0"], "invalid choice: 'rails'"),
+        (["asgi", "--store=memory:", "--port=0", "--profile=oasis"], "invalid choice: 'oasis'"),
         (["asgi", "--port=0"], "--store"),
         (["asgi", "--store=nonsense", "--port=0"], "has no scheme"),
         (["asgi", "--store=memory:", "--port=0", "--lease=0"], "lease=0.0 must be a"),
@@ -84,6 +85,15 @@ def test_what_it_cannot_do_it_says(arguments: list[str], complaint: str) -> None
     assert result.returncode == 2
     assert complaint in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_variable_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile's environment is read when it starts."""
+    monkeypatch.setenv("IDEMPOTENCY_TTL_HOURS", "a day")
+    arguments = ["asgi", "--store=memory:", "--port=0", "--profile=erp"]
+    result = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=20, check=False)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert "IDEMPOTENCY_TTL_HOURS is 'a day'" in result.stderr
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -21,10 +21,11 @@ from tests.adapters.test_transactions import TestWsgiOnSqlite as WsgiOnSqlite
 
 TABLE = Path(__file__).parents[2] / "docs" / "conformance.md"
 
-# Every number of the sections A to I.
+# Every number of the sections A to I, and the profiles of section K.
 NUMBERS = (
     "1 2 3 4 5 6 7 8 10 11 12 15 16 17 18 19 22 23 24 25 26 27 28 29 30 32 33 34 35 36 39 40 43 "
-    "45 46 48 49 50 52 53 55 56 57 59 60 61 62 64 65 66 68 69 70 73 74 75 76 77 78 81 82 83 85"
+    "45 46 48 49 50 52 53 55 56 57 59 60 61 62 64 65 66 68 69 70 73 74 75 76 77 78 81 82 83 85 "
+    "95 102 103 104 105"
 )
 # Where effects are outside of the database, there is no transaction to be killed in.
 TRANSACTIONAL = {49, 77}

@@ -302,6 +302,9 @@ async def awaited(_: object) -> dict[str, object]:
         (Wire(render_problem="{}"), ["render_problem='{}'", "function"]),  # type: ignore[arg-type]
         (Wire(render_problem=awaited), ["render_problem=", "not awaited"]),  # type: ignore[arg-type]
         (Wire(echo_key="yes"), ["echo_key='yes'", "True or False"]),  # type: ignore[arg-type]
+        (Wire(strict_keys=1), ["strict_keys=1", "True or False"]),  # type: ignore[arg-type]
+        (Wire(tombstone="gone"), ["tombstone='gone'", "'status', 'empty-200'"]),  # type: ignore[arg-type]
+        (Wire(tombstone=["status"]), ["tombstone=['status']", "'empty-200'"]),  # type: ignore[arg-type]
         (Wire(should_retry_headers="X-Retry"), ["should_retry_headers='X-Retry'", "tuple"]),  # type: ignore[arg-type]
         (Wire(should_retry_headers=("X Retry",)), ["should_retry_headers='X Retry'", "header name"]),
         (Wire(keyed_id_header=""), ["keyed_id_header=''", "header name"]),

@@ -337,8 +337,44 @@ def test_the_original_id_on_every_keyed_response() -> None:
         assert [(name, value) for name, value in again.headers if b"original" in name] == [
             (name, b"first") for name in on_replay
         ]
-        refused = first(Result("in-flight", Problem("in-flight", "x")), sent, rules=rules)
-        assert [name for name, _ in refused.headers if b"original" in name] == []
+        running = Problem("in-flight", "x", first=a_record(None))
+        refused = first(Result("in-flight", running), sent, (b"idempotency-key", b"k"), rules=rules)
+        assert [(name, value) for name, value in refused.headers if b"original" in name] == [
+            (name, b"first") for name in on_first
+        ]
+
+
+@pytest.mark.parametrize(
+    ("record", "id_sent"),
+    [
+        (None, [b"this"]),
+        (a_record(Response(201, ((b"original-request-id", b"own"),))), [b"own"]),
+        (a_record(Response(201, ((b"request-id", b"own"),))), [b"own"]),
+        (a_record(Response(201, ((b"request-id", b"\r\nevil: 1"),))), [b"first"]),
+        (a_record(None)._replace(request_id="\r\nevil: 1"), []),
+    ],
+)
+def test_the_original_id_on_problems(record: Record | None, id_sent: list[bytes]) -> None:
+    """That of the first request, as its client has seen it; its own where there is none; nothing unfit."""
+    rules = the_rules(Wire(keyed_id_header="Original-Request", request_id_header="Request-Id"))
+    key = (b"idempotency-key", b"k")
+    problem = Problem("key-reused", "x", first=record)
+    refused = first(Result("key-reused", problem), (b"request-id", b"this"), key, rules=rules)
+    assert values(refused, b"original-request") == id_sent
+    missing = first(Result("key-missing", Problem("key-missing", "x")), rules=rules)
+    assert values(missing, b"original-request") == []
+
+
+def test_a_tombstone_by_the_wire() -> None:
+    """With its own status; or, if the wire says so, as 200 if it was a success."""
+    for tombstone, shown in [("status", [201, 204, 303, 404, 500]), ("empty-200", [200, 200, 200, 404, 500])]:
+        rules = the_rules(Wire(tombstone=tombstone))  # type: ignore[arg-type]  # one of them
+        for status, expected in zip([201, 204, 303, 404, 500], shown, strict=True):
+            record = a_record(Response(status), omitted=True, failed=status == 500)
+            response = replayed(record, rules=rules)
+            assert (response.status, values(response, b"idempotency-body")) == (expected, [b"omitted"])
+            assert exchange(rules=rules).status(Result("replayed", record)) == expected
+            assert replayed(record._replace(omitted=False), rules=rules).status == status
 
 
 def test_the_original_id_is_the_one_that_the_handler_gave() -> None:

@@ -135,6 +135,7 @@ def setting(name: str) -> dict[str, Any]:
         "docs/api.md": {"card_network": network, "charged": charged},
         "docs/operating.md": {"guard": Guard("memory:", scope=scopes.public())},
         "docs/options.md": {"app": Starlette()},
+        "docs/profiles.md": {"app": Starlette()},
         "docs/transactions.md": {"card_network": network},
         "docs/twice.md": {"card_network": network, "charged": charged},
     }

@@ -13,7 +13,7 @@ import retrysafe.psycopg
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
 import retrysafe.starlette
-from retrysafe import asgi, scopes, stores, testing
+from retrysafe import asgi, profiles, scopes, stores, testing
 from retrysafe._core import attempt, headers, steps
 from retrysafe._core.problems import CATALOGUE, Code
 from retrysafe.policy import _CHOICES, Options, OutcomeRules, Policy, RequestRules, Wire
@@ -60,7 +60,7 @@ def test_options(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["store", "secret", "grace", "wait_threads", "on_event", "wire", "paths", "routes"]
+    "name", ["store", "secret", "grace", "wait_threads", "on_event", "wire", "profile", "paths", "routes"]
 )
 def test_what_guards_and_middlewares_take(name: str) -> None:
     """What only they take has a row, too."""
@@ -269,6 +269,7 @@ def test_public_names() -> None:
         stores,
         admin,
         contract,
+        profiles,
         testing,
         adapters,
         store_suite,

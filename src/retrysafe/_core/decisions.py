@@ -47,7 +47,7 @@ def admit(request: Request, rules: Rules) -> str | Problem:
     values = request.every(rules.names.key)
     if not values:
         return Problem("key-missing", f"This request needs the header {wire.key_header}.")
-    key = keys.parse_key(values, longest=wire.longest_key)
+    key = keys.parse_key(values, longest=wire.longest_key, strict=wire.strict_keys)
     if isinstance(key, str):
         return key
     return Problem("key-invalid", f"The header {wire.key_header} is not a key: {key.reason}")

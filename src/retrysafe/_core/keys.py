@@ -40,14 +40,19 @@ class BadKey(NamedTuple):
     reason: str
 
 
-def parse_key(values: Sequence[bytes], *, longest: int = LONGEST, shortest: int = 1) -> str | BadKey:
-    """The key in the field lines of a header, given as they arrived."""
+def parse_key(
+    values: Sequence[bytes], *, longest: int = LONGEST, shortest: int = 1, strict: bool = False
+) -> str | BadKey:
+    """The key in the field lines of a header, given as they arrived; `strict` refuses bare ones."""
     if len(values) != 1:
         # RFC 9651, section 4.2: several lines are one comma-separated value, and that is not an Item.
         # Even when all are alike: something between the client and us repeats headers.
         return BadKey(f"the header was sent {len(values)} times; send it once")
     key: str | BadKey
     if found := _SIMPLE.fullmatch(values[0]):
+        if strict and found.lastindex == 1:
+            # RFC 9651, section 4.2: a bare one is a Token, a number or nothing, where a String is expected.
+            return BadKey("it is not quoted; send it as a string of RFC 9651, in quotation marks")
         key = found[found.lastindex or 1].decode("ascii")
     else:
         key = _parse_unusual(values[0].strip(b" \t"))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast
 
-from retrysafe._core.model import Headers, Response
+from retrysafe._core.model import Headers, Record, Response
 
 Code = Literal[
     "key-missing",
@@ -111,6 +111,8 @@ class Problem(NamedTuple):
     previous: Previous | None = None
     undone: bool = False
     """Everything it had done was rolled back, so the same request may be sent again after all."""
+    first: Record | None = None
+    """The record of the key, where there is one: it has the id of the first request."""
 
 
 class ProblemDetails(NamedTuple):

@@ -229,13 +229,13 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
             case Replay():
                 record = judgement.record
                 return (yield from _replay(call, record)) if call.reauthorises else _replayed(record)
-            case Busy(retry_after):
+            case Busy(retry_after, first):
                 # Poll: fast at first, since most handlers are, then gently.
                 left = policy.wait_for - waited if policy.in_flight == "wait" else 0.0
                 went_by = (yield from ask(Wait(claim.id, min(pause, left)))) if left > 0 else None
                 if went_by is None:
                     detail = "The first request with this key is still being processed."
-                    return _refuse(Problem("in-flight", detail, retry_after))
+                    return _refuse(Problem("in-flight", detail, retry_after, first=first))
                 waited, pause = waited + went_by, min(pause * 2, 0.25)
             case problem:
                 return _refuse(problem)
@@ -247,7 +247,7 @@ def _bid(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Replay | Busy 
     if call.draining():
         found = yield from ask(Look(claim))
         judgement = judge(found, claim, policy) if found else _DRAINING
-        return _DRAINING if isinstance(judgement, CanTakeOver) else judgement
+        return _DRAINING if isinstance(judgement, CanTakeOver) else _about(judgement, found)
     bid: Reserve | TakeOver = make(Reserve, (claim,))
     while True:
         try:
@@ -258,10 +258,19 @@ def _bid(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Replay | Busy 
             reservation = yield from _again(bid, trouble, unconfirmed)
         judgement = judge(reservation, claim, policy)
         if not isinstance(judgement, CanTakeOver):
-            return judgement
+            return _about(judgement, reservation)
         # Conditional on the token and state that we saw.  Another request that came to the same conclusion
         # loses and looks again; and an owner that woke up and failed meanwhile has had the last word.
         bid = TakeOver(claim, *judgement)
+
+
+def _about(
+    judgement: Reserved | Replay | Busy | Problem, found: Reservation | None
+) -> Reserved | Replay | Busy | Problem:
+    """A refusal with the record that it is about: some wires name the request that made it."""
+    if isinstance(judgement, Busy | Problem) and isinstance(found, Found):
+        return judgement._replace(first=found.record)
+    return judgement
 
 
 def _again(bid: Reserve | TakeOver, trouble: BaseException, unconfirmed: Unconfirmed) -> Flow[Reservation]:

@@ -232,6 +232,8 @@ class Busy(NamedTuple):
     """Another attempt runs; ask again in so many seconds."""
 
     retry_after: float
+    first: Record | None = None
+    """What it runs for."""
 
 
 Judgement = Reserved | Replay | CanTakeOver | Busy | Problem

@@ -16,7 +16,7 @@ from retrysafe._core.model import Claim, Door, Header, Headers, Record, Request,
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Flow, Outcome, Raised, Responded, Result, Run, Streamed, TooLarge
 from retrysafe._http.body import EMPTY, Spool, Whole
-from retrysafe._http.render import describe, problem_status, render
+from retrysafe._http.render import describe, problem_status, render, replay_status
 from retrysafe._http.routes import Route
 
 _USABLE_ID = re.compile(rb"[!-~]{1,128}")  # fit for logs and headers; anything else is replaced
@@ -105,8 +105,8 @@ class Exchange:
                 return None
             case Problem() as problem:
                 return problem_status(problem, self.rules)
-            case Record(response=response):
-                return response.status if response else None
+            case Record() as record:
+                return replay_status(record, self.rules) if record.response else None
             case response:
                 return response.status
 

@@ -28,11 +28,14 @@ def render(result: Result, request: Request, rules: Rules, request_id: str) -> R
     if isinstance(reply, Record):
         status, stored, body = reply.response or Response(500)
         replayed = _replay(reply, status, stored, len(body), request, rules)
+        status = replay_status(reply, rules)
         replayed.append((names.request_id, request_id.encode()))
         sent = tuple(replayed)
     else:
         if isinstance(reply, Problem):
             status, sent, body = describe(request, rules, reply)
+            if rules.rendering.keyed_id is not None and names.key in request.fields:
+                sent += _first_id(reply.first, request_id, rules)
         else:
             status, sent, body = reply
             if status >= 500 or result.verdict == "failed":
@@ -54,6 +57,13 @@ def describe(request: Request, rules: Rules, problem: Problem) -> Response:
 def problem_status(problem: Problem, rules: Rules) -> int:
     """The status that a problem is sent with under these rules."""
     return rules.wire.status(problem.code)
+
+
+def replay_status(record: Record, rules: Rules) -> int:
+    """The status that a stored response is replayed with: its own, unless the wire says otherwise."""
+    status = record.response.status if record.response else 500
+    # Only of a success: a refusal or a failure must not turn into one.
+    return 200 if record.omitted and status < 400 and rules.wire.tombstone == "empty-200" else status
 
 
 def may_retry(result: Result, policy: Policy) -> bool:
@@ -89,6 +99,22 @@ def _with_additions(sent: Headers, request: Request, rules: Rules, request_id: s
     return (*[pair for pair in sent if pair[0] not in replaced], *added)
 
 
+def _first_id(record: Record | None, request_id: str, rules: Rules) -> Headers:
+    """The id of the first request, as its client has seen it; of this one, where there is no other."""
+    assert rules.rendering.keyed_id is not None
+    if record is None:
+        return ((rules.rendering.keyed_id, request_id.encode()),)
+    stored = dict(record.response.headers) if record.response else {}
+    for value in (
+        stored.get(headers.ORIGINAL_ID),
+        stored.get(rules.names.request_id),
+        record.request_id.encode(errors="replace"),
+    ):
+        if value and headers.are_fit((), value):  # a store is not a trusted place
+            return ((rules.rendering.keyed_id, value),)
+    return ()
+
+
 def specification_url(request: Request, rules: Rules) -> str:
     """The absolute address of what this service promises."""
     where = rules.wire.specification
@@ -121,7 +147,7 @@ def _replay(
         sent = list(stored)
     if failed:
         sent.extend(rendering.no_retry)  # a retry with this key would get the same response again
-    if status not in (204, 304):  # RFC 9110 section 8.6
+    if replay_status(record, rules) not in (204, 304):  # RFC 9110 section 8.6
         sent.append((b"content-length", b"%d" % length))
     sent.append((names.replayed, b"true"))
     sent.append((names.original_id, original_id))

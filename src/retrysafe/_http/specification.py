@@ -67,8 +67,12 @@ def describe(rules: Rules) -> dict[str, object]:
         "header": wire.key_header,
         "methods": sorted(wire.methods),
         "required": request.required is True,
-        "format": f"1 to {wire.longest_key} printable ASCII characters, as an RFC 9651 String or bare; "
-        "bare keys have no comma, quotation mark or space",
+        "format": f"1 to {wire.longest_key} printable ASCII characters, as an RFC 9651 String"
+        + (
+            "; bare keys are refused"
+            if wire.strict_keys
+            else " or bare; bare keys have no comma, quotation mark or space"
+        ),
     }
     if shared != "never":
         who = "Where the owner is not known, at" if shared == "sometimes" else "At"
@@ -108,15 +112,16 @@ def _stored(rules: Rules) -> dict[str, str]:
             f"{_duration(policy.unknown_retention)}."
         )
     larger = "Of a larger response" if in_database else "Of a larger response, or a stream of events,"
+    of_them = "status" if wire.tombstone == "status" else "an empty 200 if it was a success, else its status,"
     return {
         "2xx, 3xx and 4xx": "Stored and replayed, except as follows.",
         "401, 403, 408, 413, 425, 429, and 503 with Retry-After": "Not stored: nothing was done, and the "
         "same key may be used again.",
         "other 5xx": _UNDONE if in_database else _FAILED[policy.failed],
         "abandoned": f"The server stopped before the request ended. {abandoned}",
-        "bodies": f"Not stored: the retry gets status and headers, and {wire.body_header}: omitted."
+        "bodies": f"Not stored: the retry gets {of_them} and headers, and {wire.body_header}: omitted."
         if outcome.no_store
-        else f"Up to {outcome.max_response} bytes. {larger} the retry gets status and headers, and "
+        else f"Up to {outcome.max_response} bytes. {larger} the retry gets {of_them} and headers, and "
         f"{wire.body_header}: omitted.",
     }
 

@@ -24,7 +24,7 @@ looks for races looks ten times as long.
 import pytest
 
 _SECTIONS = (
-    "syntax enforcement passthrough concurrency fingerprint stored fidelity scope clock crash "
+    "syntax enforcement passthrough concurrency fingerprint stored fidelity scope clock crash profiles "
     "failures streaming abandoned outage failures_tx streaming_tx abandoned_tx outage_tx"
 )
 # Before they are imported, so that a failed assertion shows its values.
@@ -45,6 +45,7 @@ from retrysafe.testing.adapters.fingerprint import Fingerprint  # noqa: E402
 from retrysafe.testing.adapters.outage import Outage  # noqa: E402
 from retrysafe.testing.adapters.outage_tx import OutageTx  # noqa: E402
 from retrysafe.testing.adapters.passthrough import PassThrough  # noqa: E402
+from retrysafe.testing.adapters.profiles import Profiles  # noqa: E402
 from retrysafe.testing.adapters.scope import Scope  # noqa: E402
 from retrysafe.testing.adapters.server import Backing, Memory, Sqlite  # noqa: E402
 from retrysafe.testing.adapters.stored import Stored  # noqa: E402
@@ -71,6 +72,7 @@ __all__ = [
     "Outage",
     "OutageTx",
     "PassThrough",
+    "Profiles",
     "Scope",
     "Sqlite",
     "Stored",
@@ -94,6 +96,7 @@ class BothModes(
     Scope,
     Clock,
     Crash,
+    Profiles,
 ):
     """What is the same in both modes."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from retrysafe import Guard
+from retrysafe import Guard, profiles
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import Options
 from retrysafe.testing.reference import tables
@@ -95,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     wsgi.add_argument("--server", choices=("gthread", "sync", "waitress"), help="gthread, if not said")
     wsgi.add_argument("--preload", action="store_true", help="load the application before the fork")
     policy = found.add_argument_group("policy", argument_default=argparse.SUPPRESS)
+    policy.add_argument("--profile", choices=sorted(profiles.PROFILES))
     for name in ("--lease", "--retention", "--wait-for"):
         policy.add_argument(name, type=float, metavar="S")
     policy.add_argument("--abandoned", choices=("hold", "retry"))
@@ -151,12 +152,16 @@ def main() -> None:
     scratch, owner = tempfile.mkdtemp(prefix="retrysafe-reference-"), os.getpid()
     file = given.file or Path(scratch, "effects")
 
+    # Wire and policy only: all routes stay covered.
+    profile = profiles.get(given.profile)._replace(paths=None) if "profile" in given else None
+
     def make_guard() -> Guard:
         return Guard(
             open_store(given.store),
             scope=signed_in_or_public,
             grace=given.grace,
             wait_threads=THREADS // 4,
+            profile=profile,
             **said,
         )
 
