@@ -32,6 +32,8 @@ MAY_IMPORT = {
     "_runtime": frozenset({"_core", "_http", "_runtime", "events", "stores.contract"}) | VALUES,
     "asgi": frozenset({"_core", "_http", "_runtime", "asgi", "events", "guard"}) | VALUES,
     "wsgi": frozenset({"_core", "_http", "_runtime", "wsgi", "events", "guard"}) | VALUES,
+    "starlette": frozenset({"_core", "_http", "asgi", "guard"}) | VALUES,
+    "fastapi": frozenset({"_http", "guard", "starlette"}) | VALUES,
     "cli": frozenset({"_core", "cli", "demo", "errors", "policy", "stores", ""}),
 }
 

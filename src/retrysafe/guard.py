@@ -65,6 +65,8 @@ class Guard:
         self._secret = _as_secret(secret)
         self._envelope_reported = False
         self.wire = wire or (self.profile.wire if self.profile else Wire())
+        self.largest_request = 0
+        """The longest body that any route of this guard may claim with."""
         self.runtime = Runtime(
             stores.open(store) if isinstance(store, str) else store,
             Observers(on_event),
@@ -76,6 +78,11 @@ class Guard:
     @property
     def store(self) -> Store:
         return self.runtime.store
+
+    @property
+    def options(self) -> Options:
+        """What holds for every route that does not say otherwise."""
+        return self._options
 
     def compile(self, options: Options) -> Rules:
         """The rules of a route that says `options`, and for the rest what the guard says."""
@@ -90,6 +97,7 @@ class Guard:
                 f'effects="database" means the database of the records, and {self.store!r} is in none: '
                 "use a store in the application's own, such as stores.from_engine(engine)"
             )
+        self.largest_request = max(self.largest_request, rules.request.max_request)
         return rules
 
     def routes(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Routes:

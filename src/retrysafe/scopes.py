@@ -12,7 +12,7 @@ Prefer an id that survives a renewed token and a renamed account.
 """
 
 import hmac
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import lru_cache
 from typing import Literal, cast
 
@@ -146,48 +146,85 @@ class _Public(ReadyMade):
 _EVERYONE = Scope((("public", "*"),), public=True)
 
 
-class _FirstOf(ReadyMade):
-    __slots__ = ("_rules",)
+class _Argument(ReadyMade):
+    __slots__ = ("_path",)
 
-    def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
-        self._rules = rules
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @property
+    def parameter(self) -> str:
+        return self._path.partition(".")[0]
 
     def find(self, request: Request) -> Scope | None:
-        for rule in self._rules:
+        arguments = request.arguments
+        if arguments is None:
+            raise ConfigurationError(
+                f"scopes.argument({self._path!r}) is for endpoints that are decorated with @idempotent: a "
+                "middleware does not know what an endpoint is called with. Give this route another scope"
+            )
+        parameter, *attributes = self._path.split(".")
+        found: object = arguments.get(parameter)
+        for name in attributes:
+            if found is not None:
+                found = _attribute(found, name)
+        if found is None:
+            return None
+        return resolve(Scope(((self._path, str(found)),)))
+
+    def describe(self) -> str:
+        return f"the endpoint's argument {self._path}"
+
+
+def _attribute(owner: object, name: str) -> object:
+    """Of an object, or of a mapping such as the claims of a token."""
+    return (
+        cast("Mapping[str, object]", owner).get(name) if isinstance(owner, Mapping) else getattr(owner, name)
+    )
+
+
+class _FirstOf(ReadyMade):
+    __slots__ = ("rules",)
+
+    def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
+        self.rules = rules
+
+    def find(self, request: Request) -> Scope | None:
+        for rule in self.rules:
             if (scope := resolve(_at_once(rule(request)))) is not None:
                 return scope
         return None
 
     def describe(self) -> str:
-        return " or ".join(describe(rule) for rule in self._rules)
+        return " or ".join(describe(rule) for rule in self.rules)
 
     def wanted(self) -> str | None:
         # If one of them is nothing that clients send, naming the others would be half the truth.
-        return _joined(" or ", self._rules)
+        return _joined(" or ", self.rules)
 
     def shared(self) -> "Shared":
-        found = [shared(rule) for rule in self._rules]
+        found = [shared(rule) for rule in self.rules]
         if found[:1] == ["always"]:
             return "always"
         return "sometimes" if set(found) - {"never"} else "never"
 
     def always_finds(self) -> bool:
-        return any(always_finds(rule) for rule in self._rules)
+        return any(always_finds(rule) for rule in self.rules)
 
     def bind(self, secret: bytes | None) -> ReadyMade:
-        return _FirstOf(tuple(bind(rule, secret) for rule in self._rules))
+        return _FirstOf(tuple(bind(rule, secret) for rule in self.rules))
 
 
 class _AllOf(ReadyMade):
-    __slots__ = ("_rules",)
+    __slots__ = ("rules",)
 
     def __init__(self, rules: tuple[ScopeRule, ...]) -> None:
-        self._rules = rules
+        self.rules = rules
 
     def find(self, request: Request) -> Scope | None:
-        found = [resolve(_at_once(rule(request))) for rule in self._rules]
+        found = [resolve(_at_once(rule(request))) for rule in self.rules]
         known = [scope for scope in found if scope is not None]
-        if len(known) < len(self._rules):
+        if len(known) < len(self.rules):
             return None
         return resolve(
             Scope(
@@ -197,22 +234,22 @@ class _AllOf(ReadyMade):
         )
 
     def describe(self) -> str:
-        return " and ".join(describe(rule) for rule in self._rules)
+        return " and ".join(describe(rule) for rule in self.rules)
 
     def wanted(self) -> str | None:
-        return _joined(" and ", [rule for rule in self._rules if not isinstance(rule, _Public)])
+        return _joined(" and ", [rule for rule in self.rules if not isinstance(rule, _Public)])
 
     def shared(self) -> "Shared":
-        found = {shared(rule) for rule in self._rules}
+        found = {shared(rule) for rule in self.rules}
         if "never" in found:
             return "never"
         return "always" if found == {"always"} else "sometimes"
 
     def always_finds(self) -> bool:
-        return all(always_finds(rule) for rule in self._rules)
+        return all(always_finds(rule) for rule in self.rules)
 
     def bind(self, secret: bytes | None) -> ReadyMade:
-        return _AllOf(tuple(bind(rule, secret) for rule in self._rules))
+        return _AllOf(tuple(bind(rule, secret) for rule in self.rules))
 
 
 def header(name: str) -> ScopeRule:
@@ -266,6 +303,36 @@ def public() -> ScopeRule:
     return _Public()
 
 
+def argument(path: str) -> ScopeRule:
+    """What an endpoint is called with: `argument("user.id")` is the attribute `id` of its parameter `user`.
+
+    For endpoints that are decorated with `@idempotent`, whose frameworks find out by dependencies who asks.
+    """
+    if not isinstance(path, str) or not all(part.isidentifier() for part in path.split(".")):
+        raise ConfigurationError(
+            f'scopes.argument({path!r}): expected a parameter, or an attribute of one, such as "user.id"'
+        )
+    return _Argument(path)
+
+
+def check_arguments(rule: ScopeRule, parameters: Collection[str], function: str) -> None:
+    """Refuse a rule that asks for an argument which a function does not have."""
+    for wanted in _arguments(rule):
+        if wanted not in parameters:
+            raise ConfigurationError(
+                f"scopes.argument({wanted!r}): {function} has no such parameter, it has "
+                f"{', '.join(parameters) or 'none'}. Add it, or give this endpoint another scope"
+            )
+
+
+def _arguments(rule: ScopeRule) -> set[str]:
+    if isinstance(rule, _Argument):
+        return {rule.parameter}
+    if isinstance(rule, _AllOf | _FirstOf):
+        return {name for one in rule.rules for name in _arguments(one)}
+    return set()
+
+
 def first_of(*rules: ScopeRule) -> ScopeRule:
     """The first rule that finds an owner: `first_of(scopes.user, scopes.public())`."""
     return _FirstOf(rules)
@@ -280,6 +347,7 @@ def all_of(*rules: ScopeRule) -> ScopeRule:
 # request, and would return a rule instead of an owner.
 _MAKERS: dict[object, str] = {
     header: 'scopes.header("X-Tenant")',
+    argument: 'scopes.argument("user.id")',
     credentials: "scopes.credentials()",
     public: "scopes.public()",
     first_of: "scopes.first_of(scopes.user, scopes.public())",

@@ -89,6 +89,8 @@ def test_a_whole_suite_in_every_run() -> None:
     always = {one[:5] for one in COMBINATIONS if one.extent == "all"}
     assert ("asgi", "uvicorn", 1, "SQLite", False) in always
     assert ("asgi", "uvicorn", 1, "SQLite", True) in always
+    assert ("fastapi", "uvicorn", 1, "SQLite", False) in always
+    assert ("fastapi", "uvicorn", 1, "SQLite", True) in always
     assert ("wsgi", "gthread", 1, "SQLite", False) in always
     changed = set(vars(FailuresTx)) | set(vars(StreamingTx)) | set(vars(AbandonedTx)) | set(vars(OutageTx))
     for name in changed:

@@ -8,9 +8,11 @@ from typing import get_args
 import pytest
 
 import retrysafe
+import retrysafe.fastapi
 import retrysafe.psycopg
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
+import retrysafe.starlette
 from retrysafe import asgi, profiles, scopes, stores, testing
 from retrysafe._core import attempt, headers, steps
 from retrysafe._core.problems import CATALOGUE, Code
@@ -105,7 +107,9 @@ def test_choices(name: str) -> None:
         assert f"`{shown}`" in OPTIONS
 
 
-@pytest.mark.parametrize("name", ["header", "user", "credentials", "public", "first_of", "all_of"])
+@pytest.mark.parametrize(
+    "name", ["header", "user", "credentials", "argument", "public", "first_of", "all_of"]
+)
 def test_scopes(name: str) -> None:
     """Every scope that comes ready-made is in the table, and on the page of names."""
     assert hasattr(scopes, name)
@@ -118,9 +122,9 @@ def test_no_scope_is_left_out() -> None:
     functions = {name for name, value in vars(scopes).items() if callable(value) and name.islower()}
     own = {name for name in functions if getattr(scopes, name).__module__ == scopes.__name__}
     assert {name for name in own if not name.startswith("_")} == {
-        "header", "user", "credentials", "public", "first_of", "all_of", "resolve", "describe",
+        "header", "user", "credentials", "argument", "public", "first_of", "all_of", "resolve", "describe",
         # what guards, the published specification and problems ask of a rule
-        "bind", "missing", "shared", "always_finds",
+        "bind", "missing", "shared", "always_finds", "check_arguments",
     }  # fmt: skip
     assert all(f"`scopes.{name}(" in API for name in ("resolve", "describe"))
 
@@ -269,6 +273,8 @@ def test_public_names() -> None:
         testing,
         adapters,
         store_suite,
+        retrysafe.fastapi,
+        retrysafe.starlette,
         retrysafe.sqlalchemy,
         retrysafe.psycopg,
         retrysafe.sqlite3,

@@ -51,6 +51,25 @@ def test_not_begun_is_released(status: int) -> None:
     assert let_go(Responded(answer)) == answer
 
 
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize(
+    ("path", "location", "free"),
+    [
+        ("/orders/", b"http://shop.example/orders", True),
+        ("/orders", b"/orders/?a=1", True),
+        ("/or ders", b"/or%20ders/", True),
+        ("/orders", b"http://other.example/carts", False),
+        ("/orders", b"/orders", False),
+    ],
+)
+def test_a_redirect_to_the_other_form_of_a_path(status: int, path: str, location: bytes, free: bool) -> None:
+    """A router sends it before any handler: the client follows with the same key.  Others are outcomes."""
+    call = a_call(rules=RULES)
+    call = call._replace(claim=call.claim._replace(target=path))
+    settled = settle(Responded(Response(status, ((b"location", location),))), an_attempt(), call)
+    assert isinstance(settled, ToRelease) == free
+
+
 def test_503_with_retry_after_is_released() -> None:
     """Only a server that says when to come back says that it did nothing."""
     answer = Response(503, RETRY_AFTER, b"later")

@@ -105,3 +105,27 @@ running = _running.get
 
 enter = _running.set
 """Make an attempt the current one, for the rest of this task or context."""
+
+
+_unclaimed: ContextVar[list[object] | None] = ContextVar("retrysafe_unclaimed", default=None)
+
+unclaimed_writers = _unclaimed.get
+"""What holds a database's one write lock for a request whose key is not claimed yet; `None` elsewhere.
+
+A list that tasks and threads of the request share: its claim would wait for a lock that the request holds
+itself.
+"""
+
+
+def watch_writers() -> list[object]:
+    """Begin such a list, for the rest of this task or context."""
+    writers: list[object] = []
+    _unclaimed.set(writers)
+    return writers
+
+
+WROTE_BEFORE = (
+    "a session or connection of the guard's wrote before the key of this request was claimed, in "
+    "authentication or another dependency, and its transaction is still open: the claim would wait for the "
+    "write lock that it holds. Commit there, or write in the endpoint"
+)

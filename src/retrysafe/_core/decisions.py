@@ -125,7 +125,7 @@ def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToReleas
     if isinstance(outcome, Responded):
         response, omitted, storable = outcome
         rules = call.rules
-        if believable and _nothing_done(response, attempt, rules):
+        if believable and _nothing_done(response, attempt, call):
             return ToRelease(response)
         final = _final(response, rules, omitted=omitted, storable=storable)
         return make(ToStore, (final, response, None))
@@ -155,7 +155,7 @@ def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore 
     """
     match outcome:
         case Responded(response, omitted, storable):
-            if response.status >= 500 or _nothing_done(response, attempt, call.rules):
+            if response.status >= 500 or _nothing_done(response, attempt, call):
                 return ToRelease(response)
             return ToStore(_final(response, call.rules, omitted=omitted, storable=storable), response)
         case Raised(NotDone() as notice):
@@ -171,17 +171,35 @@ def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore 
             assert_never(unreachable)
 
 
-def _nothing_done(response: Response, attempt: Attempt, rules: OutcomeRules) -> bool:
+def _nothing_done(response: Response, attempt: Attempt, call: Call) -> bool:
     """Whether a response says that the effect has not happened."""
     status = response.status
     if status < 400:
-        return attempt.said_not_started
-    if attempt.said_not_started or (rules.refusals == "release" and status < 500):
+        return attempt.said_not_started or (status in _SEND_AGAIN and _differs_by_slash(response, call.claim))
+    if attempt.said_not_started or (call.rules.refusals == "release" and status < 500):
         return True
     if status == 503:
         # Only a server that says when to come back says that it did nothing.
         return headers.find(response.headers, b"retry-after") is not None
     return status in _NOT_BEGUN
+
+
+# RFC 9110 sections 15.4.8 and 15.4.9: the same request, method and body included, to another address.
+_SEND_AGAIN = frozenset({307, 308})
+
+
+def _differs_by_slash(response: Response, claim: Claim) -> bool:
+    """Whether a redirect leads to the same path with or without its last slash, as routers of frameworks do.
+
+    No handler has run: the client follows with the same key, which must be free for that other path.
+    """
+    location = headers.find(response.headers, b"location")
+    if location is None:
+        return False
+    from urllib.parse import unquote, urlsplit  # a millisecond that only such a redirect pays
+
+    path = unquote(urlsplit(location.decode("latin-1")).path)
+    return path != claim.target and path.rstrip("/") == claim.target.rstrip("/")
 
 
 def storable_part(response: Response, rules: OutcomeRules) -> Response:

@@ -8,7 +8,7 @@ They are named tuples and not dataclasses: a request makes a dozen of them, and 
 fifth of a frozen dataclass to make and nothing to import.  Those that every request makes are made by `make`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar, cast
 
 T = TypeVar("T")
@@ -40,6 +40,10 @@ class Scope(NamedTuple):
 
     parts: Parts
     public: bool = False
+
+
+ARGUMENTS = "retrysafe.arguments"
+"""Where an adapter leaves what an endpoint is called with, in the framework's own request."""
 
 
 class Request:
@@ -81,6 +85,16 @@ class Request:
     def principal(self) -> object:
         """Who is asking, if the framework says so."""
         return self._principal
+
+    @property
+    def arguments(self) -> Mapping[str, object] | None:
+        """What the endpoint is called with, where it claims the key itself."""
+        native: object = self.native
+        return (
+            cast("Mapping[str, Mapping[str, object]]", native).get(ARGUMENTS)
+            if isinstance(native, Mapping)
+            else None
+        )
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path!r}>"  # headers carry credentials

@@ -4,7 +4,6 @@ A decorator compiles its rules when it is built and leaves them on the function 
 audit, the OpenAPI document and the published specification find them.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 from retrysafe.policy import Rules
@@ -31,6 +30,13 @@ def marked(function: object) -> Marked | None:
         found = getattr(function, _ATTRIBUTE, None)
         if isinstance(found, Marked):
             return found
-        inner = function.func if isinstance(function, partial) else None
-        function = inner or getattr(function, "__func__", None) or getattr(function, "__wrapped__", None)
+        # What stands around it: a partial, a bound method, or another decorator.
+        function = next(
+            (
+                inner
+                for name in ("func", "__func__", "__wrapped__")
+                if (inner := getattr(function, name, None))
+            ),
+            None,
+        )
     return None

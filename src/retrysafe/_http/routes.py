@@ -43,7 +43,7 @@ class Routes:
         self.rules = compile_rules({})
         self._on_keyless = on_keyless
         self._selected = any_of(paths) if paths is not None else None
-        self._otherwise = Route("", _any_path, self.rules)
+        self.otherwise = Route("", _any_path, self.rules)
         self.routes = [
             Route(path, any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
         ]
@@ -56,11 +56,13 @@ class Routes:
         """Whether this asks for the specification that we serve."""
         return path == self._specification and method in ("GET", "HEAD")
 
-    def specification(self, request: Request) -> Response:
-        """What this service promises, as it is in force."""
+    def specification(self, request: Request, routes: Mapping[str, Rules] | None = None) -> Response:
+        """What this service promises, as it is in force; `routes` are those that say so themselves."""
         from retrysafe._http import specification  # seldom asked for
 
-        return specification.respond(request, self.rules, {route.path: route.rules for route in self.routes})
+        if routes is None:
+            routes = {route.path: route.rules for route in self.routes}
+        return specification.respond(request, self.rules, routes)
 
     def match(self, method: str, path: str, fields: Mapping[bytes, bytes]) -> Route | None:
         """The route of a request that concerns us; `None`: it passes through."""
@@ -69,7 +71,7 @@ class Routes:
             return None
         if self._selected is not None and not self._selected(path):
             return None
-        found = self._otherwise
+        found = self.otherwise
         for route in self.routes:
             if route.matches(path):
                 found = route

@@ -86,8 +86,7 @@ def describe(rules: Rules) -> dict[str, object]:
         + ("Nothing else is." if compared is None else _FINGERPRINT.get(str(compared), _CHOSEN)),
         "retention": {
             "seconds": _whole(policy.retention),
-            "text": f"Responses are stored for {_duration(policy.retention)} from the first request. After "
-            "that, the same key is a new request.",
+            "text": retention_text(rules),
         },
         "stored": _stored(rules),
         "states": _states(rules),
@@ -180,6 +179,18 @@ def _problems(every: Iterable[Rules]) -> dict[str, dict[str, object]]:
                 "advice": kinds[0].advice,
             }
     return found
+
+
+def possible_problems(rules: Rules) -> list[Code]:
+    """What clients may get under these rules."""
+    return [code for code in CATALOGUE if _is_possible(code, rules)]
+
+
+def retention_text(rules: Rules) -> str:
+    return (
+        f"Responses are stored for {_duration(rules.policy.retention)} from the first request. After that, "
+        "the same key is a new request."
+    )
 
 
 def _is_possible(code: Code, rules: Rules) -> bool:

@@ -3,6 +3,10 @@
 A driver performs each step and sends the flow what came of it; an exception is thrown into the flow, which
 knows what it means at that point.  A door performs its own steps: see `AsyncPerformer`.
 
+A call lives in one of two ways.  `call_async` runs its handler.  Where a handler claims its key itself, after
+authentication and validation, it is running already: `claim_async` drives the flow up to it, and
+`conclude_async` goes on with what came of it.
+
 Cancellation arrives at an await.  A write that was cancelled is simply made again, to its end this time and
 however often it is cancelled: the token makes a repeated write the same write.  Any other step passes the
 cancellation on to the flow.
@@ -44,7 +48,7 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe._runtime.runtime import GuardedCall, Runtime
+from retrysafe._runtime.runtime import LATER, GuardedCall, Later, Runtime
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.transactions import (
     GRACE,
@@ -72,7 +76,7 @@ class AsyncPerformer(GuardedCall, Protocol):
     def identify(self) -> Awaitable[Scope | None] | Scope | None: ...
     def read_body(self) -> Awaitable[bytes | TooLarge | Gone]: ...
     def reauthorise(self) -> Awaitable[bool] | bool: ...
-    def run(self, step: Run) -> Awaitable[Outcome]: ...
+    def run(self, step: Run) -> Awaitable[Outcome] | Later: ...
     def desert(self) -> None:
         """The caller was cancelled, and is not sent what the handler still responds."""
         ...
@@ -85,7 +89,7 @@ async def call_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer)
     and not the handler.
     """
     try:
-        reached = await _drive(flow, runtime, call, None, Run)
+        reached = await _drive(flow, runtime, call, partial(next, flow), Run)
     except BaseException:
         runtime.end(call, None)
         raise
@@ -103,6 +107,46 @@ async def call_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer)
         task.add_done_callback(_log_failure)
         call.desert()
         raise
+
+
+async def claim_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer) -> Result | Run:
+    """The first half of a guarded call: to its result, or to a handler that runs from now on.
+
+    The performer's `run` says `LATER`.  Whatever then happens, `conclude_async` or `break_off_async` follows.
+    """
+    try:
+        reached: Result | Run = await _drive(flow, runtime, call, partial(next, flow), None)
+    except BaseException:
+        runtime.end(call, None)
+        raise
+    if type(reached) is Result:
+        runtime.end(call, reached)
+    return reached
+
+
+async def conclude_async(
+    flow: Flow[Result], runtime: Runtime, call: AsyncPerformer, outcome: Outcome
+) -> Result:
+    """The second half: what came of the handler, to the call's result."""
+    return await _end(flow, runtime, call, partial(flow.send, outcome))
+
+
+async def break_off_async(
+    flow: Flow[Result], runtime: Runtime, call: AsyncPerformer, error: BaseException
+) -> Result:
+    """The second half of a call whose handler was cancelled, or ended with its process."""
+    return await _end(flow, runtime, call, partial(flow.throw, error))
+
+
+async def _end(
+    flow: Flow[Result], runtime: Runtime, call: AsyncPerformer, begin: Callable[[], Step]
+) -> Result:
+    result: Result | None = None
+    try:
+        result = ended = cast("Result", await _drive(flow, runtime, call, begin, None))
+        return ended
+    finally:
+        runtime.end(call, result)
 
 
 class _FromRunOn:
@@ -133,7 +177,9 @@ class _FromRunOn:
             self.task.remove_done_callback(self._ended_before_it_began)
         result: Result | None = None
         try:
-            result = ended = cast("Result", await _drive(self.flow, self.runtime, self.call, self.run, None))
+            result = ended = cast(
+                "Result", await _drive(self.flow, self.runtime, self.call, lambda: self.run, None)
+            )
             return ended
         finally:
             self.runtime.end(self.call, result)
@@ -154,17 +200,20 @@ class _FromRunOn:
 
 async def drive_async(flow: Flow[T], runtime: Runtime, performer: AsyncPerformer) -> T:
     """Perform a flow that is part of a call."""
-    result: T = await _drive(flow, runtime, performer, None, None)
+    result: T = await _drive(flow, runtime, performer, partial(next, flow), None)
     return result
 
 
 async def _drive(
-    flow: Flow[Any], runtime: Runtime, performer: AsyncPerformer, step: Step | None, until: type[Step] | None
-) -> Any:  # noqa: ANN401 - the flow's result, or the step that it was to be driven to
+    flow: Flow[Any],
+    runtime: Runtime,
+    performer: AsyncPerformer,
+    begin: Callable[[], Step],
+    until: type[Step] | None,
+) -> Any:  # noqa: ANN401 - the flow's result, or the step that it was driven to
     cancelled: asyncio.CancelledError | None = None
     try:
-        if step is None:
-            step = next(flow)
+        step = begin()
         while (kind := type(step)) is not until:
             try:
                 try:
@@ -179,6 +228,8 @@ async def _drive(
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
+                if found is LATER:
+                    break
                 step = flow.send(found)
     except StopIteration as end:
         if cancelled is not None:
@@ -217,7 +268,7 @@ def _look(step: Look, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[
     return runtime.aio.look(step.claim.id)
 
 
-def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Outcome]:
+def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Outcome | Later] | Later:
     attempt = step.attempt
     if attempt.leased:
         runtime.leases.hold(attempt)
@@ -226,12 +277,13 @@ def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaita
     return performer.run(step)
 
 
-async def _run_joinable(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Outcome:
+async def _run_joinable(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Outcome | Later:
     attempt = step.attempt
     attempt.transaction = CallTransaction(runtime.store, awaited=True)
     if runtime.connection_limit is not None and not await runtime.connection_limit.enter(attempt.claim.token):
         return Raised(NotDone("too many requests are waiting for a database connection"))
-    return await performer.run(step)
+    running = performer.run(step)
+    return running if isinstance(running, Later) else await running
 
 
 async def _commit_async(step: Commit, runtime: Runtime, performer: AsyncPerformer) -> bool:

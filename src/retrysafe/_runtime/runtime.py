@@ -6,6 +6,7 @@ A call begins when its flow says so, is counted as running until its flow is ove
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from enum import Enum, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from asyncio import Future  # importing it takes longer than all of this library
 
 T = TypeVar("T")
+
+
+class Later(Enum):
+    """What a door says to `Run` whose handler is running already: its outcome comes later."""
+
+    LATER = auto()
+
+
+LATER = Later.LATER
 
 
 class GuardedCall(Observed, Protocol):

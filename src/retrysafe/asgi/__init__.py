@@ -6,11 +6,11 @@ Put it *behind* authentication and CORS: what stands outside sees every request,
 Requests that do not concern it, websockets among them, are handed on as they are.
 """
 
-from asyncio import to_thread
 from collections.abc import Mapping
 
 from retrysafe.asgi.exchange import AsgiExchange, AsgiRequest, route_path, send_whole
-from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe.asgi.lifespan import live
+from retrysafe.asgi.types import App, Connection, Receive, Send
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths
@@ -53,34 +53,5 @@ class Middleware:
             if self._routes.publishes(method, path):
                 return await send_whole(send, self._routes.specification(AsgiRequest(scope, fields)))
         elif scope["type"] == "lifespan":
-            return await _live(self.app, self.guard, scope, receive, send)
+            return await live(self.app, self.guard, scope, receive, send)
         return await self.app(scope, receive, send)
-
-
-async def _live(app: App, guard: Guard, scope: Connection, receive: Receive, send: Send) -> None:
-    """The application's life, and the guard's with it."""
-
-    async def receive_and_drain() -> Message:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await guard.check_async()
-        elif message["type"] == "lifespan.shutdown":
-            # Before the application is told: its handlers still need what it is going to close.
-            await guard.drain_async()
-        return message
-
-    async def close_and_send(message: Message) -> None:
-        if message["type"].startswith("lifespan.shutdown"):
-            await close()  # now: a server that is sent this may end without another turn of the loop
-        await send(message)
-
-    async def close() -> None:
-        # It may be started again, as test suites do; and others may share the guard.
-        guard.resume()
-        if not guard.runtime.unfinished():
-            await to_thread(guard.close)
-
-    try:
-        await app(scope, receive_and_drain, close_and_send)
-    finally:
-        await close()  # once more, for applications that send nothing; it does no harm

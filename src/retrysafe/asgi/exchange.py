@@ -12,11 +12,11 @@ from functools import cached_property
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core.model import Request, Response, Scope
-from retrysafe._core.steps import Gone, Outcome, Run, TooLarge
+from retrysafe._core.steps import Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.exchange import Exchange
 from retrysafe._http.render import render
 from retrysafe._runtime.drive_async import call_async, drive_async
-from retrysafe._runtime.runtime import Runtime
+from retrysafe._runtime.runtime import Later, Runtime
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.events import log
 
@@ -49,7 +49,7 @@ class AsgiRequest(Request):
 
 
 class AsgiExchange(Exchange):
-    _given = 0
+    _given: int = 0
     """Bytes of the request's body that the application has taken."""
     _read = False
     """It has taken all of them."""
@@ -79,6 +79,12 @@ class AsgiExchange(Exchange):
         self._receive = receive
         self._send = send
         result = await call_async(self.respond(runtime.is_draining, runtime.secret), runtime, self)
+        await self._send_result(result)
+        if self._rest is not None:
+            await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
+
+    async def _send_result(self, result: Result) -> None:
+        send = self._send
         response = render(result, self.request, self.rules, self.request_id)
         if response is not None:
             status, headers, body = response
@@ -91,8 +97,6 @@ class AsgiExchange(Exchange):
             raise self.error_after(result)
         if self.stage == "flowing":
             await self._flush(more=False)
-        if self._rest is not None:
-            await asyncio.wait({self._rest})  # as without us: the server counts it as this request's
 
     # --- the steps of the flow
 
@@ -117,37 +121,35 @@ class AsgiExchange(Exchange):
                 return Gone()
             more = message.get("more_body", False)
             refused = self.take(message.get("body", b""), last=not more)
-        if refused is not None:
-            return refused
+        return await self._take_fingerprint() if refused is None else refused
+
+    async def _take_fingerprint(self) -> bytes:
         if self.body.size > 65536 and self.takes_long():
             return await asyncio.to_thread(self.fingerprint)
         return self.fingerprint()
 
-    async def run(self, step: Run) -> Outcome:
+    def run(self, step: Run) -> Awaitable[Outcome] | Later:
+        return self._run_application(step)
+
+    async def _run_application(self, step: Run) -> Outcome:
         attempts.enter(step.attempt)
         self._run = step
         self._pieces = iter(self.body.chunks())
-        inner = _inner(self._scope, self)
+        inner = inner_scope(self._scope, self)
         try:
             work = self._app(inner, self.receive, self.send)
             await (work if self.rules.request.background == "before" else self._ahead_of(work))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self.outcome(error)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # We were not cancelled: the handler did that to itself, and it is a failure like any other.
-            failure = RuntimeError("the handler was cancelled from inside")
-            failure.__cause__ = error
-            return self.outcome(failure)
+            return self.outcome(cancelled_from_inside(error))
         finally:
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
             inner.pop("retrysafe", None)
             if len(inner) > len(self._scope):
                 for name in inner.keys() - self._scope.keys():
                     self._scope[name] = inner[name]
-                self.route = _template(inner) or self.route
+                self.route = template(inner) or self.route
         return self.outcome()
 
     async def _ahead_of(self, work: Awaitable[None]) -> None:
@@ -217,6 +219,16 @@ class AsgiExchange(Exchange):
         await _send_body(self._send, body, more=more)
 
 
+def cancelled_from_inside(error: asyncio.CancelledError) -> Exception:
+    """The failure of a handler that cancelled itself, which is one like any other.  Raises if we were."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise error
+    failure = RuntimeError("the handler was cancelled from inside")
+    failure.__cause__ = error
+    return failure
+
+
 async def _resolved(found: Awaitable[scopes.ScopeAnswer]) -> Scope | None:
     return scopes.resolve(await found)
 
@@ -231,7 +243,7 @@ def route_path(scope: Connection) -> str:
     return path[len(prefix) - 1 :] if path.startswith(prefix) else path
 
 
-def _template(scope: Connection) -> str | None:
+def template(scope: Connection) -> str | None:
     """The route's template, as far as the framework has left it in the scope.
 
     FastAPI leaves the route; Starlette leaves the parameters, from which its template follows.
@@ -246,7 +258,7 @@ def _template(scope: Connection) -> str | None:
     return "/".join(f"{{{names[part]}}}" if part in names else part for part in parts)
 
 
-def _inner(scope: Connection, exchange: Exchange) -> Connection:
+def inner_scope(scope: Connection, exchange: Exchange) -> Connection:
     """The scope for the application: nothing in it that would lead the response past us.
 
     No `Accept-Encoding`: a compressing middleware inside would have us store compressed bytes for clients

@@ -26,6 +26,10 @@ def _wsgi(server: str, store: str, processes: int, tx: bool, extent: Extent) -> 
     return Combination("wsgi", server, processes, store, tx, extent)
 
 
+def _fastapi(store: str, processes: int, tx: bool, extent: Extent) -> Combination:
+    return Combination("fastapi", "uvicorn", processes, store, tx, extent)
+
+
 COMBINATIONS = frozenset(
     {
         _asgi("SQLite", 1, False, "all"),
@@ -44,6 +48,11 @@ COMBINATIONS = frozenset(
         _asgi("PostgreSQL, SQLAlchemy with psycopg", 1, True, "part"),
         _asgi("PostgreSQL, SQLAlchemy with asyncpg", 1, False, "part"),
         _asgi("PostgreSQL, SQLAlchemy with asyncpg", 1, True, "part"),
+        _fastapi("SQLite", 1, False, "all"),
+        _fastapi("SQLite", 3, False, "part"),
+        _fastapi("PostgreSQL", 1, False, "part"),
+        _fastapi("SQLite", 1, True, "all"),
+        _fastapi("PostgreSQL", 1, True, "part"),
         _wsgi("gthread", "SQLite", 1, False, "all"),
         _wsgi("gthread", "SQLite", 3, False, "part"),
         _wsgi("sync", "SQLite", 5, False, "part"),

@@ -42,6 +42,7 @@ WAITRESS: Limits = {
 
 ADAPTERS: Mapping[str, Mapping[str, Limits]] = {
     "asgi": {"uvicorn": NONE},
+    "fastapi": {"uvicorn": NONE},
     "wsgi": {"gunicorn gthread": GTHREAD, "gunicorn sync": SYNC, "waitress": WAITRESS},
 }
 """By adapter and server."""

@@ -2,13 +2,14 @@
 
 import pytest
 
-from retrysafe.testing.adapters.client import Reply
+from retrysafe.testing.adapters.client import Reply, until
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
     Suite,
     assert_problem,
     assert_replay,
     covers,
+    fresh,
 )
 
 
@@ -90,8 +91,12 @@ class Stored(Suite):
         assert api.effects(label) == 1
 
     def test_a_background_task_runs_once(self, api: Server, key: str, label: str) -> None:
-        """It belongs to the first run alone, and has happened before any replay."""
+        """It belongs to the first run alone, whether the response waits for it or not."""
         first = api.post("/background", key=key, ms=100, label=label)
         assert first.status == 201
         assert_replay(first, api.post("/background", key=key, ms=100, label=label))
+        # One that was begun by the replay would be done before this one.
+        later = fresh("label")
+        assert api.post("/background", key=fresh("key"), ms=200, label=later).status == 201
+        until(lambda: api.effects(later) == 1)
         assert api.effects(label) == 1

@@ -44,6 +44,15 @@ def _asgi(given: argparse.Namespace, make: Making) -> None:
     serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
 
 
+def _fastapi(given: argparse.Namespace, make: Making) -> None:
+    from retrysafe.testing.reference.fastapi import build
+    from retrysafe.testing.reference.serve import serve
+
+    guard = make.guard()
+    app = build(Service(make.journal(guard)), guard)
+    serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
+
+
 def _wsgi(given: argparse.Namespace, make: Making) -> None:
     from retrysafe.testing.reference.serve_wsgi import Loaded, Serving, serve
     from retrysafe.testing.reference.wsgi import build
@@ -58,6 +67,7 @@ def _wsgi(given: argparse.Namespace, make: Making) -> None:
 
 FRAMEWORKS: dict[str, Callable[[argparse.Namespace, Making], None]] = {
     "asgi": _asgi,
+    "fastapi": _fastapi,
     "wsgi": _wsgi,
 }
 

@@ -19,6 +19,7 @@ import time
 import weakref
 from collections.abc import Callable
 
+from retrysafe._core.attempt import unclaimed_writers
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.sqlite.file import open_beside
 
@@ -109,6 +110,7 @@ class WriteLock:
         self._patience = patience
         self._sleep = sleep
         self._lock: FileLock | None = None
+        self._unclaimed: list[object] | None = None
 
     def acquire_for(self, sql: str) -> None:
         if self._lock is None and may_write(sql):
@@ -119,11 +121,16 @@ class WriteLock:
                 lock.close()
                 raise
             self._lock = lock
+            self._unclaimed = unclaimed_writers()
+            if self._unclaimed is not None:
+                self._unclaimed.append(self)
 
     def release(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
+            if self._unclaimed is not None:
+                self._unclaimed.remove(self)
 
 
 _open: weakref.WeakSet[FileLock] = weakref.WeakSet()

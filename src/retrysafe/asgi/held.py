@@ -1,0 +1,306 @@
+"""A request that is held from outside and claimed from inside: for frameworks whose endpoints claim keys.
+
+A middleware cannot know who is logged in inside the framework, whether the body is valid, or which route it
+is.  So `Holder` stands around the application and only holds: it takes a copy of the body while the
+application reads it, and lets everything pass that is sent without a claim, such as a 401 or a redirect.
+The endpoint claims (`HeldExchange.claim_key`) when authentication, permissions and validation are behind it.
+From then on the response is held, until the application has returned and its outcome is stored.
+
+The application runs in a task of its own: a server that cancels the request ends the waiting for it, and not
+an endpoint that has claimed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from retrysafe._core import attempt as attempts
+from retrysafe._core.attempt import Attempt
+from retrysafe._core.model import Header, Response
+from retrysafe._core.steps import Gone, Run, TooLarge
+from retrysafe._http.body import EMPTY
+from retrysafe._http.routes import Route
+from retrysafe._runtime.drive_async import break_off_async, claim_async, conclude_async
+from retrysafe._runtime.runtime import LATER, Later, Runtime
+from retrysafe.asgi.exchange import (
+    AsgiExchange,
+    AsgiRequest,
+    cancelled_from_inside,
+    inner_scope,
+    route_path,
+    send_whole,
+    template,
+)
+from retrysafe.asgi.lifespan import live
+from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe.errors import ConfigurationError
+from retrysafe.events import log
+from retrysafe.guard import Guard
+from retrysafe.policy import Rules
+
+_CLIENT_GONE: Final = Response(400, ((b"content-length", b"0"),))
+"""A framework has to be given some response, even where no client is left."""
+
+
+def key_in_scope(guard: Guard) -> str:
+    """Under which name the application finds what holds its request for this guard."""
+    return f"retrysafe.held.{id(guard)}"
+
+
+class Holder:
+    """Holds the requests to `app` that carry a key, so that endpoints can claim it."""
+
+    def __init__(
+        self,
+        app: App,
+        guard: Guard,
+        has_error_handler: Callable[[], bool],
+        routes: Callable[[], Mapping[str, Rules]],
+    ) -> None:
+        self.app = app
+        self.guard = guard
+        self._has_error_handler = has_error_handler
+        self._name = key_in_scope(guard)
+        self._routes = guard.routes(None, None)
+        self._protected = routes
+        self._methods = guard.rules.wire.methods
+        self._key = guard.rules.names.key
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await live(self.app, self.guard, scope, receive, send)
+        if scope["type"] == "http":
+            scope[self._name] = None
+            method = scope["method"]
+            fields = dict(scope["headers"])
+            if self._key in fields and (method in self._methods or method.upper() in self._methods):
+                exchange = HeldExchange(
+                    AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime
+                )
+                exchange.limit = self.guard.largest_request
+                exchange.has_error_handler = self._has_error_handler
+                return await exchange.hold_request(self._name, self.app, scope, receive, send)
+            path = route_path(scope) if scope.get("root_path") else scope["path"]
+            if self._routes.publishes(method, path):
+                request = AsgiRequest(scope, fields)
+                return await send_whole(send, self._routes.specification(request, self._protected()))
+        return await self.app(scope, receive, send)
+
+
+class HeldExchange(AsgiExchange):
+    limit = 0
+    """How much of a body is copied: as much as any route of the guard may claim."""
+    has_error_handler: Callable[[], bool]
+    """Whether the application makes the response to an exception that no endpoint handles."""
+    _beyond: TooLarge | None = None
+    _attempt: Attempt | None = None
+    _settled: Response | None = None
+    """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
+    _started = False
+    _claiming = False
+    _writers: Sequence[object] = ()
+    _afterwards: Callable[[], Awaitable[None]] | None = None
+
+    def __init__(self, request: AsgiRequest, route: Route, runtime: Runtime) -> None:
+        super().__init__(request, route)
+        self._runtime = runtime
+
+    async def hold_request(
+        self, name: str, app: App, scope: Connection, receive: Receive, send: Send
+    ) -> None:
+        self._app = app
+        self._scope = scope
+        self._receive = receive
+        self._send = self._unless_deserted(send)
+        inner = inner_scope(scope, self)
+        del inner["retrysafe"]  # it is not guarded yet
+        inner[name] = self
+        task = asyncio.ensure_future(self._live(inner))
+        self._runtime.remember(task)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            if self._attempt is None:
+                task.cancel()
+                await asyncio.wait({task})
+            else:
+                self.desert()
+                task.add_done_callback(_log_failure)
+            raise
+        task.result()
+
+    async def _live(self, inner: Connection) -> None:
+        """The application's whole work for this request, and what follows from it."""
+        error: Exception | None = None
+        self._writers = attempts.watch_writers()
+        try:
+            await self._app(inner, self.receive, self.send)
+        except Exception as raised:
+            if self._attempt is None:
+                raise
+            error = raised
+        except asyncio.CancelledError as cancelled:
+            if self._attempt is None:
+                raise
+            try:
+                error = cancelled_from_inside(cancelled)
+            except asyncio.CancelledError:
+                await break_off_async(self._flow, self._runtime, self, cancelled)
+                raise
+        except BaseException as end:
+            if self._attempt is not None:
+                await break_off_async(self._flow, self._runtime, self, end)
+            raise
+        finally:
+            # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
+            for found in inner.keys() - self._scope.keys():
+                self._scope[found] = inner[found]
+            if self._attempt is None:
+                self.body.close()
+        if self._attempt is None:
+            return
+        if error is not None and self._is_stock_page():
+            self.head = None
+        result = await conclude_async(self._flow, self._runtime, self, self.outcome(error))
+        await self._send_result(result)
+        if self._afterwards is not None and (result.reply is self._responded or self.stage == "flowing"):
+            await self._afterwards()
+
+    def _unless_deserted(self, send: Send) -> Send:
+        async def send_unless_deserted(message: Message) -> None:
+            if not self._deserted:
+                await send(message)
+
+        return send_unless_deserted
+
+    def _is_stock_page(self) -> bool:
+        """Whether the page of an error is the framework's, which says nothing, and not the application's."""
+        page = self.head
+        return (
+            page is not None
+            and page.status == 500
+            and self.stage == "held"
+            and b"".join(self._held) == b"Internal Server Error"
+            and not self.has_error_handler()
+        )
+
+    # --- for the endpoint
+
+    async def claim_key(self, rules: Rules, scope: Connection) -> Attempt | Response:
+        """Claim the key: what runs from now on, or what its client is to be sent instead."""
+        if self._claiming:
+            raise ConfigurationError(
+                f"{self.request.method} {self.request.path}: two decorated endpoints claimed the key of one "
+                "request. Decorate the function that the framework calls, and not those that it calls itself"
+            )
+        if self._started:
+            raise ConfigurationError(
+                f"{self.request.method} {self.request.path}: a response had begun when its endpoint claimed "
+                "the key. Claim before anything is sent"
+            )
+        if self._writers:
+            raise ConfigurationError(f"{self.request.method} {self.request.path}: {attempts.WROTE_BEFORE}")
+        self._claiming = True
+        self.rules = rules
+        self.route = template(scope) or self.route
+        self.request.native = scope
+        self._flow = self.respond(self._runtime.is_draining, self._runtime.secret)
+        reached = await claim_async(self._flow, self._runtime, self)
+        if isinstance(reached, Run):
+            self._attempt = reached.attempt
+            return reached.attempt
+        self._settled = self.render(reached) or _CLIENT_GONE
+        return self._settled
+
+    def run_afterwards(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Have something done when the response was sent, if it is the one that this run gave."""
+        self._afterwards = work
+
+    # --- the steps of the flow
+
+    async def read_body(self) -> bytes | TooLarge | Gone:
+        refused = self._beyond or self.announced()
+        while not self._received and refused is None:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return Gone()
+            refused = self._copy(message)
+        limit = self.rules.request.max_request
+        if refused is not None or self.body.size > limit:
+            return TooLarge(limit)
+        self._pieces = _skip(self.body.chunks(), self._given)
+        return await self._take_fingerprint()
+
+    def run(self, step: Run) -> Later:
+        self._run = step
+        return LATER
+
+    # --- what the application is given
+
+    _received = False
+    """The whole body has arrived."""
+
+    def _copy(self, message: Message) -> TooLarge | None:
+        more: bool = message.get("more_body", False)
+        self._received = not more
+        if self._beyond is None and self.body.size + len(message.get("body", b"")) > self.limit:
+            self._beyond = TooLarge(self.limit)
+            self.body.close()
+            self.body = EMPTY
+        if self._beyond is None:
+            self.take(message.get("body", b""), last=not more)
+        return self._beyond
+
+    async def receive(self) -> Message:
+        if self._claiming and self._settled is None:
+            return await super().receive()
+        message = await self._receive()
+        if message["type"] == "http.request" and not self._claiming:
+            self._copy(message)
+            self._given += len(message.get("body", b""))
+            self._read = self._received
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self._attempt is not None:
+            await super().send(message)
+            return
+        self._started = True
+        if self._settled is not None and message["type"] == "http.response.start":
+            message = {**message, "headers": _once(message.get("headers", ()), self._settled.headers)}
+        await self._send(message)
+
+
+def _skip(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """What comes after so many bytes, which the application has been given already."""
+    for chunk in chunks:
+        if size >= len(chunk):
+            size -= len(chunk)
+        else:
+            yield chunk[size:]
+            size = 0
+
+
+def _once(sent: Iterable[Header], ours: Iterable[Header]) -> list[Header]:
+    """A replay's headers, without those that what stands between us and the endpoint has added once more.
+
+    It added them to the first response too, and so they are stored; the fresh ones count.
+    """
+    rest = list(sent)
+    own: list[Header] = []
+    for header in ours:
+        if header in rest:
+            rest.remove(header)
+            own.append(header)
+    for name, _ in rest:
+        for position in reversed(range(len(own))):
+            if own[position][0] == name:
+                del own[position]
+                break
+    return [*own, *rest]
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("a request whose client is gone failed", exc_info=error)
