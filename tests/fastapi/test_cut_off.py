@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from fastapi import Body, FastAPI
+from fastapi.testclient import TestClient
 
-from retrysafe import current
+from retrysafe import Guard, current, scopes
+from retrysafe.fastapi import idempotent, protect
 from tests.fastapi.shop import KEY, Shop, SignedIn, replayed, send
 
 Message = MutableMapping[str, Any]
@@ -225,6 +228,23 @@ def test_a_body_beyond_the_limit(announced: bool) -> None:
         assert (shop.runs, shop.records()) == ([], 0)
 
     asyncio.run(scenario())
+
+
+def test_a_route_that_takes_more_than_the_guard() -> None:
+    """All of its body is compared, though it is read before it is known which route it is."""
+    guard = Guard("memory:", scope=scopes.header("X-Tenant"), max_request=10)
+    app = FastAPI()
+    protect(app, guard)
+
+    @app.post("/notes")
+    @idempotent(guard, max_request=1000)
+    def note(text: Annotated[str, Body()]) -> int:
+        return len(text)
+
+    headers = {"Idempotency-Key": KEY, "X-Tenant": "7"}
+    with TestClient(app) as client:
+        first, same, other = (client.post("/notes", json=text * 100, headers=headers) for text in "aab")
+    assert (first.json(), same.json(), other.json()["code"]) == (100, 100, "key-reused")
 
 
 def test_a_body_that_the_endpoint_reads_itself() -> None:

@@ -141,14 +141,16 @@ def test_a_request_of_its_own(guard: Guard) -> None:
         assert [client.post("/pay", headers=headers).json() for _ in range(2)] == ["7", "7"]
 
 
-def test_below_a_middleware_that_has_claimed() -> None:
+@pytest.mark.parametrize("outermost", [False, True])
+def test_below_a_middleware_that_has_claimed(outermost: bool) -> None:
     """One claim per request: what a middleware outside guards is not claimed again inside."""
     from retrysafe import asgi
 
     guard = Guard("memory:", scope=scopes.header("X-Tenant"))
     app, runs = FastAPI(), list[int]()
     protect(app, guard)
-    app.add_middleware(asgi.Middleware, guard=guard)
+    if not outermost:
+        app.add_middleware(asgi.Middleware, guard=guard)
 
     @app.post("/pay")
     @idempotent(guard)
@@ -157,6 +159,6 @@ def test_below_a_middleware_that_has_claimed() -> None:
         return len(runs)
 
     headers = {"Idempotency-Key": KEY, "X-Tenant": "7"}
-    with TestClient(app) as client:
+    with TestClient(asgi.Middleware(app, guard) if outermost else app) as client:
         assert [client.post("/pay", headers=headers).json() for _ in range(2)] == [1, 1]
     assert runs == [1]

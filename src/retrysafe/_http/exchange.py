@@ -121,16 +121,21 @@ class Exchange:
         return TooLarge(limit) if (headers.length(said) or 0) > limit else None
 
     def take(self, chunk: bytes, *, last: bool) -> TooLarge | None:
-        limit, body, size = self.rules.request.max_request, self.body, len(chunk)
-        if body.size + size > limit:
+        """Add a piece to the body, unless it is too large for this route."""
+        limit = self.rules.request.max_request
+        if self.body.size + len(chunk) > limit:
             return TooLarge(limit)
+        self.add(chunk, last=last)
+        return None
+
+    def add(self, chunk: bytes, *, last: bool) -> None:
+        body = self.body
         if type(body) is Spool:
             body.add(chunk)
         elif last:
-            self.body = make(Whole, (chunk, size))
+            self.body = make(Whole, (chunk, len(chunk)))
         else:
             self.body = Spool(chunk)
-        return None
 
     def takes_long(self) -> bool:
         """Whether the fingerprint of a large body had better be taken in a thread."""

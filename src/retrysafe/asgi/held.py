@@ -73,7 +73,12 @@ class Holder:
             scope[self._name] = None
             method = scope["method"]
             fields = dict(scope["headers"])
-            if self._key in fields and (method in self._methods or method.upper() in self._methods):
+            # A guard outside that has taken the request on holds its response already.
+            if (
+                self._key in fields
+                and "retrysafe" not in scope
+                and (method in self._methods or method.upper() in self._methods)
+            ):
                 exchange = HeldExchange(
                     AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime
                 )
@@ -248,7 +253,8 @@ class HeldExchange(AsgiExchange):
             self.body.close()
             self.body = EMPTY
         if self._beyond is None:
-            self.take(message.get("body", b""), last=not more)
+            # Not `take`: which route it is, and so how much it may claim with, is not known yet.
+            self.add(message.get("body", b""), last=not more)
         return self._beyond
 
     async def receive(self) -> Message:
