@@ -4,8 +4,9 @@
 
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from threading import Event
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Found, Reservation, Scope
@@ -34,7 +35,7 @@ from retrysafe._core.steps import (
     TooLarge,
     Wait,
 )
-from retrysafe._runtime.runtime import GuardedCall, Runtime
+from retrysafe._runtime.runtime import LATER, GuardedCall, Later, Runtime
 from retrysafe._runtime.transactions import (
     CallTransaction,
     Transaction,
@@ -53,33 +54,68 @@ class Performer(GuardedCall, Protocol):
     def identify(self) -> Scope | None: ...
     def read_body(self) -> bytes | TooLarge | Gone: ...
     def reauthorise(self) -> bool: ...
-    def run(self, step: Run) -> Outcome: ...
+    def run(self, step: Run) -> Outcome | Later: ...
 
 
 def call_sync(flow: Flow[Result], runtime: Runtime, call: Performer) -> Result:
     """The whole life of a guarded call."""
+    return _end(flow, runtime, call, partial(next, flow))
+
+
+def claim_sync(flow: Flow[Result], runtime: Runtime, call: Performer) -> Result | Run:
+    """The first half of a guarded call: to its result, or to a handler that runs from now on.
+
+    The performer's `run` says `LATER`.  Whatever then happens, `conclude_sync` or `break_off_sync` follows.
+    """
+    try:
+        reached: Result | Run = _drive(flow, runtime, call, partial(next, flow))
+    except BaseException:
+        runtime.end(call, None)
+        raise
+    if type(reached) is Result:
+        runtime.end(call, reached)
+    return reached
+
+
+def conclude_sync(flow: Flow[Result], runtime: Runtime, call: Performer, outcome: Outcome) -> Result:
+    """The second half: what came of the handler, to the call's result."""
+    return _end(flow, runtime, call, partial(flow.send, outcome))
+
+
+def break_off_sync(flow: Flow[Result], runtime: Runtime, call: Performer, error: BaseException) -> Result:
+    """The second half of a call whose handler ended with its process or thread."""
+    return _end(flow, runtime, call, partial(flow.throw, error))
+
+
+def _end(flow: Flow[Result], runtime: Runtime, call: Performer, begin: Callable[[], Step]) -> Result:
     result: Result | None = None
     try:
-        result = drive_sync(flow, runtime, call)
-        return result
+        result = ended = cast("Result", _drive(flow, runtime, call, begin))
+        return ended
     finally:
         runtime.end(call, result)
 
 
 def drive_sync(flow: Flow[T], runtime: Runtime, performer: Performer) -> T:
     """Perform a flow that is part of a call."""
+    result: T = _drive(flow, runtime, performer, partial(next, flow))
+    return result
+
+
+def _drive(flow: Flow[Any], runtime: Runtime, performer: Performer, begin: Callable[[], Step]) -> Any:  # noqa: ANN401 - the flow's result, or the step whose outcome comes later
     try:
-        step = next(flow)
+        step = begin()
         while True:
             try:
                 found = _PERFORM[type(step)](step, runtime, performer)
             except BaseException as error:  # noqa: BLE001 - the flow knows what it means
                 step = flow.throw(error)
             else:
+                if found is LATER:
+                    return step
                 step = flow.send(found)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        return end.value
 
 
 def _reserve(step: Reserve, runtime: Runtime, performer: Performer) -> Reservation:
@@ -92,7 +128,7 @@ def _look(step: Look, runtime: Runtime, performer: Performer) -> Found | None:
     return runtime.store.look(step.claim.id)
 
 
-def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome:
+def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome | Later:
     attempt = step.attempt
     if attempt.leased:
         runtime.leases.hold(attempt)
