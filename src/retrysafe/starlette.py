@@ -30,9 +30,10 @@ from starlette.types import Receive, Scope, Send
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core import model
-from retrysafe._http.marked import mark, marked
+from retrysafe._http.held import name_of
+from retrysafe._http.marked import Marked, mark, marked
 from retrysafe.asgi.exchange import AsgiRequest, send_whole, template
-from retrysafe.asgi.held import HeldExchange, Holder, key_in_scope
+from retrysafe.asgi.held import HeldExchange, Holder
 from retrysafe.asgi.types import App
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.guard import Guard
@@ -165,7 +166,7 @@ def wrap(function: Callable[..., Any], guard: Guard, rules: Rules, *, detached: 
                 return endpoint.serve(Context(request, None), args, named)
         return function(*args, **named)  # by another function, such as a test, and not by the framework
 
-    mark(called, rules, guard)
+    mark(called, Marked(rules, guard))
     _mark_as_coroutine_function(called)
     return called
 
@@ -194,7 +195,7 @@ class _Endpoint:
         self._guard = guard
         self._rules = rules
         self._detached = detached
-        self._name = key_in_scope(guard)
+        self._name = name_of(guard)
         self._parameters = tuple(inspect.signature(function).parameters)
         self._awaited = inspect.iscoroutinefunction(function)
         self._nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)

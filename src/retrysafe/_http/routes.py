@@ -43,7 +43,7 @@ class Routes:
         self.rules = compile_rules({})
         self._on_keyless = on_keyless
         self._selected = any_of(paths) if paths is not None else None
-        self.otherwise = Route("", _any_path, self.rules)
+        self.otherwise = Route("", any_path, self.rules)
         self.routes = [
             Route(path, any_of([path]), compile_rules(options)) for path, options in (routes or {}).items()
         ]
@@ -85,7 +85,7 @@ class Routes:
         return None
 
 
-def _any_path(_: str) -> bool:
+def any_path(_: str) -> bool:
     return True
 
 

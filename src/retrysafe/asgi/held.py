@@ -1,10 +1,8 @@
-"""A request that is held from outside and claimed from inside: for frameworks whose endpoints claim keys.
+"""A request over ASGI that is held from outside and claimed by its endpoint: `_http/held.py` says why.
 
-A middleware cannot know who is logged in inside the framework, whether the body is valid, or which route it
-is.  So `Holder` stands around the application and only holds: it takes a copy of the body while the
-application reads it, and lets everything pass that is sent without a claim, such as a 401 or a redirect.
-The endpoint claims (`HeldExchange.claim_key`) when authentication, permissions and validation are behind it.
-From then on the response is held, until the application has returned and its outcome is stored.
+`Holder` stands around the application: it takes a copy of the body while the application reads it, and lets
+everything pass that is sent without a claim, such as a 401 or a redirect.  From the claim on
+(`HeldExchange.claim_key`) the response is held, until the application has returned and its outcome is stored.
 
 The application runs in a task of its own: a server that cancels the request ends the waiting for it, and not
 an endpoint that has claimed.
@@ -12,13 +10,13 @@ an endpoint that has claimed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Header, Response
+from retrysafe._core.model import Response
 from retrysafe._core.steps import Gone, Run, TooLarge
 from retrysafe._http.body import EMPTY
+from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doubles
 from retrysafe._http.routes import Route
 from retrysafe._runtime.drive_async import break_off_async, claim_async, conclude_async
 from retrysafe._runtime.runtime import LATER, Later, Runtime
@@ -33,18 +31,9 @@ from retrysafe.asgi.exchange import (
 )
 from retrysafe.asgi.lifespan import live
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
-from retrysafe.errors import ConfigurationError
 from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.policy import Rules
-
-_CLIENT_GONE: Final = Response(400, ((b"content-length", b"0"),))
-"""A framework has to be given some response, even where no client is left."""
-
-
-def key_in_scope(guard: Guard) -> str:
-    """Under which name the application finds what holds its request for this guard."""
-    return f"retrysafe.held.{id(guard)}"
 
 
 class Holder:
@@ -60,7 +49,7 @@ class Holder:
         self.app = app
         self.guard = guard
         self._has_error_handler = has_error_handler
-        self._name = key_in_scope(guard)
+        self._name = name_of(guard)
         self._routes = guard.routes(None, None)
         self._protected = routes
         self._methods = guard.rules.wire.methods
@@ -193,18 +182,7 @@ class HeldExchange(AsgiExchange):
 
     async def claim_key(self, rules: Rules, scope: Connection) -> Attempt | Response:
         """Claim the key: what runs from now on, or what its client is to be sent instead."""
-        if self._claiming:
-            raise ConfigurationError(
-                f"{self.request.method} {self.request.path}: two decorated endpoints claimed the key of one "
-                "request. Decorate the function that the framework calls, and not those that it calls itself"
-            )
-        if self._started:
-            raise ConfigurationError(
-                f"{self.request.method} {self.request.path}: a response had begun when its endpoint claimed "
-                "the key. Claim before anything is sent"
-            )
-        if self._writers:
-            raise ConfigurationError(f"{self.request.method} {self.request.path}: {attempts.WROTE_BEFORE}")
+        check_claim(self.request, claiming=self._claiming, started=self._started, writers=self._writers)
         self._claiming = True
         self.rules = rules
         self.route = template(scope) or self.route
@@ -214,7 +192,7 @@ class HeldExchange(AsgiExchange):
         if isinstance(reached, Run):
             self._attempt = reached.attempt
             return reached.attempt
-        self._settled = self.render(reached) or _CLIENT_GONE
+        self._settled = self.render(reached) or CLIENT_GONE
         return self._settled
 
     def run_afterwards(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -273,7 +251,10 @@ class HeldExchange(AsgiExchange):
             return
         self._started = True
         if self._settled is not None and message["type"] == "http.response.start":
-            message = {**message, "headers": _once(message.get("headers", ()), self._settled.headers)}
+            message = {
+                **message,
+                "headers": without_doubles(message.get("headers", ()), self._settled.headers),
+            }
         await self._send(message)
 
 
@@ -285,25 +266,6 @@ def _skip(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
         else:
             yield chunk[size:]
             size = 0
-
-
-def _once(sent: Iterable[Header], ours: Iterable[Header]) -> list[Header]:
-    """A replay's headers, without those that what stands between us and the endpoint has added once more.
-
-    It added them to the first response too, and so they are stored; the fresh ones count.
-    """
-    rest = list(sent)
-    own: list[Header] = []
-    for header in ours:
-        if header in rest:
-            rest.remove(header)
-            own.append(header)
-    for name, _ in rest:
-        for position in reversed(range(len(own))):
-            if own[position][0] == name:
-                del own[position]
-                break
-    return [*own, *rest]
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:

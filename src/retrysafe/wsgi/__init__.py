@@ -44,9 +44,9 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from retrysafe._core.model import Response
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.policy import Options, Paths, Rules
+from retrysafe.policy import Options, Paths
 from retrysafe.wsgi.environ import GUARDED, decoded, translate, variable
-from retrysafe.wsgi.exchange import WsgiExchange
+from retrysafe.wsgi.exchange import WsgiExchange, check_rules
 from retrysafe.wsgi.sending import send
 
 __all__ = ["Middleware"]
@@ -75,7 +75,7 @@ class Middleware:
         self.guard = guard
         self._routes = guard.routes(paths, routes)
         for rules in (self._routes.rules, *(route.rules for route in self._routes.routes)):
-            _check(rules)
+            check_rules(rules)
         key = guard.rules.names.key
         self._key = variable(key)
         self._with_key = {key: b""}
@@ -91,21 +91,3 @@ class Middleware:
                 page = self._routes.specification(translate(environ))
                 return send(start_response, page if method == "GET" else Response(page.status, page.headers))
         return self.app(environ, start_response)
-
-
-def _check(rules: Rules) -> None:
-    """Refuse what cannot work here, where it is built and not at its first request."""
-    from inspect import iscoroutinefunction  # it takes longer to import than this whole library
-
-    for name, function in (("scope", rules.request.scope), ("reauthorise", rules.request.reauthorise)):
-        if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
-            raise ConfigurationError(
-                f"{name}={function!r} is asynchronous, and in WSGI there is no event loop to await it in: "
-                "pass a plain function of the request"
-            )
-    for header in rules.names:
-        if b"_" in header:
-            raise ConfigurationError(
-                f"the header name {header.decode()!r} has an underscore, which WSGI does not tell from a "
-                "hyphen: choose a name with hyphens only"
-            )

@@ -76,23 +76,43 @@ def _bytes(text: str) -> bytes:
     return text.encode("latin-1", "backslashreplace")
 
 
-def body_length(environ: WSGIEnvironment) -> int | None:
-    """How many bytes of body there are to read.  `None`: all there is, the server knows where it ends."""
-    length = headers.length(_bytes(environ.get("CONTENT_LENGTH") or ""))
-    if length is None and not environ.get("wsgi.input_terminated"):
-        return 0  # to read on would mean to wait for a client that has nothing more to say
-    return length
+class Incoming:
+    """The body as the server has it: read no further than it goes."""
+
+    broken = False
+    """It ended before its announced length: its client is gone."""
+
+    def __init__(self, environ: WSGIEnvironment) -> None:
+        self._environ = environ
+        self._left = headers.length(_bytes(environ.get("CONTENT_LENGTH") or ""))
+        """How many bytes there are to read.  `None`: all there is, the server knows where it ends."""
+        if self._left is None and not environ.get("wsgi.input_terminated"):
+            self._left = 0  # to read on would mean to wait for a client that has nothing more to say
+        self.ended = self._left == 0
+
+    def read(self, size: int) -> bytes:
+        """Up to so many bytes; none at its end."""
+        if self.ended:
+            return b""
+        left = self._left
+        piece: bytes = self._environ["wsgi.input"].read(size if left is None else min(size, left))
+        if left is not None:
+            self._left = left - len(piece)
+        if not piece:
+            self.broken = left is not None
+        self.ended = not piece or self._left == 0
+        return piece
+
+
+def pass_back(inner: WSGIEnvironment, given: set[str], outer: WSGIEnvironment) -> None:
+    """Frameworks leave what they found (a session, a route) in the environ, for those outside."""
+    for name in inner.keys() - given:
+        outer[name] = inner[name]
 
 
 def inner(environ: WSGIEnvironment, exchange: Exchange) -> WSGIEnvironment:
-    """The environ for the application: nothing in it that would lead the response past us.
-
-    No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
-    may not take them.  No socket, no early hints, and no file wrapper by which the server would send a file
-    itself: a plain one is there for those who use it unasked.  The body that was read, with its length.  And
-    our request id, so that the application's log and ours speak of the same request.
-    """
-    found = {name: value for name, value in environ.items() if name not in _WAYS_AROUND}
+    """The environ for the application, with the body that was read, and its length."""
+    found = around(environ, exchange)
     found[GUARDED] = True
     found["wsgi.input"] = _stream(exchange.body)
     found["wsgi.input_terminated"] = True
@@ -100,6 +120,18 @@ def inner(environ: WSGIEnvironment, exchange: Exchange) -> WSGIEnvironment:
         found["CONTENT_LENGTH"] = str(exchange.body.size)
     if environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower() == "chunked":
         del found["HTTP_TRANSFER_ENCODING"]  # the server has undone it; anything else it has left
+    return found
+
+
+def around(environ: WSGIEnvironment, exchange: Exchange) -> WSGIEnvironment:
+    """An environ with nothing in it that would lead the response past us.
+
+    No `Accept-Encoding`: a compressing middleware inside would have us keep compressed bytes for clients that
+    may not take them.  No socket, no early hints, and no file wrapper by which the server would send a file
+    itself: a plain one is there for those who use it unasked.  And our request id, so that the application's
+    log and ours speak of the same request.
+    """
+    found = {name: value for name, value in environ.items() if name not in _WAYS_AROUND}
     if "wsgi.file_wrapper" in environ:
         found["wsgi.file_wrapper"] = FileWrapper
     found[variable(exchange.rules.names.request_id)] = exchange.request_id

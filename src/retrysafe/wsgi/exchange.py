@@ -13,22 +13,22 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
-from retrysafe._core.model import Header, Request, Response, Scope
-from retrysafe._core.steps import Gone, Outcome, Run, TooLarge
+from retrysafe._core.model import Header, Request, Scope
+from retrysafe._core.steps import Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.exchange import Exchange
+from retrysafe._http.held import CLIENT_GONE
 from retrysafe._http.routes import Route
 from retrysafe._runtime.drive_sync import call_sync, drive_sync
+from retrysafe._runtime.runtime import Later
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.wsgi.environ import body_length, inner
+from retrysafe.policy import Rules
+from retrysafe.wsgi.environ import Incoming, inner, pass_back
 from retrysafe.wsgi.sending import AndThenClose, Write, and_then_raise, checked, send, start
 
-_PIECE = 64 * 1024
+PIECE = 64 * 1024
 """How much of a body is asked for at a time."""
-
-_CLIENT_GONE = Response(400, ((b"content-type", b"text/plain"), (b"content-length", b"0")))
-"""A server has to be given some response, even where no client is left."""
 
 ExcInfo = tuple[type[BaseException], BaseException, object] | tuple[None, None, None]
 
@@ -59,6 +59,7 @@ class WsgiExchange(Exchange):
         self._runtime = guard.runtime
         self._environ = environ
         self._start_response = start_response
+        self._incoming = Incoming(environ)
         self._context: Context = copy_context()
         """The application's own: a thread serves many requests, and none must find another's attempt."""
 
@@ -71,9 +72,11 @@ class WsgiExchange(Exchange):
 
     def _serve(self) -> Iterable[bytes]:
         runtime = self._runtime
-        result = call_sync(self.respond(runtime.is_draining, runtime.secret), runtime, self)
+        return self._send_result(call_sync(self.respond(runtime.is_draining, runtime.secret), runtime, self))
+
+    def _send_result(self, result: Result) -> Iterable[bytes]:
         response = self.render(result)
-        error = self.error_after(result) if result.error is not None or result.cut_off else None
+        error = self._to_raise(result)
         body: Iterable[bytes]
         if response is not None:
             pieces = self.spooled(result)
@@ -84,10 +87,13 @@ class WsgiExchange(Exchange):
         elif self.stage == "flowing":
             body = filter(None, [self.pour()])
         else:
-            body = send(self._start_response, _CLIENT_GONE)
+            body = send(self._start_response, CLIENT_GONE)
         if error is not None:
             body = and_then_raise(body, error)
         return body if self._close is None else AndThenClose(body, self._close_afterwards)
+
+    def _to_raise(self, result: Result) -> Exception | None:
+        return self.error_after(result) if result.error is not None or result.cut_off else None
 
     # --- the steps of the flow
 
@@ -107,23 +113,21 @@ class WsgiExchange(Exchange):
 
     def read_body(self) -> bytes | TooLarge | Gone:
         refused = self.announced()
-        left = body_length(self._environ)
-        while refused is None and left != 0:
+        incoming = self._incoming
+        while refused is None and not incoming.ended:
             # `read` waits for as much as it is asked for: no more than is needed to see that it is too much.
-            wanted = min(_PIECE, self.rules.request.max_request - self.body.size + 1)
+            wanted = min(PIECE, self.rules.request.max_request - self.body.size + 1)
             try:
-                piece: bytes = self._environ["wsgi.input"].read(wanted if left is None else min(wanted, left))
+                piece = incoming.read(wanted)
             except OSError:
                 return Gone()  # how servers say that a body broke off, or was never one
-            if not piece:
-                if left is not None:
-                    return Gone()
-                break
-            left = None if left is None else left - len(piece)
-            refused = self.take(piece, last=left == 0)
+            if piece:
+                refused = self.take(piece, last=incoming.ended)
+        if incoming.broken:
+            return Gone()
         return refused if refused is not None else self.fingerprint()
 
-    def run(self, step: Run) -> Outcome:
+    def run(self, step: Run) -> Outcome | Later:
         return self._context.run(self._run_handler, step)
 
     def _run_handler(self, step: Run) -> Outcome:
@@ -132,17 +136,15 @@ class WsgiExchange(Exchange):
         environ = inner(self._environ, self)
         given = set(environ)
         try:
-            self._call_application(environ)
+            self._take_response(self._app(environ, self.start_response))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self.outcome(error)
         finally:
-            # Frameworks leave what they found (a session, a route) in the environ, for those outside.
-            for name in environ.keys() - given:
-                self._environ[name] = environ[name]
+            pass_back(environ, given, self._environ)
         return self.outcome()
 
-    def _call_application(self, environ: WSGIEnvironment) -> None:
-        pieces = self._app(environ, self.start_response)
+    def _take_response(self, pieces: Iterable[bytes]) -> None:
+        """Read the application's response to its end."""
         self._close = getattr(pieces, "close", None)
         try:
             for piece in pieces:
@@ -220,3 +222,21 @@ def _refuse(what: str, found: Awaitable[object]) -> NoReturn:
         f"the {what} function returned an awaitable, and in WSGI there is no event loop: it must be a plain "
         "function of the request"
     )
+
+
+def check_rules(rules: Rules) -> None:
+    """Refuse what cannot work here, where it is built and not at its first request."""
+    from inspect import iscoroutinefunction  # it takes longer to import than this whole library
+
+    for name, function in (("scope", rules.request.scope), ("reauthorise", rules.request.reauthorise)):
+        if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+            raise ConfigurationError(
+                f"{name}={function!r} is asynchronous, and in WSGI there is no event loop to await it in: "
+                "pass a plain function of the request"
+            )
+    for header in rules.names:
+        if b"_" in header:
+            raise ConfigurationError(
+                f"the header name {header.decode()!r} has an underscore, which WSGI does not tell from a "
+                "hyphen: choose a name with hyphens only"
+            )
