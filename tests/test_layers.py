@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "wsgi": frozenset({"_core", "_http", "_runtime", "wsgi", "events", "guard"}) | VALUES,
     "starlette": frozenset({"_core", "_http", "asgi", "guard"}) | VALUES,
     "fastapi": frozenset({"_http", "guard", "starlette"}) | VALUES,
+    "flask": frozenset({"_core", "_http", "wsgi", "guard", "sqlalchemy", "stores"}) | VALUES,
     "cli": frozenset({"_core", "cli", "demo", "errors", "policy", "stores", ""}),
 }
 
