@@ -17,6 +17,7 @@ from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination, E
 from retrysafe.testing.adapters.limits import ADAPTERS
 from retrysafe.testing.adapters.table import proofs, table
 from tests.adapters.sampling import is_in_sample
+from tests.adapters.test_flask import TestTransactions as FlaskTransactions
 from tests.adapters.test_transactions import TestWsgiOnSqlite as WsgiOnSqlite
 
 TABLE = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -78,7 +79,8 @@ def test_what_is_said_to_be_tried_is_tried() -> None:
 
 
 def _combination(suite: type[Suite]) -> Combination:
-    server = str(suite.options.get("server", "gthread")) if suite.framework == "wsgi" else "uvicorn"
+    on_loop = suite.framework not in ("flask", "wsgi")
+    server = "uvicorn" if on_loop else str(suite.options.get("server", "gthread"))
     in_sample = [is_in_sample(suite, name) for name in dir(suite) if name.startswith("test_")]
     extent: Extent = "all" if all(in_sample) else "part" if any(in_sample) else "none"
     return Combination(suite.framework, server, suite.workers, suite.backing.title, suite.tx, extent)
@@ -91,10 +93,12 @@ def test_a_whole_suite_in_every_run() -> None:
     assert ("asgi", "uvicorn", 1, "SQLite", True) in always
     assert ("fastapi", "uvicorn", 1, "SQLite", False) in always
     assert ("fastapi", "uvicorn", 1, "SQLite", True) in always
+    assert ("flask", "gthread", 1, "SQLite", False) in always
     assert ("wsgi", "gthread", 1, "SQLite", False) in always
     changed = set(vars(FailuresTx)) | set(vars(StreamingTx)) | set(vars(AbandonedTx)) | set(vars(OutageTx))
     for name in changed:
-        assert not name.startswith("test_") or is_in_sample(WsgiOnSqlite, name), name
+        for suite in (WsgiOnSqlite, FlaskTransactions):
+            assert not name.startswith("test_") or is_in_sample(suite, name), name
 
 
 def test_the_table_is_current() -> None:

@@ -30,6 +30,10 @@ def _fastapi(store: str, processes: int, tx: bool, extent: Extent) -> Combinatio
     return Combination("fastapi", "uvicorn", processes, store, tx, extent)
 
 
+def _flask(server: str, store: str, processes: int, tx: bool, extent: Extent) -> Combination:
+    return Combination("flask", server, processes, store, tx, extent)
+
+
 COMBINATIONS = frozenset(
     {
         _asgi("SQLite", 1, False, "all"),
@@ -53,6 +57,13 @@ COMBINATIONS = frozenset(
         _fastapi("PostgreSQL", 1, False, "part"),
         _fastapi("SQLite", 1, True, "all"),
         _fastapi("PostgreSQL", 1, True, "part"),
+        _flask("gthread", "SQLite", 1, False, "all"),
+        _flask("sync", "SQLite", 5, False, "part"),
+        _flask("waitress", "SQLite", 1, False, "part"),
+        _flask("gthread", "PostgreSQL", 1, False, "part"),
+        _flask("gthread", "SQLite", 1, True, "part"),
+        _flask("sync", "SQLite", 5, True, "none"),
+        _flask("gthread", "PostgreSQL", 1, True, "part"),
         _wsgi("gthread", "SQLite", 1, False, "all"),
         _wsgi("gthread", "SQLite", 3, False, "part"),
         _wsgi("sync", "SQLite", 5, False, "part"),

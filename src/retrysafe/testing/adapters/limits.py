@@ -43,6 +43,7 @@ WAITRESS: Limits = {
 ADAPTERS: Mapping[str, Mapping[str, Limits]] = {
     "asgi": {"uvicorn": NONE},
     "fastapi": {"uvicorn": NONE},
+    "flask": {"gunicorn gthread": GTHREAD, "gunicorn sync": SYNC, "waitress": WAITRESS},
     "wsgi": {"gunicorn gthread": GTHREAD, "gunicorn sync": SYNC, "waitress": WAITRESS},
 }
 """By adapter and server."""

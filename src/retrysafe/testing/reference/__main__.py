@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from wsgiref.types import WSGIApplication
 
 from retrysafe import Guard, profiles
 from retrysafe.errors import ConfigurationError
@@ -53,9 +54,22 @@ def _fastapi(given: argparse.Namespace, make: Making) -> None:
     serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
 
 
+def _flask(given: argparse.Namespace, make: Making) -> None:
+    from retrysafe.testing.reference.flask import build
+
+    _serve_wsgi(given, make, build)
+
+
 def _wsgi(given: argparse.Namespace, make: Making) -> None:
-    from retrysafe.testing.reference.serve_wsgi import Loaded, Serving, serve
     from retrysafe.testing.reference.wsgi import build
+
+    _serve_wsgi(given, make, build)
+
+
+def _serve_wsgi(
+    given: argparse.Namespace, make: Making, build: Callable[[Service, Guard], WSGIApplication]
+) -> None:
+    from retrysafe.testing.reference.serve_wsgi import Loaded, Serving, serve
 
     def load() -> Loaded:
         guard = make.guard()
@@ -65,9 +79,12 @@ def _wsgi(given: argparse.Namespace, make: Making) -> None:
     serve(load, Serving(given.server, given.port, given.workers, given.grace, given.preload))
 
 
+WITHOUT_LOOP = ("flask", "wsgi")
+
 FRAMEWORKS: dict[str, Callable[[argparse.Namespace, Making], None]] = {
     "asgi": _asgi,
     "fastapi": _fastapi,
+    "flask": _flask,
     "wsgi": _wsgi,
 }
 
@@ -91,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--effects", dest="file", type=Path, help="a line for every effect")
     found.add_argument("--tx", action="store_true", help="effects are rows in the store's database")
     found.add_argument("--grace", default=GRACE, type=float, metavar="S")
-    wsgi = found.add_argument_group("wsgi")
+    wsgi = found.add_argument_group("wsgi and flask")
     wsgi.add_argument("--server", choices=("gthread", "sync", "waitress"), help="gthread, if not said")
     wsgi.add_argument("--preload", action="store_true", help="load the application before the fork")
     policy = found.add_argument_group("policy", argument_default=argparse.SUPPRESS)
@@ -116,8 +133,8 @@ def _positive(text: str) -> int:
 
 
 def _contradiction(given: argparse.Namespace) -> str | None:
-    if given.framework != "wsgi" and (given.server or given.preload):
-        return "--server and --preload are for wsgi"
+    if given.framework not in WITHOUT_LOOP and (given.server or given.preload):
+        return "--server and --preload are for wsgi and flask"
     given.server = given.server or "gthread"
     if given.server == "waitress" and (given.preload or given.workers > 1):
         return "waitress is one process: --workers and --preload are for gunicorn's gthread and sync"
@@ -127,8 +144,8 @@ def _contradiction(given: argparse.Namespace) -> str | None:
                 f"--{option} means nothing with --tx: what failed or was killed there is rolled back, "
                 "and the retry runs"
             )
-    if given.framework == "wsgi" and given.tx and is_asynchronous(given.store):
-        return "wsgi has no event loop, which the driver of this --store needs: use another, or asgi"
+    if given.framework in WITHOUT_LOOP and given.tx and is_asynchronous(given.store):
+        return f"{given.framework} has no event loop, which the driver of --store needs: use another, or asgi"
     return None
 
 
