@@ -90,6 +90,8 @@ class HeldExchange(WsgiExchange):
     _started = False
     _writers: Sequence[object] = ()
     _page: _Page | None = None
+    _propagated: Exception | None = None
+    """One of which the framework makes no page, because it is to reach a test or a debugger."""
     _in_place_of: Response | None = None
     """The head of such a page, where a problem is sent instead."""
 
@@ -102,7 +104,10 @@ class HeldExchange(WsgiExchange):
         outcome = self._context.run(self._run_application)
         if outcome is None:
             return self._passing
-        return self._send_result(conclude_sync(self._flow, self._runtime, self, outcome))
+        result = conclude_sync(self._flow, self._runtime, self, outcome)
+        if self._propagated is not None:
+            raise self._propagated
+        return self._send_result(result)
 
     def _run_application(self) -> Outcome | None:
         """What came of an application that has claimed; `None`: it has not, and its response passes."""
@@ -120,6 +125,8 @@ class HeldExchange(WsgiExchange):
         except Exception as error:
             if self._attempt is None:
                 raise
+            if self._page is not None and self._page.error is error:
+                self._propagated = error
             return self.outcome(error)
         except BaseException as end:
             if self._attempt is not None:

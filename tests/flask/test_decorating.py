@@ -1,0 +1,235 @@
+"""What is refused when an application is built, and what a decorated function is to other code."""
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.views import View
+
+from retrysafe import Guard, scopes, wsgi
+from retrysafe.errors import ConfigurationError
+from retrysafe.flask import Retrysafe, idempotent
+from tests.flask.shop import KEY, Shop, send
+
+HEADERS = {"Idempotency-Key": KEY, "X-Tenant": "7"}
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return Guard("memory:", scope=scopes.header("X-Tenant"))
+
+
+def make_app(guard: Guard | None = None, **config: Any) -> Flask:
+    app = Flask("testing")
+    app.testing = True
+    app.config.update(config)
+    if guard is not None:
+        Retrysafe(guard, app)
+    return app
+
+
+@pytest.mark.parametrize("headers", [HEADERS, {}])
+def test_an_application_that_is_not_protected(guard: Guard, headers: dict[str, str]) -> None:
+    """A clear error, and never an unprotected run."""
+    app, runs = make_app(), list[int]()
+
+    @app.post("/pay")
+    @idempotent(guard)
+    def pay() -> str:
+        runs.append(1)
+        return "paid"
+
+    with pytest.raises(ConfigurationError, match="pay is decorated with @idempotent, and its application"):
+        app.test_client().post("/pay", headers=headers)
+    assert runs == []
+
+
+def test_no_guard_anywhere() -> None:
+    app = make_app()
+    app.post("/pay")(idempotent(lambda: "paid"))
+    with pytest.raises(ConfigurationError, match="the application 'testing' has no guard"):
+        app.test_client().post("/pay", headers=HEADERS)
+
+
+def test_another_guard(guard: Guard) -> None:
+    app = make_app(Guard("memory:", scope=scopes.header("X-Tenant")))
+    app.post("/pay")(idempotent(guard)(lambda: "paid"))
+    with pytest.raises(ConfigurationError, match="with the same guard"):
+        app.test_client().post("/pay", headers=HEADERS)
+
+
+def test_two_guards(guard: Guard) -> None:
+    """Each view names its own."""
+    other = Guard("memory:", scope=scopes.public())
+    app = make_app(guard)
+    Retrysafe(other).init_app(app)
+    app.post("/one", endpoint="one")(idempotent(guard)(lambda: "one"))
+    app.post("/other", endpoint="other")(idempotent(other)(lambda: "other"))
+    app.post("/none", endpoint="none")(idempotent(lambda: "none"))
+    client = app.test_client()
+    for path in ("/one", "/other"):
+        assert [client.post(path, headers=HEADERS).text for _ in range(2)] == [path[1:]] * 2
+    assert [sum(one.counts().values()) for one in (guard, other)] == [2, 2]
+    with pytest.raises(ConfigurationError, match="has 2 guards: say in @idempotent"):
+        client.post("/none", headers=HEADERS)
+
+
+@pytest.mark.parametrize("wrong", ["not a guard", Flask])
+def test_what_is_not_a_guard(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected a Guard"):
+        Retrysafe(wrong)
+    with pytest.raises(ConfigurationError, match="expected a Guard"):
+        idempotent(wrong, required=True)
+
+
+def test_what_is_not_an_application(guard: Guard) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected an application of Flask's.*wsgi\.Middleware"):
+        Retrysafe(guard).init_app(wsgi)  # type: ignore[arg-type]  # that is the mistake
+
+
+def test_twice(guard: Guard) -> None:
+    app = make_app(guard)
+    with pytest.raises(ConfigurationError, match="called twice"):
+        Retrysafe(guard).init_app(app)
+
+
+def test_a_class(guard: Guard) -> None:
+    with pytest.raises(ConfigurationError, match="of a class, decorate its methods"):
+
+        @idempotent(guard)
+        class Pay(View):
+            pass
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_scope_that_the_view_does_not_have(guard: Guard, given: bool) -> None:
+    """Said where it is decorated; without a guard, where it is first asked for."""
+    scope = scopes.argument("tenant")
+    if given:
+        with pytest.raises(ConfigurationError, match="has no such parameter"):
+            idempotent(guard, scope=scope)(lambda: "paid")
+        return
+    app = make_app(guard)
+    app.post("/pay")(idempotent(scope=scope)(lambda: "paid"))
+    with pytest.raises(ConfigurationError, match="has no such parameter"):
+        app.test_client().post("/pay", headers=HEADERS)
+
+
+def test_options_are_checked(guard: Guard) -> None:
+    async def scope(_: object) -> str:
+        return "alice"
+
+    with pytest.raises(ConfigurationError, match="is asynchronous"):
+        idempotent(guard, scope=scope)(lambda: "paid")
+    with pytest.raises(ConfigurationError, match="retention=0"):
+        idempotent(guard, retention=0)(lambda: "paid")
+    with pytest.raises(ConfigurationError, match="is asynchronous"):
+        Retrysafe(Guard("memory:", scope=scope), make_app())
+
+
+def test_called_by_other_code(guard: Guard) -> None:
+    """Outside of a request it is the function that it was."""
+
+    @idempotent(guard)
+    def pay(amount: int) -> int:
+        return amount
+
+    assert pay(5) == 5
+    assert pay.__name__ == "pay"
+
+
+def test_two_claims_of_one_request(guard: Guard) -> None:
+    app = make_app(guard)
+
+    @idempotent(guard)
+    def inner() -> str:
+        return "inner"
+
+    app.post("/outer")(idempotent(guard)(lambda: inner()))
+    with pytest.raises(ConfigurationError, match="two decorated endpoints claimed the key"):
+        app.test_client().post("/outer", headers=HEADERS)
+
+
+@pytest.mark.parametrize("outermost", [False, True])
+def test_below_a_middleware_that_has_claimed(guard: Guard, outermost: bool) -> None:
+    """One claim per request: what a middleware outside guards is not claimed again inside."""
+    app, runs = make_app(), list[int]()
+
+    def wrap() -> None:
+        app.wsgi_app = wsgi.Middleware(app.wsgi_app, guard)  # type: ignore[method-assign]  # Flask's own way
+
+    if not outermost:
+        wrap()
+    Retrysafe(guard, app)
+    if outermost:
+        wrap()
+
+    @app.post("/pay")
+    @idempotent
+    def pay() -> str:
+        runs.append(1)
+        return str(len(runs))
+
+    assert [app.test_client().post("/pay", headers=HEADERS).text for _ in range(2)] == ["1", "1"]
+    assert runs == [1]
+
+
+# --- app.config
+
+
+def test_a_guard_from_the_configuration() -> None:
+    """Everything that a guard takes has a name there; each application has a guard of its own."""
+    extension = Retrysafe()
+    config: dict[str, Any] = {
+        "RETRYSAFE_STORE": "memory:",
+        "RETRYSAFE_SCOPE": scopes.header("X-Tenant"),
+        "RETRYSAFE_PROFILE": "erp",
+        "RETRYSAFE_REQUIRED": True,
+    }
+    app, other = make_app(**config), make_app(**config)
+    for one in (app, other):
+        extension.init_app(one)
+        one.post("/pay")(idempotent(lambda: "paid"))
+    client = app.test_client()
+    assert client.post("/pay").status_code == 400
+    first, second = (client.post("/pay", headers=HEADERS) for _ in range(2))
+    assert (first.headers["Idempotency-Key"], second.headers["X-Idempotent-Replayed"]) == (KEY, "true")
+    assert "X-Idempotent-Replayed" not in other.test_client().post("/pay", headers=HEADERS).headers
+    with app.app_context():
+        assert extension.guard is app.extensions["retrysafe"].guard
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"RETRYSAFE_SCOPE": scopes.user}, "RETRYSAFE_STORE is missing"),
+        ({"RETRYSAFE_STORE": "memory:"}, "RETRYSAFE_SCOPE is missing"),
+        (
+            {"RETRYSAFE_STOER": "memory:"},
+            "has RETRYSAFE_STOER, which is not an option: there are RETRYSAFE_A",
+        ),
+        (
+            {"RETRYSAFE_STORE": "memory:", "RETRYSAFE_SCOPE": scopes.user, "RETRYSAFE_EFFECTS": "here"},
+            "effects='here' is not a choice",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be(config: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        Retrysafe().init_app(make_app(**config))
+
+
+def test_a_guard_and_a_configuration(guard: Guard) -> None:
+    """What the configuration says would be ignored, and so it is refused."""
+    with pytest.raises(ConfigurationError, match="has RETRYSAFE_REQUIRED, and Retrysafe"):
+        Retrysafe(guard).init_app(make_app(RETRYSAFE_REQUIRED=True))
+
+
+def test_published_without_a_key() -> None:
+    """The specification is served before the application is asked, to GET and HEAD."""
+    shop = Shop()
+    client = shop.client
+    assert client.get("/idempotency").status_code == 200
+    head = client.head("/idempotency")
+    assert (head.status_code, head.data) == (200, b"")
+    assert send(client, "/idempotency", key=None).status_code == 404
