@@ -22,6 +22,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from retrysafe._core.attempt import connected
 from retrysafe._core.model import Claim, Final
 from retrysafe._runtime.transactions import BeginLock, join
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
@@ -44,8 +45,12 @@ def connection(guard: Guard, pool: ConnectionPool[C]) -> Generator[C]:
     joint = _joint(guard)
     guard.runtime.at_most(pool.max_size or pool.min_size)
     joined = join(guard.store, PsycopgTransaction, lambda: PsycopgTransaction(joint, pool))
-    with pool.connection() if joined is None else joined.block() as db:
-        yield db
+    if joined is None:
+        with pool.connection() as ordinary, connected(guard.store):
+            yield ordinary
+    else:
+        with joined.block() as db:
+            yield db
 
 
 @asynccontextmanager
@@ -55,8 +60,13 @@ async def connection_async(guard: Guard, pool: AsyncConnectionPool[A]) -> AsyncG
     joined = join(
         guard.store, AsyncPsycopgTransaction, lambda: AsyncPsycopgTransaction(joint, pool), awaited=True
     )
-    async with pool.connection() if joined is None else joined.block() as db:
-        yield db
+    if joined is None:
+        async with pool.connection() as ordinary:
+            with connected(guard.store):
+                yield ordinary
+    else:
+        async with joined.block() as db:
+            yield db
 
 
 def _joint(guard: Guard) -> Joint:

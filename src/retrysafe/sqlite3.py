@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
+from retrysafe._core.attempt import connected
 from retrysafe._core.model import Claim, Final
 from retrysafe._runtime.transactions import BeginLock, join, refuse_event_loop
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
@@ -65,7 +66,7 @@ def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3
     if joined is None:
         with closing(_open(store, OrdinaryConnection, setup)) as ordinary:
             ordinary.write_lock = WriteLock(store.path, store.deadline)
-            with ordinary:
+            with ordinary, connected(store):
                 yield ordinary
     else:
         with joined.opened() as db:

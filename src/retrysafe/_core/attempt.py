@@ -5,8 +5,10 @@ handler, and it is what `decisions.settle` believes or does not believe.
 """
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Final, Protocol
 
 from retrysafe._core.model import Claim, Parts
 from retrysafe.errors import NotGuarded
@@ -107,25 +109,81 @@ enter = _running.set
 """Make an attempt the current one, for the rest of this task or context."""
 
 
-_unclaimed: ContextVar[list[object] | None] = ContextVar("retrysafe_unclaimed", default=None)
+class UnclaimedSession(Protocol):
+    """A session that has read before the key was claimed, and holds a connection since."""
 
-unclaimed_writers = _unclaimed.get
-"""What holds a database's one write lock for a request whose key is not claimed yet; `None` elsewhere.
+    def release(self) -> None:
+        """Give the connection back, unless it has written; the session goes on with another one."""
+        ...
 
-A list that tasks and threads of the request share: its claim would wait for a lock that the request holds
-itself.
-"""
-
-
-def watch_writers() -> list[object]:
-    """Begin such a list, for the rest of this task or context."""
-    writers: list[object] = []
-    _unclaimed.set(writers)
-    return writers
+    def release_async(self) -> Awaitable[None]:
+        """The same without blocking the event loop."""
+        ...
 
 
-WROTE_BEFORE = (
+class Unclaimed:
+    """What a request has begun in a guard's database before its key is claimed.
+
+    Tasks and threads of the request share it.
+    """
+
+    def __init__(self) -> None:
+        self.writers: list[object] = []
+        """What holds the database's one write lock: a claim would wait for what its own request holds."""
+        self.connections: list[object] = []
+        """The store of each connection that is open: none can join the transaction of the call."""
+        self.sessions: list[UnclaimedSession] = []
+        """Each holds a connection.  Calls that wait for a second one, with all others in such hands, would
+        wait for each other."""
+
+    @contextmanager
+    def connected(self, store: object) -> Generator[None]:
+        """While a connection is open."""
+        self.connections.append(store)
+        try:
+            yield
+        finally:
+            self.connections.remove(store)
+
+
+NOTHING_BEGUN: Final = Unclaimed()
+
+_unclaimed: ContextVar[Unclaimed | None] = ContextVar("retrysafe_unclaimed", default=None)
+
+unclaimed = _unclaimed.get
+"""Of the request that runs here, if its key is not claimed yet; `None` elsewhere."""
+
+
+def watch_unclaimed() -> Unclaimed:
+    """Begin to take notes, for the rest of this task or context."""
+    watched = Unclaimed()
+    _unclaimed.set(watched)
+    return watched
+
+
+def connected(store: object) -> AbstractContextManager[None]:
+    """While an ordinary connection of a guard's is open, which belongs to no guarded call."""
+    watched = _unclaimed.get()
+    return nullcontext() if watched is None else watched.connected(store)
+
+
+def check_unclaimed(watched: Unclaimed, store: object, *, in_database: bool) -> str | None:
+    """Why a key cannot be claimed yet, in the words of its developer's next step."""
+    if watched.writers:
+        return _WROTE_BEFORE
+    if in_database and store in watched.connections:
+        return _OPENED_BEFORE
+    return None
+
+
+_WROTE_BEFORE = (
     "a session or connection of the guard's wrote before the key of this request was claimed, in "
     "authentication or another dependency, and its transaction is still open: the claim would wait for the "
     "write lock that it holds. Commit there, or write in the endpoint"
+)
+_OPENED_BEFORE = (
+    "a connection of the guard's was opened before the key of this request was claimed, by a dependency or "
+    "before_request, and is still open: what the endpoint writes with it would not be committed with the "
+    "response. Open it in the endpoint, or use a session, which joins when the endpoint first uses it; for "
+    "what is read before, use a connection that is not the guard's"
 )

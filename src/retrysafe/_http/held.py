@@ -5,12 +5,14 @@ is.  So an adapter's `Holder` stands around the application and only holds, and 
 authentication, permissions and validation are behind it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from retrysafe._core import attempt as attempts
+from retrysafe._core.attempt import Unclaimed
 from retrysafe._core.model import Header, Request, Response
 from retrysafe.errors import ConfigurationError
+from retrysafe.policy import Rules
 
 CLIENT_GONE: Final = Response(400, ((b"content-type", b"text/plain"), (b"content-length", b"0")))
 """A framework has to be given some response, even where no client is left."""
@@ -21,8 +23,10 @@ def name_of(guard: object) -> str:
     return f"retrysafe.held.{id(guard)}"
 
 
-def check_claim(request: Request, *, claiming: bool, started: bool, writers: Sequence[object]) -> None:
-    """Refuse a claim that comes too late, a second time, or would wait for its own request's lock."""
+def check_claim(
+    request: Request, rules: Rules, store: object, unclaimed: Unclaimed, *, claiming: bool, started: bool
+) -> None:
+    """Refuse a claim that comes too late, a second time, or after what cannot be part of its call."""
     where = f"{request.method} {request.path}"
     if claiming:
         raise ConfigurationError(
@@ -33,8 +37,8 @@ def check_claim(request: Request, *, claiming: bool, started: bool, writers: Seq
         raise ConfigurationError(
             f"{where}: a response had begun when its endpoint claimed the key. Claim before anything is sent"
         )
-    if writers:
-        raise ConfigurationError(f"{where}: {attempts.WROTE_BEFORE}")
+    if reason := attempts.check_unclaimed(unclaimed, store, in_database=rules.policy.effects == "database"):
+        raise ConfigurationError(f"{where}: {reason}")
 
 
 def without_doubles(sent: Iterable[Header], ours: Iterable[Header]) -> list[Header]:

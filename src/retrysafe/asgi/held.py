@@ -9,7 +9,7 @@ an endpoint that has claimed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
@@ -92,7 +92,7 @@ class HeldExchange(AsgiExchange):
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
     _started = False
     _claiming = False
-    _writers: Sequence[object] = ()
+    _unclaimed = attempts.NOTHING_BEGUN
     _afterwards: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, request: AsgiRequest, route: Route, runtime: Runtime) -> None:
@@ -126,7 +126,7 @@ class HeldExchange(AsgiExchange):
     async def _live(self, inner: Connection) -> None:
         """The application's whole work for this request, and what follows from it."""
         error: Exception | None = None
-        self._writers = attempts.watch_writers()
+        self._unclaimed = attempts.watch_unclaimed()
         try:
             await self._app(inner, self.receive, self.send)
         except Exception as raised:
@@ -182,7 +182,13 @@ class HeldExchange(AsgiExchange):
 
     async def claim_key(self, rules: Rules, scope: Connection) -> Attempt | Response:
         """Claim the key: what runs from now on, or what its client is to be sent instead."""
-        check_claim(self.request, claiming=self._claiming, started=self._started, writers=self._writers)
+        runtime, unclaimed = self._runtime, self._unclaimed
+        check_claim(
+            self.request, rules, runtime.store, unclaimed, claiming=self._claiming, started=self._started
+        )
+        if rules.policy.effects == "database":
+            for session in unclaimed.sessions:
+                await session.release_async()
         self._claiming = True
         self.rules = rules
         self.route = template(scope) or self.route

@@ -11,6 +11,7 @@ are ordinary sessions and connections.
     sessions.py      session makers, and connections without a session
     transaction.py   the transaction that they join; sqlite.py: what it needs on SQLite
     dialect.py       watches what is executed in it
+    before_claim.py  sessions that have read before the key of their request is claimed
     savepoints.py    several sessions in it, and what one must not roll back of another's
     tables.py        our tables, for Alembic
 """

@@ -12,9 +12,11 @@ from typing import Any, TypeVar, cast, overload
 from sqlalchemy import AssertionPool, Connection, Engine, QueuePool, SingletonThreadPool, StaticPool, orm
 from sqlalchemy.ext import asyncio
 
+from retrysafe._core.attempt import connected
 from retrysafe._runtime.transactions import join
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
+from retrysafe.sqlalchemy.before_claim import release_when_claimed
 from retrysafe.sqlalchemy.sqlite import lock_writes_of, locking_writes
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 from retrysafe.sqlite3 import WRITERS
@@ -44,6 +46,7 @@ def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: An
 
     class_ = _joining(class_, joined)
     lock_writes_of(class_, store)
+    release_when_claimed(class_)
     return orm.sessionmaker(engine, class_=class_, join_transaction_mode="create_savepoint", **options)
 
 
@@ -67,6 +70,7 @@ def async_sessionmaker(
         options.get("sync_session_class", class_.sync_session_class), joined
     )
     lock_writes_of(options["sync_session_class"], store)
+    release_when_claimed(options["sync_session_class"])
     return asyncio.async_sessionmaker(
         engine, class_=class_, join_transaction_mode="create_savepoint", **options
     )
@@ -98,7 +102,12 @@ def begin(guard: Guard) -> Generator[Connection]:
     guard.runtime.at_most(_capacity(engine))
     joined = join(guard.store, AlchemyTransaction, lambda: AlchemyTransaction(guard.store, engine))
     if joined is None:
-        with engine.connect() as ordinary, locking_writes(guard.store, ordinary), ordinary.begin():
+        with (
+            engine.connect() as ordinary,
+            locking_writes(guard.store, ordinary),
+            connected(guard.store),
+            ordinary.begin(),
+        ):
             yield ordinary
     else:
         connection = joined.connection(object())
@@ -119,7 +128,7 @@ async def begin_async(guard: Guard) -> AsyncGenerator[asyncio.AsyncConnection]:
     if joined is None:
         async with engine.connect() as ordinary:
             assert ordinary.sync_connection is not None, "it was opened by this block"
-            with locking_writes(guard.store, ordinary.sync_connection):
+            with locking_writes(guard.store, ordinary.sync_connection), connected(guard.store):
                 async with ordinary.begin():
                     yield ordinary
     else:

@@ -7,7 +7,7 @@ and its outcome is stored.  All of it runs in the server's own thread.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Context
 from mmap import mmap
 from typing import NamedTuple
@@ -88,8 +88,8 @@ class HeldExchange(WsgiExchange):
     _replaced = False
     """The application has brought it through, and its head is on its way."""
     _started = False
-    _writers: Sequence[object] = ()
     _page: _Page | None = None
+    _unclaimed = attempts.NOTHING_BEGUN
     _propagated: Exception | None = None
     """One of which the framework makes no page, because it is to reach a test or a debugger."""
     _in_place_of: Response | None = None
@@ -111,7 +111,7 @@ class HeldExchange(WsgiExchange):
 
     def _run_application(self) -> Outcome | None:
         """What came of an application that has claimed; `None`: it has not, and its response passes."""
-        self._writers = attempts.watch_writers()
+        self._unclaimed = attempts.watch_unclaimed()
         environ = around(self._environ, self)
         environ["wsgi.input"] = io.BufferedReader(_Copied(self))
         environ[self._name] = self
@@ -182,7 +182,11 @@ class HeldExchange(WsgiExchange):
 
     def claim_key(self, rules: Rules, request: Request, route: str) -> Attempt | Response:
         """Claim the key: what runs from now on, or what its client is to be sent instead."""
-        check_claim(request, claiming=self._claiming, started=self._started, writers=self._writers)
+        runtime, unclaimed = self._runtime, self._unclaimed
+        check_claim(request, rules, runtime.store, unclaimed, claiming=self._claiming, started=self._started)
+        if rules.policy.effects == "database":
+            for session in unclaimed.sessions:
+                session.release()
         self._claiming = True
         self.rules = rules
         self.route = route

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-from retrysafe._core.attempt import unclaimed_writers
+from retrysafe._core.attempt import Unclaimed, unclaimed
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.sql.sqlite.file import open_beside
 
@@ -110,7 +110,7 @@ class WriteLock:
         self._patience = patience
         self._sleep = sleep
         self._lock: FileLock | None = None
-        self._unclaimed: list[object] | None = None
+        self._unclaimed: Unclaimed | None = None
 
     def acquire_for(self, sql: str) -> None:
         if self._lock is None and may_write(sql):
@@ -121,16 +121,16 @@ class WriteLock:
                 lock.close()
                 raise
             self._lock = lock
-            self._unclaimed = unclaimed_writers()
+            self._unclaimed = unclaimed()
             if self._unclaimed is not None:
-                self._unclaimed.append(self)
+                self._unclaimed.writers.append(self)
 
     def release(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
             if self._unclaimed is not None:
-                self._unclaimed.remove(self)
+                self._unclaimed.writers.remove(self)
 
 
 _open: weakref.WeakSet[FileLock] = weakref.WeakSet()
