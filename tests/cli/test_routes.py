@@ -53,6 +53,10 @@ def wrong():
     return 7
 
 
+async def awaited():
+    return app
+
+
 def broken():
     raise LookupError("no settings")
 
@@ -189,6 +193,7 @@ def test_nothing_to_list(shop: Path) -> None:
         (["shop:create_app"], "add --factory"),
         (["shop:needs_settings", "--factory"], "shop:needs_settings cannot be called without arguments"),
         (["shop:wrong", "--factory"], "shop:wrong returned a int, which is not an application"),
+        (["shop:awaited", "--factory"], "shop:awaited returned a coroutine, which is not an application"),
         (["shop:broken", "--factory"], "shop:broken failed: LookupError: no settings ("),
         (["shop:app", "--except", "login"], "'login' is not a valid exemption"),
         (["raises:app"], "raises cannot be imported: ZeroDivisionError: division by zero ("),
@@ -213,6 +218,7 @@ def test_what_cannot_be_examined(shop: Path, arguments: list[str], said: str) ->
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert "Traceback" not in done.err
+    assert "Warning" not in done.err
 
 
 def test_where_it_failed(shop: Path) -> None:

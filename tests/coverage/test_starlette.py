@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import count
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from fastapi import APIRouter, FastAPI
@@ -360,6 +361,25 @@ def test_flask_inside() -> None:
     assert states(examine(app)) == {"POST /legacy/orders/<int:id>": "unprotected"}
     covered = asgi.Middleware(app, a_guard(), paths=["/legacy/orders/*"])
     assert states(examine(covered)) == {"POST /legacy/orders/<int:id>": "optional"}
+
+
+def test_doubles() -> None:
+    """What has every attribute that it is asked for has no inside that never ends, and no mark."""
+    app = Starlette(routes=[Mount("/mounted", app=AsyncMock()), Route("/x", MagicMock(), methods=["POST"])])
+    assert states(examine(app))["POST /x"] == "unprotected"
+    assert states(examine(asgi.Middleware(AsyncMock(), a_guard())))["POST /*"] == "optional"
+
+
+def test_a_subclass_of_ours() -> None:
+    """It is built as the application builds it."""
+
+    class Guarded(asgi.Middleware):
+        def __init__(self, app: Any, name: str) -> None:
+            super().__init__(app, a_guard(required=True), paths=[name])
+
+    app = Starlette(routes=[Route("/orders", run, methods=["POST"])])
+    app.add_middleware(Guarded, "/orders")
+    assert states(examine(app)) == {"POST /orders": "required"}
 
 
 def test_mounted_in_itself() -> None:

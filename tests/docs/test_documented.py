@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 import retrysafe
+import retrysafe.coverage
 import retrysafe.fastapi
 import retrysafe.psycopg
 import retrysafe.sqlalchemy
@@ -273,6 +274,7 @@ def test_public_names() -> None:
         testing,
         adapters,
         store_suite,
+        retrysafe.coverage,
         retrysafe.fastapi,
         retrysafe.starlette,
         retrysafe.sqlalchemy,

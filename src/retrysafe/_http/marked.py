@@ -5,6 +5,7 @@ audit, the OpenAPI document and the published specification find them.  What is 
 carries its reason in the same way.
 """
 
+from inspect import getattr_static
 from typing import NamedTuple, TypeVar
 
 from retrysafe.policy import Rules
@@ -48,12 +49,13 @@ def _find(function: object, attribute: str, kind: type[T]) -> T | None:
         found = getattr(function, attribute, None)
         if isinstance(found, kind):
             return found
-        # What stands around it: a partial, a bound method, or another decorator.
+        # What stands around it: a partial, a bound method, or another decorator.  Only what is really there: a
+        # double that tests use has every attribute, and inside of each another one.
         function = next(
             (
-                inner
+                getattr(function, name)
                 for name in ("func", "__func__", "__wrapped__")
-                if (inner := getattr(function, name, None))
+                if getattr_static(function, name, None) is not None
             ),
             None,
         )

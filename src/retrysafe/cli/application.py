@@ -6,7 +6,7 @@ What is named here is imported, and so run: it is the operator's own code, on th
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import redirect_stdout
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -79,9 +79,17 @@ def _attribute(found: object, module: str, attributes: str) -> object:
 def _made(factory: object, name: str) -> object:
     assert callable(factory), "it takes no arguments"
     try:
-        return factory()
+        made: object = factory()
+        _close(made)
+        return made
     except (Exception, SystemExit) as error:
         raise _failed(f"{name} failed", error) from error
+
+
+def _close(made: object) -> None:
+    """What an `async def` returns will never be awaited, and Python would warn of it."""
+    if isinstance(made, Coroutine):
+        made.close()
 
 
 def _failed(what: str, error: BaseException) -> Failure:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, cast
 
 from retrysafe import asgi, wsgi
 from retrysafe._http.routes import Routes
+from retrysafe.asgi.authentication import own_attribute
 from retrysafe.coverage.model import By
 from retrysafe.coverage.paths import ANGLES, BRACES, Template
 from retrysafe.errors import ConfigurationError
@@ -106,7 +107,7 @@ def name_of(value: object) -> str:
 def inner_of(app: object) -> object | None:
     """What a middleware stands around, as far as it shows it."""
     for name in (*_INNER, "__wrapped__"):
-        inner: object = getattr(app, name, None)
+        inner: object = own_attribute(app, name)
         if callable(inner):
             return inner
     return None
