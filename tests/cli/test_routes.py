@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from retrysafe import Guard, scopes
+from retrysafe.cli.application import guard_names
 from tests.cli.terminal import Run, Screen, run
+
+GUARD = Guard("memory:", scope=scopes.public())
 
 SHOP = """
 print("the shop is imported")
@@ -96,6 +100,12 @@ def test_plain_lines(shop: Path) -> None:
     assert done.out.splitlines()[-1] == "4 mutating routes: 1 unprotected, 1 exempt, 1 optional, 1 required."
     assert "the shop is imported" in done.err
     assert not (shop / "keys.db").exists()
+
+
+def test_names_of_guards() -> None:
+    """The variable of a module, which operators know; a number for what is in none."""
+    local = Guard("memory:", scope=scopes.public())
+    assert list(guard_names([GUARD, local]).values()) == [f"{__name__}.GUARD", "guard-2"]
 
 
 @pytest.mark.parametrize("columns", [80, 140])

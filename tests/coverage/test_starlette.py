@@ -23,6 +23,7 @@ import retrysafe.fastapi
 from retrysafe import asgi
 from retrysafe.coverage import examine, exempt
 from retrysafe.errors import ConfigurationError
+from retrysafe.fastapi import routes
 from retrysafe.starlette import idempotent, protect
 from tests.coverage.sending import a_guard, is_true, send_asgi, states
 
@@ -149,22 +150,22 @@ def test_starlette() -> None:
 def test_what_is_said_of_a_route() -> None:
     """By what, with which guard, scope and effects, and where it is; or why not."""
     app = starlette_app()
-    routes = {route.name: route for route in examine(app).routes}
-    order = routes["POST /orders"]
+    found = {route.name: route for route in examine(app).routes}
+    order = found["POST /orders"]
     assert order.protection is not None
     assert order.protection.by == "@idempotent"
     assert order.protection.scope == "the header X-Tenant"
     assert order.protection.rules.policy.effects == "repeatable"
     assert order.endpoint == f"{__name__}.run"
-    inside = routes["POST /mounted/in/{id:int}"].protection
+    inside = found["POST /mounted/in/{id:int}"].protection
     assert inside is not None
     assert (inside.by, inside.guard.profile and inside.guard.profile.name) == ("asgi.Middleware", "erp")
-    assert routes["PUT /orders"].remark == "no decorator and no middleware protects it"
-    assert routes["DELETE /erp"].remark == (
+    assert found["PUT /orders"].remark == "no decorator and no middleware protects it"
+    assert found["DELETE /erp"].remark == (
         "@idempotent does not cover DELETE: the wire of the profile erp has POST, PUT and PATCH"
     )
-    assert routes["POST /mounted/out"].remark == "asgi.Middleware covers only /in/*"
-    assert routes["POST /wrapped/*"].remark == (
+    assert found["POST /mounted/out"].remark == "asgi.Middleware covers only /in/*"
+    assert found["POST /wrapped/*"].remark == (
         f"asgi.Middleware covers only /y/*; the routes of {__name__}.bare cannot be read"
     )
 
@@ -209,6 +210,12 @@ def test_fastapi() -> None:
     }
     wrong = [f"{route}: {seen}" for route, seen in send_asgi(app, found) if not is_true(route, seen)]
     assert wrong == []
+
+
+def test_the_routes_that_the_adapters_list() -> None:
+    """The published specification has them, too: also of routers that a mounted application includes."""
+    listed = {(path, method) for path, _, methods in routes(fastapi_app()) for method in methods}
+    assert {("/sub/inner/{id}", "POST"), ("/outer/nested/inner/{id}", "DELETE")} <= listed
 
 
 def test_a_class_that_fastapi_calls() -> None:

@@ -49,8 +49,8 @@ def _find(function: object, attribute: str, kind: type[T]) -> T | None:
         found = getattr(function, attribute, None)
         if isinstance(found, kind):
             return found
-        # What stands around it: a partial, a bound method, or another decorator.  Only what is really there: a
-        # double that tests use has every attribute, and inside of each another one.
+        # What stands around it: a partial, a bound method, or another decorator.  Only what is really there:
+        # a double that tests use has every attribute, and inside of each another one.
         function = next(
             (
                 getattr(function, name)
