@@ -21,7 +21,7 @@ async def endpoint(request: Request) -> Response:
     return PlainTextResponse("done")
 
 
-def an_app(*paths: str, **methods: Any) -> Starlette:
+def an_app(*paths: str) -> Starlette:
     return Starlette(routes=[Route(path, endpoint, methods=["POST", "PUT"]) for path in paths])
 
 
