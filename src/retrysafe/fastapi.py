@@ -13,7 +13,7 @@ had a claim, and each is asked before a replay too.  The protected routes say so
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar, Unpack, cast
 
 from fastapi import BackgroundTasks, Depends, FastAPI, Request, routing
@@ -23,7 +23,16 @@ from retrysafe._http.openapi import add_schemas, describe_operation
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options
-from retrysafe.starlette import CONTEXT, Context, check_guard, compile_endpoint, endpoints, hold, wrap
+from retrysafe.starlette import (
+    CONTEXT,
+    Context,
+    Expand,
+    check_guard,
+    compile_endpoint,
+    endpoints,
+    hold,
+    wrap,
+)
 
 __all__ = ["idempotent", "protect"]
 
@@ -82,9 +91,11 @@ _PARAMETER = inspect.Parameter(
 
 def routes(app: FastAPI) -> Iterator[tuple[str, object, frozenset[str]]]:
     """Path, function and methods of every HTTP endpoint, those of included routers and mounts included."""
-    # Since FastAPI 0.137 the routes of included routers are hidden, and shown by this since 0.138.
-    every: Callable[[Iterable[object]], Iterable[object]] = getattr(routing, "iter_route_contexts", list)
-    yield from endpoints(every(app.routes))
+    yield from endpoints(app.routes, expand=expand)
+
+
+# Since FastAPI 0.137 the routes of included routers are hidden, and shown by this since 0.138.
+expand: Expand = getattr(routing, "iter_route_contexts", list)
 
 
 def _described(document: dict[str, Any], app: FastAPI, guard: Guard) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Retrysafe:
                 f"init_app({app!r}): expected an application of Flask's; for any other WSGI application "
                 "there is retrysafe.wsgi.Middleware"
             )
-        guards: tuple[Guard, ...] = getattr(app.extensions.get(_EXTENSION), "guards", ())
+        guards = guards_of(app)
         if self._guard in guards or (guards and self._guard is None):
             raise ConfigurationError("init_app(app) was called twice: call it once for each guard")
         guard = self._guard or _configured(app, self._db)
@@ -137,8 +137,14 @@ class Extension(NamedTuple):
         return first
 
 
+def guards_of(app: Flask) -> tuple[Guard, ...]:
+    """The guards of an application."""
+    found = app.extensions.get(_EXTENSION)
+    return found.guards if isinstance(found, Extension) else ()
+
+
 def guard_of(app: Flask) -> Guard:
-    """The guard of an application."""
+    """The guard of views that name none."""
     found = app.extensions.get(_EXTENSION)
     if not isinstance(found, Extension):
         raise ConfigurationError(
@@ -318,7 +324,7 @@ _STOCK_PAGE = InternalServerError().get_body().encode()
 
 def _not_done(error: NotDone) -> WerkzeugResponse:
     """`NotDone` as its problem; with a key, the flow makes the response and this one is not sent."""
-    guards: tuple[Guard, ...] = current_app.extensions[_EXTENSION].guards
+    guards = guards_of(current_app)
     problem = Problem("not-done", str(error), error.retry_after)
     response = describe(translate(request.environ), guards[0].rules, problem)
     for held in _holding():
@@ -327,7 +333,7 @@ def _not_done(error: NotDone) -> WerkzeugResponse:
 
 
 def _holding() -> Iterator[HeldExchange]:
-    for guard in current_app.extensions[_EXTENSION].guards:
+    for guard in guards_of(current_app):
         held = request.environ.get(name_of(guard))
         if isinstance(held, HeldExchange):
             yield held

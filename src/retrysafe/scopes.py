@@ -55,6 +55,9 @@ class ReadyMade:
     def always_finds(self) -> bool:
         return False
 
+    def needs_user(self) -> bool:
+        return False
+
     def bind(self, secret: bytes | None) -> "ReadyMade":  # noqa: ARG002 - most need none
         """The rule as it works with the guard's secret."""
         return self
@@ -211,6 +214,10 @@ class _FirstOf(ReadyMade):
     def always_finds(self) -> bool:
         return any(always_finds(rule) for rule in self.rules)
 
+    def needs_user(self) -> bool:
+        # Also where another rule finds an owner instead: it is not the owner that was meant.
+        return any(needs_user(rule) for rule in self.rules)
+
     def bind(self, secret: bytes | None) -> ReadyMade:
         return _FirstOf(tuple(bind(rule, secret) for rule in self.rules))
 
@@ -247,6 +254,9 @@ class _AllOf(ReadyMade):
 
     def always_finds(self) -> bool:
         return all(always_finds(rule) for rule in self.rules)
+
+    def needs_user(self) -> bool:
+        return any(needs_user(rule) for rule in self.rules)
 
     def bind(self, secret: bytes | None) -> ReadyMade:
         return _AllOf(tuple(bind(rule, secret) for rule in self.rules))
@@ -402,6 +412,14 @@ def shared(rule: ScopeRule) -> Shared:
 def always_finds(rule: ScopeRule) -> bool:
     """Whether each request has an owner by this rule, so that none is refused for the lack of one."""
     return isinstance(rule, ReadyMade) and rule.always_finds()
+
+
+def needs_user(rule: ScopeRule) -> bool:
+    """Whether it reads the user whom authentication leaves in the request, as far as is known.
+
+    Under ASGI that is `scope["user"]`, under WSGI `REMOTE_USER`: what sets it has to come before the claim.
+    """
+    return rule.needs_user() if isinstance(rule, ReadyMade) else rule is user
 
 
 def _wanted(rule: ScopeRule) -> str | None:

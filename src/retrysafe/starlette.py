@@ -23,8 +23,10 @@ from starlette.applications import Starlette
 from starlette.background import BackgroundTasks
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import State
+from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from retrysafe import scopes
@@ -70,7 +72,7 @@ def hold(app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
         )
     if app.middleware_stack is not None:
         raise ConfigurationError("protect(app, guard) came after the application had started: call it before")
-    guards: tuple[Guard, ...] = getattr(app.state, "retrysafe", ())
+    guards = holders(app)
     if guard in guards:
         raise ConfigurationError("protect(app, guard) was called twice with one guard: call it once")
     app.state.retrysafe = (*guards, guard)
@@ -88,25 +90,44 @@ def hold(app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
     app.build_middleware_stack = build_and_hold  # type: ignore[method-assign]  # there is no hook for it
 
 
+def holders(app: Starlette) -> tuple[Guard, ...]:
+    """The guards that `protect` was called with."""
+    guards: tuple[Guard, ...] = getattr(app.state, "retrysafe", ())
+    return guards
+
+
 def _handles_errors(app: Starlette) -> bool:
     return app.debug or 500 in app.exception_handlers or Exception in app.exception_handlers
 
 
-def endpoints(routes: Iterable[object], prefix: str = "") -> Iterator[tuple[str, object, frozenset[str]]]:
+Expand = Callable[[Iterable[object]], Iterable[object]]
+"""Makes one list of an application's routes and of those that its framework has put aside."""
+
+
+def endpoints(
+    routes: Iterable[object], prefix: str = "", expand: Expand = list
+) -> Iterator[tuple[str, object, frozenset[str]]]:
     """Path, function and methods of every HTTP endpoint, those of mounts and of classes included."""
-    for route in routes:
+    for route in expand(routes):
         path = prefix + (getattr(route, "path", None) or "")
         endpoint: object = getattr(route, "endpoint", None)
         below: Iterable[object] | None = getattr(route, "routes", None)
         methods: Iterable[str] | None = getattr(route, "methods", None)
         if below is not None:
-            yield from endpoints(below, path)
-        elif inspect.isclass(endpoint):
-            for method in ("post", "put", "patch", "delete"):
-                if (function := getattr(endpoint, method, None)) is not None:
-                    yield path, function, frozenset({method.upper()})
+            yield from endpoints(below, path, expand)
+        elif inspect.isclass(endpoint) and issubclass(endpoint, HTTPEndpoint):
+            for method in _MUTATING:
+                function = getattr(endpoint, method.lower(), None)
+                if function is not None and (not methods or method in methods):
+                    yield path, function, frozenset({method})
         elif methods:
             yield path, endpoint, frozenset(methods)
+        elif endpoint is not None and not isinstance(getattr(route, "original_route", route), WebSocketRoute):
+            yield path, endpoint, frozenset(_MUTATING)  # an ASGI application, which is given every method
+
+
+_MUTATING = ("POST", "PUT", "PATCH", "DELETE")
+"""What `HTTPEndpoint` dispatches besides methods that change nothing."""
 
 
 def idempotent(guard: Guard, **options: Unpack[Options]) -> Callable[[F], F]:

@@ -401,3 +401,21 @@ def test_whether_keys_are_shared(rule: ScopeRule, shared: str, always: bool) -> 
     """What the published specification says about it."""
     assert scopes.shared(rule) == shared
     assert scopes.always_finds(rule) is always
+
+
+@pytest.mark.parametrize(
+    ("rule", "needs"),
+    [
+        (scopes.user, True),
+        (scopes.header("X-Tenant"), False),
+        (scopes.public(), False),
+        (scopes.argument("user.id"), False),
+        (scopes.all_of(scopes.header("X-Tenant"), scopes.user), True),
+        (scopes.first_of(scopes.header("X-Tenant"), scopes.first_of(scopes.user, scopes.public())), True),
+        (scopes.first_of(scopes.header("X-Tenant"), scopes.public()), False),
+        (lambda request: scopes.user(request), False),
+    ],
+)
+def test_whether_the_user_is_needed(rule: ScopeRule, needs: bool) -> None:
+    """What has to come after authentication, as far as ready-made rules can tell."""
+    assert scopes.needs_user(rule) is needs

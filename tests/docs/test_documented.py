@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 import retrysafe
+import retrysafe.coverage
 import retrysafe.fastapi
 import retrysafe.psycopg
 import retrysafe.sqlalchemy
@@ -124,7 +125,7 @@ def test_no_scope_is_left_out() -> None:
     assert {name for name in own if not name.startswith("_")} == {
         "header", "user", "credentials", "argument", "public", "first_of", "all_of", "resolve", "describe",
         # what guards, the published specification and problems ask of a rule
-        "bind", "missing", "shared", "always_finds", "check_arguments",
+        "bind", "missing", "shared", "always_finds", "needs_user", "check_arguments",
     }  # fmt: skip
     assert all(f"`scopes.{name}(" in API for name in ("resolve", "describe"))
 
@@ -273,6 +274,7 @@ def test_public_names() -> None:
         testing,
         adapters,
         store_suite,
+        retrysafe.coverage,
         retrysafe.fastapi,
         retrysafe.starlette,
         retrysafe.sqlalchemy,

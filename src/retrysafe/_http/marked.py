@@ -2,15 +2,20 @@
 
 A decorator compiles its rules and leaves them on the function it returns, where the coverage audit, the
 OpenAPI document and the published specification find them.  One that is given no guard leaves what compiles
-them, because it is the application that says whose guard it is.
+them, because it is the application that says whose guard it is.  What is meant to be unprotected carries its
+reason in the same way.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from inspect import getattr_static
+from typing import Any, NamedTuple, TypeVar
 
 from retrysafe.policy import Rules
 
 _ATTRIBUTE = "__retrysafe__"
+_EXEMPT = "__retrysafe_exempt__"
+
+T = TypeVar("T")
 
 
 class Marked(NamedTuple):
@@ -35,24 +40,43 @@ def mark(function: object, mark: Marked | Unbound) -> None:
 
 def marked(function: object, guard: object = None) -> Marked | None:
     """What holds for an endpoint, in an application with this guard; `None` if no decorator protects it."""
-    found = find_mark(function)
-    if isinstance(found, Unbound):
-        return None if guard is None else Marked(found.compile(guard), guard)
-    return found
+    return bound(find_mark(function), guard)
+
+
+def bound(mark: Marked | Unbound | None, guard: object) -> Marked | None:
+    """What a mark means in an application with this guard."""
+    if isinstance(mark, Unbound):
+        return None if guard is None else Marked(mark.compile(guard), guard)
+    return mark
 
 
 def find_mark(function: object) -> Marked | Unbound | None:
     """What a decorator has left on an endpoint."""
+    return _find(function, _ATTRIBUTE, Marked) or _find(function, _ATTRIBUTE, Unbound)
+
+
+def mark_exempt(function: object, reason: str) -> None:
+    """Leave on an endpoint why it is unprotected."""
+    setattr(function, _EXEMPT, reason)
+
+
+def exempt_reason(function: object) -> str | None:
+    """Why an endpoint is meant to be unprotected; `None` if it does not say so."""
+    return _find(function, _EXEMPT, str)
+
+
+def _find(function: object, attribute: str, kind: type[T]) -> T | None:
     while function is not None:
-        found = getattr(function, _ATTRIBUTE, None)
-        if isinstance(found, Marked | Unbound):
+        found = getattr(function, attribute, None)
+        if isinstance(found, kind):
             return found
-        # What stands around it: a partial, a bound method, or another decorator.
+        # What stands around it: a partial, a bound method, or another decorator.  Only what is really there:
+        # a double that tests use has every attribute, and inside of each another one.
         function = next(
             (
-                inner
+                getattr(function, name)
                 for name in ("func", "__func__", "__wrapped__")
-                if (inner := getattr(function, name, None))
+                if getattr_static(function, name, None) is not None
             ),
             None,
         )

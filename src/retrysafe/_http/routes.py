@@ -42,6 +42,7 @@ class Routes:
     ) -> None:
         self.rules = compile_rules({})
         self._on_keyless = on_keyless
+        self.paths = paths
         self._selected = any_of(paths) if paths is not None else None
         self.otherwise = Route("", any_path, self.rules)
         self.routes = [
@@ -51,6 +52,12 @@ class Routes:
         self._methods = wire.methods
         self._key = self.rules.names.key
         self._specification = wire.specification if wire.specification.startswith("/") else None
+
+    @property
+    def patterns(self) -> list[str]:
+        """The paths and prefixes that it was given; not what a function selects."""
+        selected = () if self.paths is None or callable(self.paths) else self.paths
+        return [*(route.path for route in self.routes), *selected]
 
     def publishes(self, method: str, path: str) -> bool:
         """Whether this asks for the specification that we serve."""

@@ -8,6 +8,8 @@ Requests that do not concern it, websockets among them, are handed on as they ar
 
 from collections.abc import Mapping
 
+from retrysafe._http.routes import Routes
+from retrysafe.asgi import authentication
 from retrysafe.asgi.exchange import AsgiExchange, AsgiRequest, route_path, send_whole
 from retrysafe.asgi.lifespan import live
 from retrysafe.asgi.types import App, Connection, Receive, Send
@@ -41,6 +43,11 @@ class Middleware:
         self.guard = guard
         self._routes = guard.routes(paths, routes)
 
+    @property
+    def covers(self) -> Routes:
+        """Which requests it guards, and under which rules."""
+        return self._routes
+
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "retrysafe" not in scope:
             method = scope["method"]
@@ -53,5 +60,6 @@ class Middleware:
             if self._routes.publishes(method, path):
                 return await send_whole(send, self._routes.specification(AsgiRequest(scope, fields)))
         elif scope["type"] == "lifespan":
+            authentication.report_order(self, self.app, self._routes, scope.get("app"))
             return await live(self.app, self.guard, scope, receive, send)
         return await self.app(scope, receive, send)

@@ -4,7 +4,6 @@ import typer
 
 from retrysafe.cli import output
 from retrysafe.cli.exits import Exit
-from retrysafe.cli.format import clean, plural
 from retrysafe.cli.options import JsonOption, StoreOption
 from retrysafe.cli.store import open_admin
 from retrysafe.errors import StoreError
@@ -42,33 +41,11 @@ def doctor(store: StoreOption = None, json: JsonOption = False) -> None:
         raise typer.Exit(Exit.FOUND)
 
 
-_MARKS = {"ok": ("✓", "green"), "warning": ("!", "bold yellow"), "problem": ("✗", "bold red")}
-
-
 def _draw(findings: list[Finding], problems: int, warnings: int) -> None:
-    from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for finding in findings:
-        mark, style = _MARKS[finding.level]
-        found = Text(clean(finding.found))
-        cell = Group(found, Text(clean(finding.advice), "dim")) if finding.advice else found
-        grid.add_row(Text(mark, style), Text(clean(finding.check), "bold"), cell)
-    summary = Text(
-        _summary(problems, warnings), "bold red" if problems else "yellow" if warnings else "green"
-    )
-    output.draw(grid, "", summary)
+    from retrysafe.cli.render_findings import Line, counted, render_findings
 
-
-def _summary(problems: int, warnings: int) -> str:
-    if not problems and not warnings:
-        return "No problems."
-    counted = [
-        plural(number, noun) for number, noun in ((problems, "problem"), (warnings, "warning")) if number
-    ]
-    return " and ".join(counted) + "."
+    said = counted(problems, warnings) if problems or warnings else "No problems."
+    summary = Text(said, "bold red" if problems else "yellow" if warnings else "green")
+    output.draw(render_findings(Line(*finding) for finding in findings), "", summary)

@@ -42,6 +42,7 @@ from collections.abc import Iterable, Mapping
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe._core.model import Response
+from retrysafe._http.routes import Routes
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths
@@ -79,6 +80,11 @@ class Middleware:
         key = guard.rules.names.key
         self._key = variable(key)
         self._with_key = {key: b""}
+
+    @property
+    def covers(self) -> Routes:
+        """Which requests it guards, and under which rules."""
+        return self._routes
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if GUARDED not in environ:
