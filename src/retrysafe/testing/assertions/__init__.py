@@ -209,8 +209,8 @@ def _drive(check: Check, first: Sender, other: Sender) -> object:
                     result = (other if as_other else first).send(request)
                 case SendTogether(request, times):
                     result = _send_together(first, request, times)
-                case Call(function, what):
-                    result = _plain(function(), what)
+                case Call(values, what):
+                    result = _plain(values(), what)
         except Exception as error:
             error.add_note(_told(step))
             raise
@@ -230,8 +230,8 @@ async def _drive_async(check: Check, first: AsyncSender, other: AsyncSender) -> 
                     result = await (other if as_other else first).send(request)
                 case SendTogether(request, times):
                     result = await _send_together_async(first, request, times)
-                case Call(function, _):
-                    result = await _awaited(function())
+                case Call(values, _):
+                    result = await _awaited(values())
         except Exception as error:
             error.add_note(_told(step))
             raise
@@ -275,22 +275,18 @@ def _all_replies(ended: Sequence[Reply | BaseException]) -> list[Reply]:
     return [one for one in ended if not isinstance(one, BaseException)]
 
 
-def _plain(value: object, what: str) -> object:
-    for one in cast("list[object]", value) if isinstance(value, list) else [value]:
-        if isawaitable(one):
-            if iscoroutine(one):
-                one.close()  # or Python warns that it was never awaited
-            raise TypeError(
-                f"{what} is a coroutine function: use assert_idempotent_async, or a plain function"
-            )
-    return cast("object", value)
+def _plain(values: list[object], what: str) -> list[object]:
+    found = [one for one in values if isawaitable(one)]
+    for one in found:
+        if iscoroutine(one):
+            one.close()  # or Python warns that it was never awaited
+    if found:
+        raise TypeError(f"{what} is a coroutine function: use assert_idempotent_async, or a plain function")
+    return values
 
 
-async def _awaited(value: object) -> object:
-    if isinstance(value, list):
-        values = cast("list[object]", value)
-        return [await cast("Awaitable[object]", one) if isawaitable(one) else one for one in values]
-    return await cast("Awaitable[object]", value) if isawaitable(value) else value
+async def _awaited(values: list[object]) -> list[object]:
+    return [await cast("Awaitable[object]", one) if isawaitable(one) else one for one in values]
 
 
 def _told(step: Step) -> str:

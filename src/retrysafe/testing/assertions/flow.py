@@ -4,12 +4,12 @@ A flow is a generator, as in `_core/protocol.py`: it yields a step and is sent w
 same checks and sentences serve clients that block and clients that are awaited.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, TypeVar, overload
 from urllib.parse import urlsplit
 
 from retrysafe._core import headers
-from retrysafe._core.problems import CATALOGUE, Code
+from retrysafe._core.problems import Code
 from retrysafe.testing.assertions.clients import Reply
 from retrysafe.testing.assertions.recognise import Recognised
 from retrysafe.testing.assertions.request import Changed, Parts, Request, Template
@@ -33,9 +33,9 @@ class SendTogether(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call a function of the test's, and await what it returns where it is a coroutine."""
+    """Call functions of the test's, and await those of their values that are to be awaited."""
 
-    function: Callable[[], object]
+    values: Callable[[], list[object]]
     what: str
 
 
@@ -49,7 +49,7 @@ def _ask(step: Send) -> Flow[Reply]: ...
 @overload
 def _ask(step: SendTogether) -> Flow[list[Reply]]: ...
 @overload
-def _ask(step: Call) -> Flow[Any]: ...
+def _ask(step: Call) -> Flow[list[object]]: ...
 def _ask(step: Step) -> Flow[object]:
     return (yield step)
 
@@ -111,7 +111,7 @@ class Check:
     def _parts(self) -> Flow[Parts]:
         """Another request, for another key."""
         template = self._plan.template
-        values: Sequence[object] = yield from _ask(Call(template.values, "a function of the request"))
+        values = yield from _ask(Call(template.values, "a function of the request"))
         return template.parts(values)
 
     def _encode(self, parts: Parts) -> Request:
@@ -135,8 +135,8 @@ class Check:
             )
         if self._wire.is_unstored(reply):
             raise wrong(
-                f"the response to the first request could not be stored ({self._wire.unstored}): is the store "
-                "reachable? The log of the application says why",
+                f"the response to the first request could not be stored ({self._wire.unstored}): is the "
+                "store reachable? The log of the application says why",
                 request,
                 reply,
             )
@@ -190,8 +190,8 @@ class Check:
             raise wrong(self._tombstone(name, tombstone), request, reply, first=first)
         if tombstone and reply.body:
             raise wrong(
-                f"{name} got a replay that says {self._wire.tombstone}, and a body of {len(reply.body)} bytes; "
-                "does a layer in front of retrysafe add it?",
+                f"{name} got a replay that says {self._wire.tombstone}, and a body of {len(reply.body)} "
+                "bytes; does a layer in front of retrysafe add it?",
                 request,
                 reply,
                 first=first,
@@ -241,8 +241,8 @@ class Check:
     def _tombstone(self, name: str, omitted: bool) -> str:
         if omitted:
             return (
-                f"{name} got a replay without its body ({self._wire.tombstone}): it is larger than max_response, "
-                "a stream, or the route has no_store=True; if that is meant, pass omitted=True"
+                f"{name} got a replay without its body ({self._wire.tombstone}): it is larger than "
+                "max_response, a stream, or the route has no_store=True; if that is meant, pass omitted=True"
             )
         return f"{name} got a replay with its body, expected one without it, because omitted=True was passed"
 
@@ -341,8 +341,7 @@ class Check:
             ):
                 raise wrong(
                     f"of {name} one was refused with {reply.status} without Retry-After, expected the "
-                    "response of the one that ran, or a refusal that says when to come back"
-                    + _because(self._advice(reply, _FUNCTIONS)),
+                    "response of the one that ran, or a refusal that says when to come back",
                     request,
                     reply,
                 )
@@ -406,9 +405,10 @@ class Check:
     # --- what several steps ask
 
     def _count(self) -> Flow[int]:
-        if self._plan.effects is None:
+        effects = self._plan.effects
+        if effects is None:
             return 0
-        found = yield from _ask(Call(self._plan.effects, "effects"))
+        [found] = yield from _ask(Call(lambda: [effects()], "effects"))
         if isinstance(found, bool) or not isinstance(found, int):
             raise TypeError(f"effects returned {found!r}: expected a whole number, such as len(payments)")
         return found
@@ -447,7 +447,7 @@ class Check:
         """What to do about a refusal."""
         code = self._wire.problem(reply)
         if code is not None:
-            return _BY_CODE.get(code, CATALOGUE[code].advice).format(key=self._wire.key_header)
+            return _BY_CODE[code].format(key=self._wire.key_header)
         if reply.status in _BY_STATUS:
             return _BY_STATUS[reply.status]
         if hint:
@@ -464,6 +464,13 @@ _BY_CODE: dict[Code, str] = {
     "key_header=",
     "key-invalid": "pass guard=, profile= or wire=, so that keys have the form that it asks for",
     "principal-required": "its scope= found no owner of the key: pass headers= that identify the user",
+    "replay-forbidden": "its reauthorise= does not let this user see the stored response",
+    "body-too-large": "send a smaller body, or raise max_request",
+    "in-flight": "the key is still held, although the first response was received: is its outcome stored?",
+    "outcome-unknown": "the outcome of the first request was not stored: the log of the application says why",
+    "previously-failed": 'the first request failed, and with failed="conflict" a failure is not replayed',
+    "key-reused": "it is not taken for the same request: does a layer in front of retrysafe change it, or "
+    "does fingerprint= compare what changes each time?",
     "handler-failed": "the handler raised: the log of the application has the exception; if failures are "
     "to be tested, pass expect=500",
     "not-done": "the handler raised NotDone, or one of retry_on, so that the key was released, and there is "
