@@ -40,15 +40,15 @@ SENTENCES = [
     (
         shops.Unprotected,
         {},
-        "the repeated request ran again: effects went from 1 to 2; is the route decorated with @idempotent, or "
-        "is the middleware installed?",
+        "the repeated request ran again: effects went from 1 to 2; is the route decorated with "
+        "@idempotent, or is the middleware installed?",
     ),
     (
         shops.Unprotected,
         {"count": False},
         "the repeated request got another response than the first one, not marked as a replay "
-        "(Idempotent-Replayed: true), so it probably ran again; is the route decorated with @idempotent, or is "
-        "the middleware installed?",
+        "(Idempotent-Replayed: true), so it probably ran again; is the route decorated with @idempotent, "
+        "or is the middleware installed?",
     ),
     (
         shops.Constant,
@@ -60,8 +60,8 @@ SENTENCES = [
     (
         shops.StoresNothing,
         {},
-        "the repeated request ran again: effects went from 1 to 2; is the route decorated with @idempotent, or "
-        "is the middleware installed?",
+        "the repeated request ran again: effects went from 1 to 2; is the route decorated with "
+        "@idempotent, or is the middleware installed?",
     ),
     (
         shops.ForgetsMarker,
@@ -73,8 +73,8 @@ SENTENCES = [
     (
         shops.MarksEverything,
         {},
-        "the first request was marked as a replay (Idempotent-Replayed: true), although its key was never sent "
-        "before: is every response marked, or is the key ignored?",
+        "the first request was marked as a replay (Idempotent-Replayed: true), although its key was never "
+        "sent before: is every response marked, or is the key ignored?",
     ),
     (
         shops.ChangesStatus,
@@ -111,8 +111,8 @@ SENTENCES = [
     (
         shops.NeverEnds,
         {},
-        "the repeated request got 409, expected the first response again, 201; the key is still held, although "
-        "the first response was received: is its outcome stored?",
+        "the repeated request got 409, expected the first response again, 201; the key is still held, "
+        "although the first response was received: is its outcome stored?",
     ),
     (
         shops.ReplaysAnyBody,
@@ -124,8 +124,8 @@ SENTENCES = [
     (
         shops.RunsAnotherBody,
         {},
-        "another body with the same key ran: effects went from 1 to 2, expected a refusal, 422 key-reused; are "
-        "bodies compared (fingerprint=)?",
+        "another body with the same key ran: effects went from 1 to 2, expected a refusal, 422 key-reused; "
+        "are bodies compared (fingerprint=)?",
     ),
     (
         shops.RunsAnotherBody,
@@ -149,20 +149,20 @@ SENTENCES = [
     (
         shops.IgnoresKey,
         {},
-        "the same request with a fresh key got a replay, expected a run of its own; is the key part of what is "
-        "looked up?",
+        "the same request with a fresh key got a replay, expected a run of its own; is the key part of "
+        "what is looked up?",
     ),
     (
         shops.RunsDuplicates,
         {},
-        "of 5 concurrent requests with one key more than one ran: effects went from 2 to 7, expected 3; is the "
-        "key reserved before the handler runs?",
+        "of 5 concurrent requests with one key more than one ran: effects went from 2 to 7, expected 3; is "
+        "the key reserved before the handler runs?",
     ),
     (
         shops.RunsDuplicates,
         {"count": False},
-        "of 5 concurrent requests with one key 5 got a response that is not marked as a replay, expected one; "
-        "is the key reserved before the handler runs?",
+        "of 5 concurrent requests with one key 5 got a response that is not marked as a replay, expected "
+        "one; is the key reserved before the handler runs?",
     ),
     (
         shops.RefusesWithoutTime,
@@ -179,8 +179,8 @@ SENTENCES = [
     (
         shops.RefusesOtherUser,
         {"other": BOB},
-        "the other user's request with the first user's key was refused with 422 key-reused, expected a run of "
-        "its own; does scope= tell these two users apart?",
+        "the other user's request with the first user's key was refused with 422 key-reused, expected a "
+        "run of its own; does scope= tell these two users apart?",
     ),
 ]
 

@@ -476,8 +476,7 @@ _BY_CODE: dict[Code, str] = {
     "not-done": "the handler raised NotDone, or one of retry_on, so that the key was released, and there is "
     "no response to replay",
     "store-unavailable": "the store could not be used: the log of the application says why",
-    "draining": "the guard was drained, as it is when the application shuts down: use its client inside of "
-    "`with`, or call guard.resume()",
+    "draining": "the guard was drained, as it is when a server stops: call guard.resume()",
 }
 _SIGN_IN = "pass headers= (or a client) that the application accepts"
 _BY_STATUS = {
