@@ -253,3 +253,53 @@ class IgnoresKey(Shop):
 
     def identity(self, request: Request) -> tuple[str, ...]:
         return (request.headers.get("X-User", ""),)
+
+
+class HoldsThirdKey(Shop):
+    """A key that was never sent is in flight."""
+
+    def respond(self, request: Request) -> Response:
+        return self.in_flight() if self.is_third(request) else super().respond(request)
+
+
+class ReplaysThirdKey(Shop):
+    """A key that was never sent has a response."""
+
+    def respond(self, request: Request) -> Response:
+        return self.replay(Response("paid", 201)) if self.is_third(request) else super().respond(request)
+
+
+class WorksTwice(Shop):
+    """After two runs its handler has no effect any more."""
+
+    def handle(self, request: Request) -> Response:
+        response = super().handle(request)
+        del self.runs[2:]
+        return response
+
+
+class WorksOnce(Shop):
+    """After the first run its handler has no effect any more."""
+
+    def handle(self, request: Request) -> Response:
+        response = super().handle(request)
+        del self.runs[1:]
+        return response
+
+
+class CannotStore(Shop):
+    """It says so."""
+
+    def handle(self, request: Request) -> Response:
+        response = super().handle(request)
+        response.headers["Idempotency-Stored"] = "false"
+        return response
+
+
+class FilledTombstone(Shop):
+    """Its replays say that they have no body."""
+
+    def replay(self, stored: Response) -> Response:
+        replay = super().replay(stored)
+        replay.headers["Idempotency-Body"] = "omitted"
+        return replay

@@ -182,6 +182,41 @@ SENTENCES = [
         "the other user's request with the first user's key was refused with 422 key-reused, expected a "
         "run of its own; does scope= tell these two users apart?",
     ),
+    (
+        shops.HoldsThirdKey,
+        {},
+        "of 5 concurrent requests with one key none ran: all were refused as in flight, expected one "
+        "response; does another request hold the key?",
+    ),
+    (
+        shops.ReplaysThirdKey,
+        {},
+        "of 5 concurrent requests with one key none ran: all got replays, although the key was never "
+        "sent before; is the key part of what is looked up?",
+    ),
+    (
+        shops.WorksTwice,
+        {},
+        "of 5 concurrent requests with one key none had the effect: effects went from 2 to 2, expected 3",
+    ),
+    (
+        shops.WorksOnce,
+        {},
+        "the same request with a fresh key did not have the effect of one run: effects went from 1 to 1, "
+        "expected 2",
+    ),
+    (
+        shops.CannotStore,
+        {},
+        "the response to the first request could not be stored (Idempotency-Stored: false): is the store "
+        "reachable? The log of the application says why",
+    ),
+    (
+        shops.FilledTombstone,
+        {"omitted": True},
+        "the repeated request got a replay that says Idempotency-Body: omitted, and a body of 13 bytes; "
+        "does a layer in front of retrysafe add it?",
+    ),
 ]
 
 

@@ -97,10 +97,11 @@ class Check:
         self._effects = yield from self._count()
         parts = yield from self._parts()
         request = self._encode(parts)
+        changed = self._changed(parts, request)
         first = yield from self._first(request)
         yield from self._repeat("the repeated request", request, first)
-        if self._plan.changed is not False:
-            yield from self._change(parts, request, first)
+        if changed is not None:
+            yield from self._change(changed, request, first)
         yield from self._fresh()
         if self._plan.concurrent:
             yield from self._concurrent()
@@ -248,12 +249,17 @@ class Check:
 
     # --- another body
 
-    def _change(self, parts: Parts, request: Request, first: Reply) -> Flow[None]:
-        """Another body with the same key: refused, without an effect, and the first response stays."""
-        other = parts.changed(self._plan.changed or True)
-        changed = other.encode(request.key_header, request.key)
+    def _changed(self, parts: Parts, request: Request) -> Request | None:
+        """Another request with the same key."""
+        if self._plan.changed is False:
+            return None
+        changed = parts.changed(self._plan.changed).encode(request.key_header, request.key)
         if changed.same_as(request):
             raise ValueError(f"changed={self._plan.changed!r} is the same request: give it another body")
+        return changed
+
+    def _change(self, changed: Request, request: Request, first: Reply) -> Flow[None]:
+        """Another body with the same key: refused, without an effect, and the first response stays."""
         reply = yield from _ask(Send(changed))
         before = self._effects
         self._effects = yield from self._count()
