@@ -12,12 +12,15 @@ from typing import Any
 import httpx
 import pytest
 import requests
-from fastapi import HTTPException
+from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.testclient import TestClient
+from sqlalchemy import create_engine, text
 from werkzeug.test import Client as WerkzeugClient
 
-from retrysafe import NotDone, Wire, scopes, wsgi
+from retrysafe import Guard, NotDone, Wire, scopes, stores, wsgi
+from retrysafe.fastapi import idempotent, protect
+from retrysafe.sqlalchemy import sessionmaker
 from retrysafe.testing import assert_idempotent, assert_idempotent_async
 from tests.testing import django_shop, shops
 from tests.testing.shops import ALICE, BOB, TOGETHER, Till
@@ -185,6 +188,34 @@ def test_duplicates_that_wait() -> None:
     with TestClient(shops.fastapi(till)) as client:
         assert_idempotent(client, "POST", "/pay", effects=till.count, **JSON)
     assert seen(till) == {"completed": 3, "replayed": 3 + TOGETHER - 1, "key-reused": 1}
+
+
+def test_effects_in_the_database(tmp_path: Path) -> None:
+    """Counted by the application's own engine, which sees what was committed."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    with engine.begin() as db:
+        db.execute(text("CREATE TABLE orders (item TEXT NOT NULL)"))
+    guard = Guard(stores.from_engine(engine), scope=scopes.header("X-User"), effects="database")
+    sessions = sessionmaker(guard)
+    app = FastAPI()
+    protect(app, guard)
+
+    def count() -> int:
+        with engine.connect() as db:
+            return int(db.execute(text("SELECT count(*) FROM orders")).scalar_one())
+
+    @app.post("/orders")
+    @idempotent(guard)
+    def order(item: str) -> dict[str, str]:
+        with sessions.begin() as db:
+            db.execute(text("INSERT INTO orders VALUES (:item)"), {"item": item})
+        return {"ordered": item}
+
+    with TestClient(app) as client:
+        how: dict[str, Any] = {"params": {"item": "apple"}, "headers": ALICE, "other": {"headers": BOB}}
+        assert assert_idempotent(client, "POST", "/orders", effects=count, **how).status_code == 200
+    assert count() == 4
+    engine.dispose()
 
 
 @pytest.mark.parametrize("named", ["guard", "profile", "neither"])
@@ -451,19 +482,39 @@ def test_handlers_that_say_that_nothing_was_done(till: Till) -> None:
     )
 
 
-def test_a_rate_limit(till: Till) -> None:
-    """It refuses the fresh key, and that is told apart from a handler that refuses the same data."""
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        (1, "the repeated request got 429, expected the first response again, 201"),
+        (4, "the same request with a fresh key was refused with 429, expected a success (2xx or 3xx)"),
+    ],
+)
+def test_a_rate_limit(till: Till, allowed: int, said: str) -> None:
+    """It is told apart from a response that is never stored, and from data that is refused twice."""
     app = shops.fastapi(till)
     asked: list[int] = []
 
     @app.middleware("http")
     async def limit(request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         asked.append(1)
-        return PlainTextResponse("slow down", 429) if len(asked) == 5 else await call_next(request)
+        return PlainTextResponse("slow down", 429) if len(asked) > allowed else await call_next(request)
 
     assert first_line(app, effects=till.count, **JSON) == (
-        "the same request with a fresh key was refused with 429, expected a success (2xx or 3xx); a rate "
-        "limit refused it: lift it for this test"
+        f"{said}; a rate limit refused it: lift it for this test"
+    )
+
+
+def test_failures_that_run_again() -> None:
+    """Where doing it again does no harm, a failure is not replayed, and that is said."""
+    till = Till(effects="repeatable")
+    till.after = raising(OSError("no card reader"))
+    client = TestClient(shops.fastapi(till), raise_server_exceptions=False)
+    with pytest.raises(AssertionError) as caught:
+        assert_idempotent(client, "POST", "/pay", expect=500, effects=till.count, **JSON)
+    assert str(caught.value).split("\n")[0] == (
+        'the repeated request ran again: effects went from 1 to 2; with effects="repeatable", '
+        'effects="database" or failed="retry" a failure is not replayed, and the next request with the key '
+        "runs; otherwise: is the route decorated with @idempotent, or is the middleware installed?"
     )
 
 

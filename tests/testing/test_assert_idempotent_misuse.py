@@ -112,6 +112,37 @@ async def coroutine() -> int:
             "other has header: expected headers alone, or another client",
         ),
         (
+            {"other": {"headers": {"idempotency-key": "k"}}},
+            TypeError,
+            "other has the header Idempotency-Key: it is sent the first user's key; leave it out",
+        ),
+        (
+            {"other": {"headers": "X-User"}},
+            TypeError,
+            "headers is str: expected a mapping of names to values",
+        ),
+        (
+            {"expect": "402"},
+            ValueError,
+            "expect='402' is not a status: expected a number, such as 402",
+        ),
+        (
+            {"changed": None},
+            TypeError,
+            "changed=None must be a mapping with some of path, json, data, content, params; or False",
+        ),
+        (
+            {"changed": {"headers": {}}},
+            TypeError,
+            "changed has headers: expected some of path, json, data, content, params",
+        ),
+        ({"omitted": 1}, TypeError, "omitted=1 must be True or False"),
+        (
+            {"params": "a=1"},
+            TypeError,
+            "params is 'a=1': expected a mapping or pairs; text may stand in the path",
+        ),
+        (
             {"wire": Wire(methods=frozenset({"PUT", "PATCH"}))},
             ValueError,
             "method='POST' is not protected: expected one of PATCH, PUT",

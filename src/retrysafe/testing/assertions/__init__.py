@@ -10,7 +10,8 @@ client's library is imported.  `flow.py` has the checks, `clients.py` the kinds 
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import isawaitable, iscoroutine
 from typing import TypedDict, TypeVar, Union, Unpack, cast
 
@@ -31,7 +32,14 @@ from retrysafe.testing.assertions.clients import (
 )
 from retrysafe.testing.assertions.flow import Call, Check, Plan, Send, SendTogether, Step, Wrong
 from retrysafe.testing.assertions.recognise import recognised
-from retrysafe.testing.assertions.request import BODIES, Changed, Pairs, Request, Template
+from retrysafe.testing.assertions.request import (
+    BODIES,
+    Changed,
+    Pairs,
+    Request,
+    Template,
+    checked_headers,
+)
 
 __all__ = ["assert_idempotent", "assert_idempotent_async"]
 
@@ -161,14 +169,18 @@ def _prepare(
     said: Mapping[str, object] = {"path": path, **how}
     given = {name: said[name] for name in ("path", *BODIES, "params", "headers") if name in said}
     headers, other = _other(how)
+    if headers is not None and any(name.lower() == wire.key_header.lower() for name in headers):
+        raise TypeError(
+            f"other has the header {wire.key_header}: it is sent the first user's key; leave it out"
+        )
     plan = Plan(
         Template(method, given),
         wire,
         effects,
-        how.get("expect"),
-        how.get("changed", True),
+        _status(how.get("expect")),
+        _changed(how.get("changed", True)),
         _times(how.get("concurrent", CONCURRENT)),
-        how.get("omitted", False),
+        _flag("omitted", how.get("omitted", False)),
         headers,
     )
     return Check(plan), other
@@ -183,7 +195,31 @@ def _other(how: How) -> tuple[Mapping[str, str] | None, object | None]:
         return {}, other
     if other.keys() != {"headers"}:
         raise TypeError(f"other has {', '.join(other)}: expected headers alone, or another client")
-    return other["headers"], None
+    return checked_headers(other["headers"]), None
+
+
+def _status(expect: object) -> int | None:
+    if expect is not None and (not isinstance(expect, int) or not 100 <= expect <= 599):
+        raise ValueError(f"expect={expect!r} is not a status: expected a number, such as 402")
+    return expect
+
+
+def _changed(changed: object) -> Changed | bool:
+    if isinstance(changed, bool):
+        return changed
+    known = ", ".join(Changed.__annotations__)
+    if not isinstance(changed, Mapping):
+        raise TypeError(f"changed={changed!r} must be a mapping with some of {known}; or False")
+    said = cast("Mapping[str, object]", changed)
+    if unknown := said.keys() - Changed.__annotations__.keys():
+        raise TypeError(f"changed has {', '.join(sorted(unknown))}: expected some of {known}")
+    return cast("Changed", said)
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} must be True or False")
+    return value
 
 
 def _times(concurrent: object) -> int:
@@ -203,7 +239,7 @@ def _drive(check: Check, first: Sender, other: Sender) -> object:
             step = flow.send(result)
         except StopIteration as done:
             return done.value
-        try:
+        with _noted(step):
             match step:
                 case Send(request, as_other):
                     result = (other if as_other else first).send(request)
@@ -211,9 +247,6 @@ def _drive(check: Check, first: Sender, other: Sender) -> object:
                     result = _send_together(first, request, times)
                 case Call(values, what):
                     result = _plain(values(), what)
-        except Exception as error:
-            error.add_note(_told(step))
-            raise
 
 
 async def _drive_async(check: Check, first: AsyncSender, other: AsyncSender) -> object:
@@ -224,7 +257,7 @@ async def _drive_async(check: Check, first: AsyncSender, other: AsyncSender) -> 
             step = flow.send(result)
         except StopIteration as done:
             return done.value
-        try:
+        with _noted(step):
             match step:
                 case Send(request, as_other):
                     result = await (other if as_other else first).send(request)
@@ -232,9 +265,26 @@ async def _drive_async(check: Check, first: AsyncSender, other: AsyncSender) -> 
                     result = await _send_together_async(first, request, times)
                 case Call(values, _):
                     result = await _awaited(values())
-        except Exception as error:
-            error.add_note(_told(step))
-            raise
+
+
+@contextmanager
+def _noted(step: Step) -> Generator[None]:
+    """Say with an exception of the application's or the client's at which step it was."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"assert_idempotent was {_doing(step)}")
+        raise
+
+
+def _doing(step: Step) -> str:
+    match step:
+        case Send(request):
+            return f"sending {request.method} {request.target}"
+        case SendTogether(request, times):
+            return f"sending {request.method} {request.target} {times} times at once"
+        case Call(_, what):
+            return f"calling {what}"
 
 
 def _send_together(client: Sender, request: Request, times: int) -> list[Reply]:
@@ -287,14 +337,3 @@ def _plain(values: list[object], what: str) -> list[object]:
 
 async def _awaited(values: list[object]) -> list[object]:
     return [await cast("Awaitable[object]", one) if isawaitable(one) else one for one in values]
-
-
-def _told(step: Step) -> str:
-    """For an exception of the application's or the client's: at which step."""
-    match step:
-        case Send(request):
-            return f"assert_idempotent was sending {request.method} {request.target}"
-        case SendTogether(request, times):
-            return f"assert_idempotent was sending {request.method} {request.target} {times} times at once"
-        case Call(_, what):
-            return f"assert_idempotent was calling {what}"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 from urllib.parse import urlsplit
 
 from retrysafe._core import headers
+from retrysafe._core.decisions import NOT_BEGUN
 from retrysafe._core.problems import Code
 from retrysafe.testing.assertions.clients import Reply
 from retrysafe.testing.assertions.recognise import Recognised
@@ -74,7 +75,6 @@ class Plan(NamedTuple):
 
 # --- the flow
 
-UNPROTECTED = "is the route decorated with @idempotent, or is the middleware installed?"
 _FUNCTIONS = (
     "if the application refuses the same data twice, pass functions, such as json=lambda: {...}: they are "
     "called once for each key"
@@ -154,16 +154,16 @@ class Check:
             )
         return reply
 
-    def _repeat(self, name: str, request: Request, first: Reply) -> Flow[None]:
+    def _repeat(self, name: str, request: Request, first: Reply, *, as_other: bool = False) -> Flow[None]:
         """Send it again: a replay of `first`, and no effect."""
-        reply = yield from _ask(Send(request))
+        reply = yield from _ask(Send(request, as_other))
         before = self._effects
         self._effects = yield from self._count()
         if self._effects != before:
-            if (released := _released(reply)) is not None:
+            if (released := _released(first)) is not None:
                 raise wrong(f"{name} ran again, as it must: {released}", request, reply, first=first)
             raise wrong(
-                f"{name} ran again: effects went from {before} to {self._effects}; {UNPROTECTED}",
+                f"{name} ran again: effects went from {before} to {self._effects}; {_unprotected(first)}",
                 request,
                 reply,
                 first=first,
@@ -175,7 +175,7 @@ class Check:
         tombstone = self._wire.is_tombstone(reply)
         expected = self._wire.replayed_statuses(first) if tombstone else {first.status}
         replayed = self._wire.is_replay(reply)
-        if not replayed and (released := _released(reply)) is not None:
+        if not replayed and (released := _released(first)) is not None:
             raise wrong(f"{name} was not replayed: {released}", request, reply, first=first)
         if reply.status not in expected:
             raise wrong(
@@ -232,11 +232,11 @@ class Check:
             return (
                 f"{name} got the first response, but it is not marked as a replay: expected "
                 f"{self._wire.marker}; if the API marks replays by another header, pass guard=, profile= or "
-                f"wire=, and otherwise: {UNPROTECTED}"
+                f"wire=, and otherwise: {_unprotected(first)}"
             )
         return (
             f"{name} got another response than the first one, not marked as a replay ({self._wire.marker}), "
-            f"so it probably ran again; {UNPROTECTED}"
+            f"so it probably ran again; {_unprotected(first)}"
         )
 
     def _tombstone(self, name: str, omitted: bool) -> str:
@@ -404,8 +404,7 @@ class Check:
             name, theirs, reply, "pass other= with the credentials of a user who may do it"
         )
         yield from self._expect_run(name, theirs, reply)
-        again = yield from _ask(Send(theirs, as_other=True))
-        self._compare("the other user's request, repeated,", theirs, again, reply)
+        yield from self._repeat("the other user's request, repeated,", theirs, reply, as_other=True)
         yield from self._repeat("the first user's request, repeated after the other's,", request, first)
 
     # --- what several steps ask
@@ -493,20 +492,28 @@ _BY_STATUS = {
     429: "a rate limit refused it: lift it for this test",
 }
 
-# As `settle` in `_core/decisions.py` has it: with these a server says that it did not begin.
-_NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
-
 
 def _released(reply: Reply) -> str | None:
     """Why the key of a request with this response is free again, if it is."""
     waits = headers.find(reply.headers, b"retry-after") is not None
-    if reply.status in _NOT_BEGUN or (reply.status == 503 and waits):
+    if reply.status in NOT_BEGUN or (reply.status == 503 and waits):
         what = "503 with Retry-After" if reply.status == 503 else str(reply.status)
         return (
             f"{what} says that nothing was done, so it is never stored, and the next request with the key "
             "runs; test a response that is stored"
         )
     return None
+
+
+def _unprotected(first: Reply) -> str:
+    """What may be the reason for a request that runs again."""
+    asked = "is the route decorated with @idempotent, or is the middleware installed?"
+    if first.status < 500:
+        return asked
+    return (
+        'with effects="repeatable", effects="database" or failed="retry" a failure is not replayed, and the '
+        f"next request with the key runs; otherwise: {asked}"
+    )
 
 
 def _succeeded(reply: Reply) -> bool:

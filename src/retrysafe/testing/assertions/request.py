@@ -147,7 +147,7 @@ class Template(NamedTuple):
             path,
             _one_body(said),
             cast("Pairs", said.get("params") or ()),
-            _checked(said.get("headers")),
+            checked_headers(said.get("headers")),
         )
 
 
@@ -159,7 +159,7 @@ def _one_body(given: Mapping[str, object]) -> Body:
     return bodies[0] if bodies else Body()
 
 
-def _checked(headers: object) -> Mapping[str, str]:
+def checked_headers(headers: object) -> Mapping[str, str]:
     if headers is None:
         return {}
     if not isinstance(headers, Mapping):
@@ -179,6 +179,8 @@ def merged(headers: Mapping[str, str], others: Mapping[str, str]) -> Mapping[str
 
 def _pairs(form: object) -> list[tuple[str, str]]:
     """A form or a query as pairs; a list of values is several pairs."""
+    if isinstance(form, str | bytes):
+        raise TypeError(f"params is {form!r}: expected a mapping or pairs; text may stand in the path")
     if isinstance(form, Mapping):
         form = list(cast("Mapping[object, object]", form).items())
     found: list[tuple[str, str]] = []
