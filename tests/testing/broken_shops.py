@@ -233,7 +233,7 @@ class NeverEnds(Shop):
 
 
 class SharesKeys(Shop):
-    """A key is a key, whoever sends it."""
+    """A key of one user is the key of all."""
 
     def identity(self, request: Request) -> tuple[str, ...]:
         return (request.headers["Idempotency-Key"],)
