@@ -113,7 +113,7 @@ def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
 
 # Statuses by which a server says that it did not even begin: RFC 9110 sections 15.5.2, 15.5.4, 15.5.9 and
 # 15.5.14, RFC 8470 section 5.2, RFC 6585 section 4.
-_NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
+NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
 
 
 def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
@@ -181,7 +181,7 @@ def _nothing_done(response: Response, attempt: Attempt, call: Call) -> bool:
     if status == 503:
         # Only a server that says when to come back says that it did nothing.
         return headers.find(response.headers, b"retry-after") is not None
-    return status in _NOT_BEGUN
+    return status in NOT_BEGUN
 
 
 # RFC 9110 sections 15.4.8 and 15.4.9: the same request, method and body included, to another address.

@@ -13,7 +13,7 @@ from retrysafe.policy import Policy, Rendering, Rules
 
 _USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
 
-_ABOUT_THE_BODY = frozenset(
+ABOUT_THE_BODY = frozenset(
     {b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest"}
 )
 """True of the body that was not stored, and not of the empty one that stands for it."""
@@ -139,7 +139,7 @@ def _replay(
         for name, value in stored:
             if name == headers.ORIGINAL_ID or name == names.request_id:
                 original_id = value
-            elif name in rendering.renewed or (omitted and name in _ABOUT_THE_BODY):
+            elif name in rendering.renewed or (omitted and name in ABOUT_THE_BODY):
                 continue  # sent anew below, dropped by this route, or not true any more
             elif not failed or name not in rendering.hints:
                 sent.append((name, value))
