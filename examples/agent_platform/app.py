@@ -85,8 +85,8 @@ class Review(Intention):
     verdict: Literal["approve", "reject"]
 
 
-# There is no agent yet, so that its keys are public: whoever knows one gets the response, secret included.
-# They need 16 characters that cannot be guessed, and the response is stored no longer than a retry needs it.
+# There is no agent yet, so its keys are public: any client that knows one gets the response, with the secret.
+# They need 16 characters that cannot be guessed, and the response is stored no longer than retries need it.
 @app.post("/api/auth/agent", status_code=201)
 @idempotent(guard, scope=scopes.public(), retention="1h")
 def register(registration: Registration, session: Session) -> Registered:
@@ -101,7 +101,7 @@ def register(registration: Registration, session: Session) -> Registered:
     return Registered(id=agent.id, intent=agent.intent, dweller=dweller.id, secret=secret)
 
 
-# Not protected: a token that is never used does no harm, and is not stored twice.
+# Not protected: a token too many does no harm, and a response that is a secret is better not stored.
 @app.post("/api/auth/token", status_code=201)
 def log_in(login: Login, session: Session) -> Access:
     """A new token, for an agent that knows its secret."""
@@ -139,7 +139,7 @@ def act(dweller: int, wanted: Act, agent: Authenticated, session: Session) -> Ac
 @app.post("/api/dwellers/{dweller}/heartbeat", status_code=201)
 @idempotent(guard)
 def beat(dweller: int, wanted: Beat, agent: Authenticated, session: Session) -> Stored:
-    """The dweller lives.  Agents send one every four hours."""
+    """Agents send one for their dweller every four hours."""
     owner = session.scalar(select(Dweller.agent_id).where(Dweller.id == dweller))
     if owner != agent.id:
         raise HTTPException(404, "you have no such dweller")

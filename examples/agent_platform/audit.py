@@ -1,6 +1,7 @@
 """Counts the rows that each intended action has left: `python -m examples.agent_platform.audit`.
 
-Whatever was lost, cut off, killed and sent again: one row for each intent, and as many turns as actions.
+The same key never makes two rows, whatever was lost, cut off, killed and sent again: there is one for each
+intent, and there are as many turns as actions.
 """
 
 import sys
@@ -26,7 +27,7 @@ TABLES: tuple[type[Intended], ...] = (Agent, Action, Heartbeat, Story, Proposal,
 
 
 class Response(NamedTuple):
-    """What an agent was told about what it intended."""
+    """What an agent got for what it intended."""
 
     table: type[Intended]
     intent: str
@@ -59,14 +60,14 @@ def _turns(session: orm.Session) -> Iterator[str]:
 
 
 def _compare(session: orm.Session, response: Response) -> Iterator[str]:
-    """Whether the row is there that the agent was told of, and says what the response said."""
+    """Whether the row of the response is there, and says the same."""
     what = f"{response.table.__tablename__}: {response.intent}"
     if response.status != 201:
         yield f"{what} got {response.status} {response.document}"
         return
     row = session.get(response.table, response.document["id"])
     if row is None:
-        yield f"{what} was given the number {response.document['id']}, which does not exist"
+        yield f"{what} has the number {response.document['id']}, which does not exist"
         return
     stored: dict[str, Any] = {name: getattr(row, name, None) for name in response.document}
     said = dict(response.document)
@@ -74,7 +75,7 @@ def _compare(session: orm.Session, response: Response) -> Iterator[str]:
         said["secret"] = digest(said["secret"])
         stored["dweller"] = session.scalar(select(Dweller.id).where(Dweller.agent_id == row.id))
     if stored != {**said, "intent": response.intent}:
-        yield f"{what} was told {said}, and the table says {stored}"
+        yield f"{what} got {said}, and the table has {stored}"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ pause that grows, or the one that the platform asks for; and an end where the pl
 not help.
 """
 
-import itertools
 import json
 import random
 import time
@@ -47,8 +46,6 @@ class AgentClient:
         self._http = httpx.Client(base_url=platform, timeout=30)
         self._token = ""
         self.identity = identity
-        self.tokens = 0
-        """How many it has got so far."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +56,7 @@ class AgentClient:
         self._http.close()
 
     def register(self, name: str, intent: str, key: str | None = None) -> httpx.Response:
-        """Begin to exist.  Nothing authenticates it yet, so that its key must not be guessed."""
+        """Nothing authenticates the agent yet, so its key must not be guessable: a new UUID is not."""
         response = self.send("/api/auth/agent", {"name": name, "intent": intent}, key)
         if response.status_code == 201:
             found = response.json()
@@ -85,9 +82,9 @@ class AgentClient:
         """
         headers = {"Content-Type": "application/json", **self.key_header(key or str(uuid.uuid4()))}
         body = json.dumps(document).encode()  # once: every retry sends the same bytes
-        give_up = time.monotonic() + self.patience
-        for attempt in itertools.count():
-            pause = random.uniform(0, min(self.first_pause * 2**attempt, self.longest_pause))
+        give_up, longest = time.monotonic() + self.patience, self.first_pause
+        while True:
+            pause = random.uniform(0, longest)
             try:
                 response = self._try(path, body, headers)
             except httpx.TransportError:
@@ -99,11 +96,9 @@ class AgentClient:
                     return response
                 pause = max(pause, _asked_to_wait(response))
             if time.monotonic() + pause > give_up:
-                break
+                raise Unsettled(f"POST {path} got no final response in {self.patience:g} s: {headers}")
             time.sleep(pause)
-        raise Unsettled(
-            f"POST {path} got no final response in {self.patience:g} s; it was sent with {headers}"
-        )
+            longest = min(longest * 2, self.longest_pause)
 
     def key_header(self, key: str) -> dict[str, str]:
         return {KEY: key}
@@ -121,7 +116,6 @@ class AgentClient:
                     f"agent {self.identity.agent} gets no token: {access.status_code} {access.text}"
                 )
             self._token = access.json()["token"]
-            self.tokens += 1
         if self._token:
             headers = {**headers, "Authorization": f"Bearer {self._token}"}
         return self._http.post(path, content=body, headers=headers)

@@ -1,4 +1,4 @@
-"""A gateway on a bad day, between the agents and the platform.
+"""A gateway between the agents and the platform that loses responses.
 
 It passes requests on, some of them twice, and destroys responses *after* the platform has worked: it says 502
 instead, or cuts the connection before the response or in the middle of it.
@@ -23,8 +23,8 @@ _TIMEOUT = 30.0
 _PASSED_ON = frozenset({"authorization", "content-type", "x-idempotency-key"})
 
 
-class Fate(NamedTuple):
-    """What happens to a request."""
+class Fault(NamedTuple):
+    """What the gateway does to a request."""
 
     twice: bool
     loss: Loss | None
@@ -76,27 +76,26 @@ class Proxy:
         with self._lock:
             self.counts[what] += 1
 
-    def fate(self) -> Fate:
+    def draw(self) -> Fault:
+        """The fault that the next request meets."""
         with self._lock:
             twice = self._random.random() < self.repeat
-            return Fate(twice, self._random.choice(LOSSES) if self._random.random() < self.lose else None)
+            return Fault(twice, self._random.choice(LOSSES) if self._random.random() < self.lose else None)
 
-    def forward(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes, fate: Fate
-    ) -> Response | None:
-        """What the platform said; to one of the two, if it was sent twice.  None: it has died meanwhile."""
-        copy = self._copies.submit(self._send, method, path, headers, body) if fate.twice else None
-        response = self._send(method, path, headers, body)
+    def forward(self, path: str, headers: Mapping[str, str], body: bytes, *, twice: bool) -> Response | None:
+        """The platform's response, to one of the two if it was sent twice.  None: its worker has died."""
+        copy = self._copies.submit(self._send, path, headers, body) if twice else None
+        response = self._send(path, headers, body)
         if copy is not None:
             self.count("sent twice")
             copy.result()
         return response
 
-    def _send(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Response | None:
+    def _send(self, path: str, headers: Mapping[str, str], body: bytes) -> Response | None:
         """On a connection of its own: either worker may take it, and a retry may meet the other one."""
         connection = HTTPConnection("127.0.0.1", self.upstream, timeout=_TIMEOUT)
         try:
-            connection.request(method, path, body, {**headers, "Connection": "close"})
+            connection.request("POST", path, body, {**headers, "Connection": "close"})
             response = connection.getresponse()
             found = Response(response.status, response.getheaders(), response.read())
         except (OSError, HTTPException):
@@ -121,21 +120,21 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # a response leaves in one piece
     disable_nagle_algorithm = True
-    server: _Server
 
     def do_POST(self) -> None:
+        assert isinstance(self.server, _Server)
         proxy = self.server.proxy
         proxy.count("requests")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name: value for name, value in self.headers.items() if name.lower() in _PASSED_ON}
-        fate = proxy.fate()
-        response = proxy.forward("POST", self.path, headers, body, fate)
+        twice, loss = proxy.draw()
+        response = proxy.forward(self.path, headers, body, twice=twice)
         if response is None:
             self._respond(Response(502, [], b"the platform did not respond"))
             return
-        if fate.loss is not None:
-            proxy.count(fate.loss)
-        match fate.loss:
+        if loss is not None:
+            proxy.count(loss)
+        match loss:
             case None:
                 self._respond(response)
             case "502 instead":

@@ -88,14 +88,14 @@ def _line(what: str, number: int, more: str = "") -> str:
     return f"{what:<34}{number:>6}  {more}".rstrip()
 
 
-class ImpatientClient(AgentClient):
+class QuickClient(AgentClient):
     """The same, in seconds instead of minutes."""
 
     first_pause, longest_pause = 0.05, 1.0
     patience = 90.0
 
 
-class KeylessClient(ImpatientClient):
+class KeylessClient(QuickClient):
     """It retries all the same, as most clients do."""
 
     def key_header(self, key: str) -> dict[str, str]:  # noqa: ARG002 - that is the difference
@@ -115,7 +115,7 @@ class StormAgent:
         self.replays = 0
         self.unsettled: list[str] = []
 
-    def live(self) -> None:
+    def run(self) -> None:
         with self._client:
             try:
                 intent = f"{self._name}/0"
@@ -144,7 +144,8 @@ class StormAgent:
                 story = self._note(
                     Story, intent, send("/api/stories", {"intent": intent, "title": "a storm"})
                 )
-                self._stories.append(story.document["id"])
+                if story.status == 201:
+                    self._stories.append(story.document["id"])
 
     def _note(self, table: type[Intended], intent: str, response: httpx.Response) -> Response:
         self.replays += response.headers.get("Idempotent-Replayed") == "true"
@@ -156,27 +157,30 @@ class StormAgent:
 def run(
     platform: Platform, *, agents: int = AGENTS, actions: int = ACTIONS, keys: bool = True, kills: int = 0
 ) -> Report:
-    """A storm over a platform that runs."""
+    """A storm over a platform that runs.  Each agent does as many actions as the others."""
     began, killed = time.monotonic(), len(platform.killed)
     prefix = f"storm {uuid.uuid4()}"
-    client = ImpatientClient if keys else KeylessClient
+    client = QuickClient if keys else KeylessClient
     with Proxy(platform.port) as proxy, ThreadPoolExecutor(agents) as threads:
         storm = [
             StormAgent(f"{prefix}/{number}", client(proxy.url), actions // agents) for number in range(agents)
         ]
-        living = [threads.submit(agent.live) for agent in storm]
+        running = [threads.submit(agent.run) for agent in storm]
         for part in range(1, kills + 1):
-            _wait_for(actions * part // (kills + 1), storm, living)
-            _kill_worker(platform, proxy, living)
-        for one in living:
+            _wait_for(actions * part // (kills + 1), storm, running)
+            _kill_worker(platform, proxy, running)
+        for one in running:
             one.result()
+    seconds = time.monotonic() - began
     responses = [response for agent in storm for response in agent.responses]
     engine = create_engine(platform.database)
     counted = rows(engine, prefix)
-    found = audit(engine, responses, prefix)
+    found = [text for agent in storm for text in agent.unsettled] + audit(engine, responses, prefix)
     engine.dispose()
+    if len(counted) != actions:
+        found.append(f"{actions} actions have left rows for {len(counted)} intents")
     return Report(
-        actions=agents * (actions // agents),
+        actions=actions,
         rows=counted.total(),
         duplicates=counted.total() - len(counted),
         requests=proxy.counts["requests"],
@@ -187,21 +191,21 @@ def run(
         killed=len(platform.killed) - killed,
         cut_off=proxy.counts["no response"],
         replays=sum(agent.replays for agent in storm),
-        found=[*(text for agent in storm for text in agent.unsettled), *found],
-        seconds=time.monotonic() - began,
+        found=found,
+        seconds=seconds,
     )
 
 
-def _wait_for(actions: int, storm: list[StormAgent], living: "list[Future[None]]") -> None:
+def _wait_for(actions: int, storm: list[StormAgent], running: "list[Future[None]]") -> None:
     """Until so many are done; or all of them, if an agent has given up."""
-    while sum(len(agent.responses) for agent in storm) < actions and not all(one.done() for one in living):
+    while sum(len(agent.responses) for agent in storm) < actions and not all(one.done() for one in running):
         time.sleep(0.01)
 
 
-def _kill_worker(platform: Platform, proxy: Proxy, living: "list[Future[None]]") -> None:
+def _kill_worker(platform: Platform, proxy: Proxy, running: "list[Future[None]]") -> None:
     """In the middle of a request: one that was idle is not worth killing, and another one is killed."""
     before = proxy.counts["no response"]
-    while proxy.counts["no response"] == before and not all(one.done() for one in living):
+    while proxy.counts["no response"] == before and not all(one.done() for one in running):
         platform.kill_worker()
         until = time.monotonic() + _NOTICED
         while proxy.counts["no response"] == before and time.monotonic() < until:
@@ -215,6 +219,11 @@ def main() -> None:
     parser.add_argument("--without-keys", action="store_true", help="agents retry, and send no keys")
     parser.add_argument("--kill", action="store_true", help=f"kill a worker {KILLS} times in between")
     given = parser.parse_args()
+    if given.agents < 1 or given.actions < 1 or given.actions % given.agents:
+        parser.error(
+            f"--agents {given.agents} --actions {given.actions}: expected as many actions for each agent, "
+            "and at least one"
+        )
     with tempfile.TemporaryDirectory() as folder:
         database = os.environ.get("PLATFORM_DATABASE", f"sqlite:///{folder}/platform.db")
         with Platform(database, Path(folder), PLATFORM_TOKEN_LIFETIME=TOKEN_LIFETIME) as platform:

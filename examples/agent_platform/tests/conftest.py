@@ -18,7 +18,7 @@ from retrysafe import Guard, scopes, stores
 from retrysafe.sqlalchemy import sessionmaker
 
 
-class World:
+class Harness:
     """The platform of a module's tests, with the operators' end of its database."""
 
     def __init__(self, platform: Platform, folder: Path) -> None:
@@ -106,7 +106,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     folder = tmp_path_factory.mktemp("platform")
     with Platform(
         f"sqlite:///{folder}/platform.db",
@@ -115,6 +115,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         program="examples.agent_platform.tests.held",
         PLATFORM_HOLD=str(folder),
     ) as platform:
-        world = World(platform, folder)
-        yield world
-        world.close()
+        harness = Harness(platform, folder)
+        yield harness
+        harness.close()

@@ -50,14 +50,14 @@ def test_an_action_that_was_done_twice(engine: Engine) -> None:
     ("response", "found"),
     [
         (ACTED._replace(status=500, document={}), "got 500 {}"),
-        (ACTED._replace(document={**ACTED.document, "id": 10}), "given the number 10, which does not exist"),
+        (ACTED._replace(document={**ACTED.document, "id": 10}), "has the number 10, which does not exist"),
         (
             ACTED._replace(document={**ACTED.document, "turn": 2}),
-            "told {'id': 9, 'intent': 'acted', 'turn': 2}",
+            "got {'id': 9, 'intent': 'acted', 'turn': 2}",
         ),
-        (ACTED._replace(intent="another"), "and the table says"),
-        (BORN._replace(document={**BORN.document, "secret": "t"}), "and the table says"),
-        (BORN._replace(document={**BORN.document, "dweller": 9}), "and the table says"),
+        (ACTED._replace(intent="another"), "and the table has"),
+        (BORN._replace(document={**BORN.document, "secret": "t"}), "and the table has"),
+        (BORN._replace(document={**BORN.document, "dweller": 9}), "and the table has"),
     ],
 )
 def test_a_response_that_the_tables_do_not_know(engine: Engine, response: Response, found: str) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
@@ -10,16 +10,17 @@ from typing import NamedTuple
 import pytest
 
 from examples.agent_platform.client import KEY, AgentClient, Refused, Unsettled
-from examples.agent_platform.storm import ImpatientClient
+from examples.agent_platform.storm import QuickClient
 
 CUT = 0
 """In place of a status: the connection is closed without a response."""
 
 
-class Reply(NamedTuple):
-    status: int
-    headers: dict[str, str] = {}
-    body: bytes = b"{}"
+class Reply:
+    def __init__(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"{}") -> None:
+        self.status = status
+        self.headers = {**(headers or {}), "Content-Length": str(len(body))}
+        self.body = body
 
 
 class Arrived(NamedTuple):
@@ -29,48 +30,51 @@ class Arrived(NamedTuple):
     token: str | None
 
 
-class Scripted:
+class Scripted(ThreadingHTTPServer):
     """A real server that gives one reply after the other, and the last one for ever."""
 
     def __init__(self, *replies: Reply) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._left = list(replies)
+        self.url = f"http://127.0.0.1:{self.server_port}"
         self.arrived: list[Arrived] = []
-        left = list(replies)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(handler) -> None:  # noqa: N805 - `self` is the server's
-                body = handler.rfile.read(int(handler.headers["Content-Length"]))
-                fields = handler.headers
-                self.arrived.append(Arrived(time.monotonic(), fields[KEY], body, fields["Authorization"]))
-                reply = left.pop(0) if len(left) > 1 else left[0]
-                if reply.status == CUT:
-                    return
-                handler.send_response(reply.status)
-                for name, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
-                    handler.send_header(name, value)
-                handler.end_headers()
-                handler.wfile.write(reply.body)
+    def next_reply(self) -> Reply:
+        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing: what arrived is asserted."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Scripted)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        key, token = self.headers[KEY], self.headers["Authorization"]
+        self.server.arrived.append(Arrived(time.monotonic(), key, body, token))
+        reply = self.server.next_reply()
+        if reply.status == CUT:
+            return
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: what arrived is asserted."""
 
 
 @contextmanager
-def scripted(*replies: Reply) -> Iterator[Scripted]:
-    script = Scripted(*replies)
-    with script.server:
-        thread = threading.Thread(target=script.server.serve_forever, args=[0.01])
+def scripted(*replies: Reply) -> Generator[Scripted]:
+    with Scripted(*replies) as script:
+        thread = threading.Thread(target=script.serve_forever, args=[0.01])
         thread.start()
         try:
             yield script
         finally:
-            script.server.shutdown()
+            script.shutdown()
             thread.join()
 
 
-def send(script: Scripted, key: str | None = None, client: type[AgentClient] = ImpatientClient) -> int:
+def send(script: Scripted, key: str | None = None, client: type[AgentClient] = QuickClient) -> int:
     with client(script.url) as agent:
         return agent.send("/api/stories", {"intent": "one"}, key).status_code
 
@@ -119,7 +123,7 @@ def test_a_token_that_expired() -> None:
     """The client gets another one and sends the same key."""
     identity = Reply(201, body=b'{"id": 7, "secret": "s", "dweller": 8}')
     one, two = (Reply(201, body=b'{"token": "%d"}' % number) for number in (1, 2))
-    with scripted(identity, one, Reply(401), two, Reply(201)) as script, ImpatientClient(script.url) as agent:
+    with scripted(identity, one, Reply(401), two, Reply(201)) as script, QuickClient(script.url) as agent:
         agent.register("ada", "register")
         agent.send("/api/stories", {"intent": "one"}, "a key")
     sent = [(arrived.key, arrived.token) for arrived in script.arrived if arrived.key == "a key"]
@@ -129,7 +133,7 @@ def test_a_token_that_expired() -> None:
 def test_an_agent_that_gets_no_token() -> None:
     """It is told so, and nothing was sent."""
     identity = Reply(201, body=b'{"id": 7, "secret": "s", "dweller": 8}')
-    with scripted(identity, Reply(403)) as script, ImpatientClient(script.url) as agent:
+    with scripted(identity, Reply(403)) as script, QuickClient(script.url) as agent:
         agent.register("ada", "register")
         with pytest.raises(Refused, match="agent 7 gets no token: 403"):
             agent.send("/api/stories", {"intent": "one"}, "a key")
@@ -139,9 +143,9 @@ def test_an_agent_that_gets_no_token() -> None:
 def test_it_gives_up() -> None:
     """… and does not say that nothing was done."""
 
-    class Hasty(ImpatientClient):
+    class Hasty(QuickClient):
         patience = 0.2
 
-    with scripted(Reply(502)) as script, pytest.raises(Unsettled, match="no final response in 0.2 s"):
+    with scripted(Reply(502)) as script, pytest.raises(Unsettled, match=r"no final response in 0\.2 s"):
         send(script, client=Hasty)
     assert len(script.arrived) > 1

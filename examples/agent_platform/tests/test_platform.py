@@ -10,8 +10,8 @@ import pytest
 from examples.agent_platform.client import AgentClient
 from examples.agent_platform.models import Agent, Heartbeat, Story
 from examples.agent_platform.proxy import Proxy
-from examples.agent_platform.storm import ImpatientClient
-from examples.agent_platform.tests.conftest import World, wait_until
+from examples.agent_platform.storm import QuickClient
+from examples.agent_platform.tests.conftest import Harness, wait_until
 
 
 @pytest.fixture
@@ -24,123 +24,125 @@ def story(intent: str) -> dict[str, str]:
 
 
 def replayed(response: httpx.Response) -> bool:
-    return response.headers.get("Idempotent-Replayed") == "true"
+    return bool(response.headers.get("Idempotent-Replayed") == "true")
 
 
-def test_an_expired_token(world: World, key: str) -> None:
+def test_an_expired_token(harness: Harness, key: str) -> None:
     """401 with its challenge, and no record: with a new token the same key runs."""
-    agent = world.register("ada")
-    token = world.log_in(agent)
-    world.expire(token)
-    refused = world.post("/api/stories", story(key), token=token, key=key)
+    agent = harness.register("ada")
+    token = harness.log_in(agent)
+    harness.expire(token)
+    refused = harness.post("/api/stories", story(key), token=token, key=key)
     assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, 'Bearer error="invalid_token"')
-    assert world.records(key) == 0
-    accepted = world.post("/api/stories", story(key), token=world.log_in(agent), key=key)
+    assert harness.records(key) == 0
+    accepted = harness.post("/api/stories", story(key), token=harness.log_in(agent), key=key)
     assert (accepted.status_code, replayed(accepted)) == (201, False)
-    assert (world.records(key), world.rows(Story, key)) == (1, 1)
+    assert (harness.records(key), harness.rows(Story, key)) == (1, 1)
 
 
-def test_a_token_that_was_revoked(world: World, key: str) -> None:
+def test_a_token_that_was_revoked(harness: Harness, key: str) -> None:
     """The agent revokes one of its tokens: 401, also for what it has done with it."""
-    token = world.log_in(world.register("bob"))
-    assert world.post("/api/stories", story(key), token=token, key=key).status_code == 201
-    revoked = world.http.delete(f"{world.url}/api/auth/token", headers={"Authorization": f"Bearer {token}"})
+    token = harness.log_in(harness.register("bob"))
+    assert harness.post("/api/stories", story(key), token=token, key=key).status_code == 201
+    revoked = harness.http.delete(
+        f"{harness.url}/api/auth/token", headers={"Authorization": f"Bearer {token}"}
+    )
     assert revoked.status_code == 204
-    refused = world.post("/api/stories", story(key), token=token, key=key)
+    refused = harness.post("/api/stories", story(key), token=token, key=key)
     assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, 'Bearer error="invalid_token"')
 
 
-def test_without_a_token(world: World, key: str) -> None:
+def test_without_a_token(harness: Harness, key: str) -> None:
     """RFC 6750 section 3: no error code where no credentials were sent; and no record."""
-    refused = world.post("/api/stories", story(key), key=key)
+    refused = harness.post("/api/stories", story(key), key=key)
     assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
-    assert world.records(key) == 0
+    assert harness.records(key) == 0
 
 
-def test_a_revoked_agent(world: World, key: str) -> None:
+def test_a_revoked_agent(harness: Harness, key: str) -> None:
     """403, and not the response that is stored for it."""
-    agent = world.register("cleo")
-    token = world.log_in(agent)
-    first = world.post("/api/stories", story(key), token=token, key=key)
-    world.revoke(agent)
-    refused = world.post("/api/stories", story(key), token=token, key=key)
+    agent = harness.register("cleo")
+    token = harness.log_in(agent)
+    first = harness.post("/api/stories", story(key), token=token, key=key)
+    harness.revoke(agent)
+    refused = harness.post("/api/stories", story(key), token=token, key=key)
     assert (refused.status_code, replayed(refused)) == (403, False)
     assert first.text not in refused.text
-    login = world.post("/api/auth/token", {"agent": agent.agent, "secret": agent.secret})
+    login = harness.post("/api/auth/token", {"agent": agent.agent, "secret": agent.secret})
     assert login.status_code == 403
 
 
-def test_a_refreshed_token(world: World, key: str) -> None:
+def test_a_refreshed_token(harness: Harness, key: str) -> None:
     """A replay: the owner of the key is the agent, whichever token it has."""
-    agent = world.register("dan")
+    agent = harness.register("dan")
     first, second = (
-        world.post("/api/stories", story(key), token=world.log_in(agent), key=key) for _ in range(2)
+        harness.post("/api/stories", story(key), token=harness.log_in(agent), key=key) for _ in range(2)
     )
     assert (first.status_code, second.content, replayed(second)) == (201, first.content, True)
-    assert world.rows(Story, key) == 1
+    assert harness.rows(Story, key) == 1
 
 
-def test_two_agents_with_one_key(world: World, key: str) -> None:
+def test_two_agents_with_one_key(harness: Harness, key: str) -> None:
     """Another agent's key is another key."""
     responses = [
-        world.post("/api/stories", story(key), token=world.log_in(world.register(name)), key=key)
+        harness.post("/api/stories", story(key), token=harness.log_in(harness.register(name)), key=key)
         for name in ("eve", "finn")
     ]
     assert [(response.status_code, replayed(response)) for response in responses] == [(201, False)] * 2
-    assert world.rows(Story, key) == 2
+    assert harness.rows(Story, key) == 2
 
 
-def test_a_body_that_is_corrected(world: World, key: str) -> None:
+def test_a_body_that_is_corrected(harness: Harness, key: str) -> None:
     """What validation refuses uses no key up; what has run is not run again for another body."""
-    token = world.log_in(world.register("gwen"))
-    assert world.post("/api/stories", {"intent": key}, token=token, key=key).status_code == 422
-    assert world.records(key) == 0
-    right = world.post("/api/stories", story(key), token=token, key=key)
+    token = harness.log_in(harness.register("gwen"))
+    assert harness.post("/api/stories", {"intent": key}, token=token, key=key).status_code == 422
+    assert harness.records(key) == 0
+    right = harness.post("/api/stories", story(key), token=token, key=key)
     assert (right.status_code, replayed(right)) == (201, False)
-    other = world.post("/api/stories", {"intent": key, "title": "another"}, token=token, key=key)
+    other = harness.post("/api/stories", {"intent": key, "title": "another"}, token=token, key=key)
     assert (other.status_code, other.json()["code"]) == (422, "key-reused")
-    assert world.rows(Story, key) == 1
+    assert harness.rows(Story, key) == 1
 
 
-def test_registration(world: World, key: str) -> None:
+def test_registration(harness: Harness, key: str) -> None:
     """Without a user: a key that cannot be guessed registers one agent, and gives its secret again."""
     document = {"name": "hugo", "intent": key}
-    first, second = (world.post("/api/auth/agent", document, key=key) for _ in range(2))
+    first, second = (harness.post("/api/auth/agent", document, key=key) for _ in range(2))
     assert (first.status_code, second.content, replayed(second)) == (201, first.content, True)
-    assert world.rows(Agent, key) == 1
-    short = world.post("/api/auth/agent", document, key="x" * 15)
+    assert harness.rows(Agent, key) == 1
+    short = harness.post("/api/auth/agent", document, key="x" * 15)
     assert (short.status_code, short.json()["code"]) == (400, "key-invalid")
-    assert world.rows(Agent, key) == 1
-    assert world.post("/api/auth/agent", document, key="x" * 16).status_code == 201
+    assert harness.rows(Agent, key) == 1
+    assert harness.post("/api/auth/agent", document, key="x" * 16).status_code == 201
 
 
-def test_in_progress(world: World, key: str) -> None:
+def test_in_progress(harness: Harness, key: str) -> None:
     """409 says in which words, and when to ask again; the client that does so gets the response."""
-    agent = world.register("iris")
-    token = world.log_in(agent)
-    world.hold_next()
-    with ThreadPoolExecutor(2) as threads, ImpatientClient(world.url, agent) as client:
-        first = threads.submit(world.post, "/api/stories", story(key), token=token, key=key)
-        world.wait_until_held()
-        busy = world.post("/api/stories", story(key), token=token, key=key)
+    agent = harness.register("iris")
+    token = harness.log_in(agent)
+    harness.hold_next()
+    with ThreadPoolExecutor(2) as threads, QuickClient(harness.url, agent) as client:
+        first = threads.submit(harness.post, "/api/stories", story(key), token=token, key=key)
+        harness.wait_until_held()
+        busy = harness.post("/api/stories", story(key), token=token, key=key)
         assert (busy.status_code, busy.json()["detail"]) == (409, "Request is being processed")
         assert (busy.headers["Retry-After"], busy.headers["X-Should-Retry"]) == ("1", "true")
         patient = threads.submit(client.send, "/api/stories", story(key), key)
-        world.release()
+        harness.release()
         assert (first.result().status_code, replayed(first.result())) == (201, False)
         assert (patient.result().content, replayed(patient.result())) == (first.result().content, True)
-    assert world.rows(Story, key) == 1
+    assert harness.rows(Story, key) == 1
 
 
-def test_a_redeploy_between_heartbeats(world: World) -> None:
+def test_a_redeploy_between_heartbeats(harness: Harness) -> None:
     """Every agent retries after it: one heartbeat had been stored, the other was killed midway; each is
-    there once.  So is that of an agent that has lost its memory, too."""
+    there once.  So is that of an agent that was restarted without a memory of it."""
     due = "2026-01-01T04:00:00+00:00"
-    stored, midway = world.register("jon"), world.register("kira")
+    stored, midway = harness.register("jon"), harness.register("kira")
     with (
-        Proxy(world.platform.port, lose=1, repeat=0) as gateway,
-        ImpatientClient(gateway.url, stored) as jon,
-        ImpatientClient(gateway.url, midway) as kira,
+        Proxy(harness.platform.port, lose=1, repeat=0) as gateway,
+        QuickClient(gateway.url, stored) as jon,
+        QuickClient(gateway.url, midway) as kira,
         ThreadPoolExecutor(2) as threads,
     ):
         # The gateway destroys logins, too: both log in before.
@@ -150,27 +152,27 @@ def test_a_redeploy_between_heartbeats(world: World) -> None:
         gateway.lose = 1
         jons = threads.submit(jon.heartbeat, due, "jon at 4")
         wait_until(lambda: gateway.destroyed() > 0)
-        world.hold_next()
+        harness.hold_next()
         kiras = threads.submit(kira.heartbeat, due, "kira at 4")
-        world.wait_until_held()
-        world.platform.kill()
-        world.release()
+        harness.wait_until_held()
+        harness.platform.kill()
+        harness.release()
         gateway.lose = 0
-        world.platform.start()
-        gateway.upstream = world.platform.port
+        harness.platform.start()
+        gateway.upstream = harness.platform.port
         assert (jons.result().status_code, replayed(jons.result())) == (201, True)
         assert (kiras.result().status_code, replayed(kiras.result())) == (201, False)
-    with AgentClient(world.url, stored) as restarted:
+    with AgentClient(harness.url, stored) as restarted:
         again = restarted.heartbeat(due, "jon at 4")
     assert (again.content, replayed(again)) == (jons.result().content, True)
-    assert [world.rows(Heartbeat, f"{name} at {hour}") for name in ("jon", "kira") for hour in (0, 4)] == [
+    assert [harness.rows(Heartbeat, f"{name} at {hour}") for name in ("jon", "kira") for hour in (0, 4)] == [
         1
     ] * 4
 
 
-def test_the_page_for_agents(world: World) -> None:
+def test_the_page_for_agents(harness: Harness) -> None:
     """`GET /idempotency` lists the routes that take a key, and says what registration does differently."""
-    page = world.http.get(f"{world.url}/idempotency", headers={"Accept": "application/json"})
+    page = harness.http.get(f"{harness.url}/idempotency", headers={"Accept": "application/json"})
     document = json.loads(page.text)
     assert document["key"]["header"] == "X-Idempotency-Key"
     assert set(document["routes"]) == {
