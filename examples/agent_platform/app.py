@@ -16,6 +16,7 @@ from examples.agent_platform.models import (
     Dweller,
     Feedback,
     Heartbeat,
+    Intended,
     Proposal,
     Story,
     Token,
@@ -143,28 +144,19 @@ def beat(dweller: int, wanted: Beat, agent: Authenticated, session: Session) -> 
     owner = session.scalar(select(Dweller.agent_id).where(Dweller.id == dweller))
     if owner != agent.id:
         raise HTTPException(404, "you have no such dweller")
-    heartbeat = Heartbeat(dweller_id=dweller, due=wanted.due, intent=wanted.intent)
-    session.add(heartbeat)
-    session.commit()
-    return Stored.model_validate(heartbeat)
+    return store(session, Heartbeat(dweller_id=dweller, due=wanted.due, intent=wanted.intent))
 
 
 @app.post("/api/stories", status_code=201)
 @idempotent(guard)
 def tell(wanted: Draft, agent: Authenticated, session: Session) -> Stored:
-    story = Story(agent_id=agent.id, title=wanted.title, intent=wanted.intent)
-    session.add(story)
-    session.commit()
-    return Stored.model_validate(story)
+    return store(session, Story(agent_id=agent.id, title=wanted.title, intent=wanted.intent))
 
 
 @app.post("/api/proposals", status_code=201)
 @idempotent(guard)
 def propose(wanted: Draft, agent: Authenticated, session: Session) -> Stored:
-    proposal = Proposal(agent_id=agent.id, title=wanted.title, intent=wanted.intent)
-    session.add(proposal)
-    session.commit()
-    return Stored.model_validate(proposal)
+    return store(session, Proposal(agent_id=agent.id, title=wanted.title, intent=wanted.intent))
 
 
 @app.post("/api/review/{kind}/{number}/feedback", status_code=201)
@@ -175,9 +167,13 @@ def review(
     subject = session.get(Story if kind == "story" else Proposal, number)
     if subject is None:
         raise HTTPException(404, f"there is no such {kind}")
-    feedback = Feedback(
-        agent_id=agent.id, kind=kind, subject=number, verdict=wanted.verdict, intent=wanted.intent
+    return store(
+        session,
+        Feedback(agent_id=agent.id, kind=kind, subject=number, verdict=wanted.verdict, intent=wanted.intent),
     )
-    session.add(feedback)
-    session.commit()
-    return Stored.model_validate(feedback)
+
+
+def store(session: orm.Session, row: Intended) -> Stored:
+    session.add(row)
+    session.commit()  # provisional: it becomes real together with the response
+    return Stored.model_validate(row)

@@ -76,18 +76,21 @@ class Heartbeat(Intended):
     due: Mapped[str]
 
 
-class Story(Intended):
+class Text(Intended):
+    """What an agent has written, for others to review."""
+
+    __abstract__ = True
+
+    agent_id: Mapped[int] = mapped_column(ForeignKey("agents.id"))
+    title: Mapped[str]
+
+
+class Story(Text):
     __tablename__ = "stories"
 
-    agent_id: Mapped[int] = mapped_column(ForeignKey("agents.id"))
-    title: Mapped[str]
 
-
-class Proposal(Intended):
+class Proposal(Text):
     __tablename__ = "proposals"
-
-    agent_id: Mapped[int] = mapped_column(ForeignKey("agents.id"))
-    title: Mapped[str]
 
 
 class Feedback(Intended):

@@ -1,5 +1,6 @@
 """The platform as a process that can be killed and started again."""
 
+import contextlib
 import os
 import re
 import signal
@@ -76,8 +77,12 @@ class Platform:
             )
         until = time.monotonic() + PATIENCE
         while (log_text := self.log).count(_READY) < self._workers or not _ADDRESS.search(log_text):
-            if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"the platform did not start within {PATIENCE:g} s; its log:\n{log_text}")
+            if (status := self._process.poll()) is not None:
+                raise RuntimeError(
+                    f"the platform ended with {status} when it was started; its log:\n{self.log}"
+                )
+            if time.monotonic() > until:
+                raise RuntimeError(f"the platform was not ready within {PATIENCE:g} s; its log:\n{log_text}")
             time.sleep(0.02)
         self.port = int(_ADDRESS.findall(log_text)[-1])
 
@@ -103,5 +108,6 @@ class Platform:
         """SIGKILL for all of it."""
         process, self._process = self._process, None
         if process is not None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -31,9 +31,9 @@ AGENTS, ACTIONS = 20, 2000
 KILLS = 3
 """How often a worker is killed, at equal distances."""
 
-TOKEN_LIFETIME = "3"
+TOKEN_LIFETIME = "5"
 """Seconds: tokens expire several times in a storm, so that some retries come with another one than the first
-attempt."""
+attempt; and longer than a request waits on a busy machine."""
 
 _NOTICED = 1.0
 """Seconds until the gateway must have noticed that the worker behind a request is gone."""
