@@ -8,6 +8,7 @@ Requests that do not concern it, websockets among them, are handed on as they ar
 
 from collections.abc import Mapping
 
+from retrysafe._http.routes import Published
 from retrysafe.asgi.exchange import AsgiExchange, AsgiRequest, route_path, send_whole
 from retrysafe.asgi.lifespan import live
 from retrysafe.asgi.types import App, Connection, Receive, Send
@@ -40,6 +41,10 @@ class Middleware:
         self.app = app
         self.guard = guard
         self._routes = guard.routes(paths, routes)
+
+    def published(self) -> Published:
+        """What is in force, as it is published."""
+        return self._routes.published()
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "retrysafe" not in scope:

@@ -41,7 +41,7 @@ no bare comma: such a request is refused).
 from collections.abc import Iterable, Mapping
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from retrysafe._core.model import Response
+from retrysafe._http.routes import Published
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths, Rules
@@ -80,6 +80,10 @@ class Middleware:
         self._key = variable(key)
         self._with_key = {key: b""}
 
+    def published(self) -> Published:
+        """What is in force, as it is published."""
+        return self._routes.published()
+
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if GUARDED not in environ:
             method, path = environ["REQUEST_METHOD"], decoded(environ.get("PATH_INFO", ""))
@@ -88,8 +92,7 @@ class Middleware:
                 request = translate(environ)
                 return WsgiExchange(request, route, self.app, self.guard, environ, start_response).serve()
             if self._routes.publishes(method, path):
-                page = self._routes.specification(translate(environ))
-                return send(start_response, page if method == "GET" else Response(page.status, page.headers))
+                return send(start_response, self._routes.specification(translate(environ)))
         return self.app(environ, start_response)
 
 
