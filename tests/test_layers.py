@@ -34,7 +34,9 @@ MAY_IMPORT = {
     "wsgi": frozenset({"_core", "_http", "_runtime", "wsgi", "events", "guard"}) | VALUES,
     "starlette": frozenset({"_core", "_http", "asgi", "guard"}) | VALUES,
     "fastapi": frozenset({"_http", "guard", "starlette"}) | VALUES,
-    "cli": frozenset({"_core", "cli", "demo", "errors", "policy", "stores", ""}),
+    "cli": frozenset({"_core", "cli", "demo", "errors", "policy", "stores", ""})
+    # `skill` looks for guards in an application, and renders what they publish.
+    | frozenset({"_http", "asgi", "guard", "scopes", "wsgi"}),
 }
 
 # Pure: they compute, and touch no clock, socket, file or thread of control.
@@ -52,6 +54,9 @@ DRIVERS = frozenset(
 # Each of them runs, or can be talked into running, what it is given to read.
 UNSAFE_MODULES = frozenset("cloudpickle dill joblib jsonpickle marshal pickle shelve yaml".split())
 UNSAFE_CALLS = frozenset({"eval", "exec", "__import__"})
+
+# Imports the application that an operator names on the command line, as a server does.
+LOADS_APPLICATIONS = "retrysafe.cli.application"
 
 
 def module_name(file: Path, src: Path = SRC) -> str:
@@ -192,6 +197,7 @@ def test_nothing_runs_data_as_code() -> None:
         danger
         for module, file in MODULES.items()
         for danger in dangers(file.read_text(encoding="utf-8"), module)
+        if not (module == LOADS_APPLICATIONS and danger.endswith("by a computed name"))
     ] == []
 
 

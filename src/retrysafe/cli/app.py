@@ -23,6 +23,7 @@ from retrysafe.cli import (
     resolve,
     schema,
     show,
+    skill,
     stats,
 )
 from retrysafe.cli.exits import Exit, Failure, PipeClosed
@@ -80,6 +81,7 @@ def build() -> typer.Typer:
         ("doctor", "Check the store for problems.", doctor.doctor),
         ("migrate", "Create the tables, or bring them up to date.", schema.migrate),
         ("sql", "Print the SQL of the tables.", schema.sql),
+        ("skill", "Print for agents how to retry safely.", skill.skill),
         ("demo", "Lose responses, kill a server, count the money.", demo.demo),
     ):
         app.command(name, cls=_Command, short_help=summary)(command)
