@@ -47,7 +47,7 @@ def protect(app: FastAPI, guard: Guard) -> None:
     """
     if not isinstance(app, FastAPI):
         raise ConfigurationError(f"protect({app!r}, guard): expected an application of FastAPI's")
-    hold(app, guard, lambda: (found[:2] for found in routes(app)))
+    hold(app, guard, lambda: routes(app))
     make = app.openapi
 
     def openapi() -> dict[str, Any]:

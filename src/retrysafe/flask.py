@@ -26,7 +26,7 @@ and each is asked before a replay too.  With an application factory, leave the g
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
@@ -43,7 +43,7 @@ from retrysafe._core.problems import Problem
 from retrysafe._http.held import name_of
 from retrysafe._http.marked import Marked, Unbound, find_mark, mark, marked
 from retrysafe._http.render import describe
-from retrysafe._http.routes import Route, any_path
+from retrysafe._http.routes import Protected, Route, any_path
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Rules
@@ -109,9 +109,11 @@ class Retrysafe:
             _join_sessions(self._db, app, guard)
         app.extensions[_EXTENSION] = Extension((*guards, guard))
 
-        def protected() -> Mapping[str, Rules]:
-            every = ((path, marked(function, guard)) for path, function, _ in routes(app))
-            return {path: found.rules for path, found in every if found is not None and found.guard is guard}
+        def protected() -> Iterator[Protected]:
+            for path, function, methods in routes(app):
+                found = marked(function, guard)
+                if found is not None and found.guard is guard:
+                    yield Protected(path, found.rules, methods)
 
         app.wsgi_app = Holder(app.wsgi_app, guard, protected)  # type: ignore[method-assign]  # Flask's own way
         if not guards:

@@ -49,6 +49,10 @@ class ReadyMade:
         """What a client has to send for it, if it is a thing that clients send."""
         return None
 
+    def headers(self) -> tuple[str, ...]:
+        """The headers that it is read from, as an example of a request has them."""
+        return ()
+
     def shared(self) -> "Shared":
         return "never"
 
@@ -89,6 +93,9 @@ class _Header(ReadyMade):
     def wanted(self) -> str | None:
         return self.describe()
 
+    def headers(self) -> tuple[str, ...]:
+        return (self._name,)
+
 
 class _Credentials(ReadyMade):
     __slots__ = ("_name", "_secret", "_wanted")
@@ -112,6 +119,9 @@ class _Credentials(ReadyMade):
 
     def wanted(self) -> str | None:
         return self.describe()
+
+    def headers(self) -> tuple[str, ...]:
+        return (self._name,)
 
     def bind(self, secret: bytes | None) -> ReadyMade:
         if self._secret is not None:
@@ -205,6 +215,9 @@ class _FirstOf(ReadyMade):
         # If one of them is nothing that clients send, naming the others would be half the truth.
         return _joined(" or ", self.rules)
 
+    def headers(self) -> tuple[str, ...]:
+        return next((found for rule in self.rules if (found := headers(rule))), ())
+
     def shared(self) -> "Shared":
         found = [shared(rule) for rule in self.rules]
         if found[:1] == ["always"]:
@@ -245,6 +258,9 @@ class _AllOf(ReadyMade):
 
     def wanted(self) -> str | None:
         return _joined(" and ", [rule for rule in self.rules if not isinstance(rule, _Public)])
+
+    def headers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for rule in self.rules for name in headers(rule)))
 
     def shared(self) -> "Shared":
         found = {shared(rule) for rule in self.rules}
@@ -402,6 +418,11 @@ def missing(rule: ScopeRule) -> str:
     if wanted is None:
         return "It is not known whose key this is."
     return f"It is not known whose key this is: send {wanted}, once and with a value."
+
+
+def headers(rule: ScopeRule) -> tuple[str, ...]:
+    """The headers that a rule reads, as far as ready-made rules can tell, for an example of a request."""
+    return rule.headers() if isinstance(rule, ReadyMade) else ()
 
 
 def shared(rule: ScopeRule) -> Shared:

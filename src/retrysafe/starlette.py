@@ -15,7 +15,7 @@ covers paths instead of functions.
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
@@ -34,6 +34,7 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core import model
 from retrysafe._http.held import name_of
 from retrysafe._http.marked import Marked, mark, marked
+from retrysafe._http.routes import Protected
 from retrysafe.asgi.exchange import AsgiRequest, send_whole, template
 from retrysafe.asgi.held import HeldExchange, Holder
 from retrysafe.asgi.types import App
@@ -52,11 +53,11 @@ def protect(app: Starlette, guard: Guard) -> None:
     In whichever order middlewares are added, this stands around them.  The guard checks its store when the
     application starts, and drains when it stops.
     """
-    hold(app, guard, lambda: (endpoint[:2] for endpoint in endpoints(app.routes)))
+    hold(app, guard, lambda: endpoints(app.routes))
 
 
-Endpoints = Iterator[tuple[str, object]]
-"""Paths and functions."""
+Endpoints = Iterator[tuple[str, object, frozenset[str]]]
+"""Paths, functions and methods."""
 
 
 def hold(app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
@@ -78,14 +79,16 @@ def hold(app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
     app.state.retrysafe = (*guards, guard)
     build = app.build_middleware_stack
 
-    def rules_by_path() -> Mapping[str, Rules]:
-        every = ((path, marked(function)) for path, function in find())
-        return {path: found.rules for path, found in every if found is not None and found.guard is guard}
+    def protected() -> Iterator[Protected]:
+        for path, function, methods in find():
+            found = marked(function)
+            if found is not None and found.guard is guard:
+                yield Protected(path, found.rules, methods)
 
     # Around everything, error handling included: the response that an application's own handler makes of an
     # exception is then the one that is stored.
     def build_and_hold() -> App:
-        return Holder(build(), guard, lambda: _handles_errors(app), rules_by_path)
+        return Holder(build(), guard, lambda: _handles_errors(app), protected)
 
     app.build_middleware_stack = build_and_hold  # type: ignore[method-assign]  # there is no hook for it
 
@@ -104,9 +107,7 @@ Expand = Callable[[Iterable[object]], Iterable[object]]
 """Makes one list of an application's routes and of those that its framework has put aside."""
 
 
-def endpoints(
-    routes: Iterable[object], prefix: str = "", expand: Expand = list
-) -> Iterator[tuple[str, object, frozenset[str]]]:
+def endpoints(routes: Iterable[object], prefix: str = "", expand: Expand = list) -> Endpoints:
     """Path, function and methods of every HTTP endpoint, those of mounts and of classes included."""
     for route in expand(routes):
         path = prefix + (getattr(route, "path", None) or "")

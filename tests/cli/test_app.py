@@ -25,7 +25,8 @@ def test_version_and_help() -> None:
     """The version of the package; help lists every command, with and without a terminal, asked for or not."""
     assert run("--version").out == f"retrysafe {metadata.version('retrysafe')}\n"
     for text in (run("--help").out, run().out, shown("--help").text, shown().text):
-        for command in "ls show stats release resolve audit purge doctor routes migrate sql demo".split():
+        commands = "ls show stats release resolve audit purge doctor routes migrate sql skill demo"
+        for command in commands.split():
             assert command in text
     assert "Exit codes" in run("-h").out
     assert "\x1b" not in run("--help").out

@@ -147,6 +147,46 @@ def test_somebody_elses_page_is_not_ours_to_publish() -> None:
     assert not routed.publishes("GET", "https://docs.test/idempotency")
 
 
+@pytest.mark.parametrize(
+    ("paths", "routes", "listed", "rest"),
+    [
+        (None, ["/a", "/b/*"], ["/a", "/b/*"], None),
+        # A route that an earlier one takes everything from is in force nowhere.
+        (None, ["/a/*", "/a/b", "/a/b/*", "/c", "/c/"], ["/a/*", "/c"], None),
+        (None, ["/a/b", "/a/*"], ["/a/b", "/a/*"], None),
+        (None, ["/a", "/*"], ["/a", "/*"], ()),
+        # Of a route that is covered in part, that part; of one that is not covered, nothing.
+        (["/api/*"], ["/*"], ["/api/*"], ()),
+        (["/api/*"], ["/api/search", "/other", "/apis/*"], ["/api/search"], ("/api/*",)),
+        (["/api/*", "/v2/*"], ["/*"], ["/api/*", "/v2/*"], ()),
+        (["/orders", "/pay/"], ["/orders/", "/pay", "/x"], ["/orders/", "/pay"], ()),
+        (["/orders", "/pay"], [], [], ("/orders", "/pay")),
+        (["/api/v1/*", "/api/*"], ["/api/v1/x"], ["/api/v1/x"], ("/api/v1/*", "/api/*")),
+        (lambda path: path.startswith("/a"), ["/a", "/b", "/c/*"], ["/a", "/c/*"], ()),
+        ([], ["/a"], [], ()),
+    ],
+)
+def test_what_is_published_is_in_force(
+    paths: Paths | None, routes: list[str], listed: list[str], rest: tuple[str, ...] | None
+) -> None:
+    """Only routes that a request can reach, and where the guard's own rules are left."""
+    routed = the_routes(paths, {path: {"retention": 60 + number} for number, path in enumerate(routes)})
+    published = routed.published()
+    assert [route.path for route in published.routes] == listed
+    assert published.paths == rest
+    assert published.unnamed is callable(paths)
+    for route in published.routes:
+        if callable(paths) and route.path.endswith("*"):
+            continue  # which of them a function takes is not known
+        found = routed.match("POST", route.path.replace("*", "some/where"), KEYED)
+        assert found is not None
+        assert found.rules == route.rules
+    for path in rest if rest is not None else ["/elsewhere"]:
+        found = routed.match("POST", path.replace("*", "else/where"), KEYED)
+        assert found is not None
+        assert found.path == ""
+
+
 def test_nobody_need_listen() -> None:
     """Without an observer, a keyless request is only logged."""
     guard = Guard("memory:", scope=public(), required="warn")

@@ -199,7 +199,7 @@ def test_the_specification_is_where_problems_point(a_guard: MakeGuard) -> None:
     refused = site(key='"', SCRIPT_NAME="/api")
     assert b"http://shop.test/api/idempotency#key-invalid" in refused.body
     page = site(key=None, REQUEST_METHOD="GET", PATH_INFO="/idempotency", SCRIPT_NAME="/api")
-    head = site(key=None, REQUEST_METHOD="HEAD", PATH_INFO="/idempotency")
+    head = site(key=None, REQUEST_METHOD="HEAD", PATH_INFO="/idempotency", SCRIPT_NAME="/api")
     assert page.status == head.status == 200
     assert b'id="key-invalid"' in page.body
     assert b"/strict" in page.body

@@ -31,9 +31,10 @@ def typed(transcript: str) -> list[str]:
 
 def check(command: str) -> None:
     """Raise if the command is not one."""
-    # In a table, a vertical bar has a backslash.  What follows it is another program, and not our affair.
+    # In a table, a vertical bar has a backslash.  What follows is another program or a file, not our affair.
     words = shlex.split(command.replace("\\|", "|"), comments=True)
-    words = words[: words.index("|")] if "|" in words else words
+    for sign in ("|", ">"):
+        words = words[: words.index(sign)] if sign in words else words
     while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] == "export"):
         words.pop(0)
     if not words:

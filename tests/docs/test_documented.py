@@ -125,7 +125,7 @@ def test_no_scope_is_left_out() -> None:
     assert {name for name in own if not name.startswith("_")} == {
         "header", "user", "credentials", "argument", "public", "first_of", "all_of", "resolve", "describe",
         # what guards, the published specification and problems ask of a rule
-        "bind", "missing", "shared", "always_finds", "needs_user", "check_arguments",
+        "bind", "missing", "headers", "shared", "always_finds", "needs_user", "check_arguments",
     }  # fmt: skip
     assert all(f"`scopes.{name}(" in API for name in ("resolve", "describe"))
 

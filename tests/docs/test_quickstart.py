@@ -89,3 +89,30 @@ def test_the_page_asks_for_files() -> None:
         "fast.py",
         "plain.py",
     ]
+
+
+def test_the_published_example(tmp_path: Path) -> None:
+    """The command that a service shows its clients runs as it is: first a response, then its replay."""
+    if importlib.util.find_spec("fastapi") is None:
+        pytest.skip("fastapi is not installed")
+    if missing := [program for program in ("curl", "openssl") if shutil.which(program) is None]:
+        pytest.skip(f"{missing[0]} is not installed")
+    serving.save(tmp_path)
+    (tmp_path / "request.json").write_text('{"amount": 5}', encoding="utf-8")
+    with serving.serve(tmp_path, serving.command("fast:app", "uvicorn")) as address:
+        published = httpx.get(f"{address}/idempotency", headers={"Accept": "application/json"}).json()
+        make, _, send = published["example"]["command"].partition("\n")
+        assert f"{address}/payments" in send
+        script = f"{make}\n{send} -sSi\n{send} -sSi\n"
+        done = subprocess.run(
+            ["sh", "-e", "-c", script],
+            cwd=tmp_path,
+            capture_output=True,
+            check=True,
+            timeout=serving.PATIENCE,
+        )
+    first, again = done.stdout.decode().split("HTTP/1.1 ")[1:]
+    assert first.startswith("201")
+    assert "idempotent-replayed" not in first
+    assert "idempotent-replayed: true" in again
+    assert serving.printed(tmp_path, "uvicorn").count("charging 5") == 1

@@ -114,4 +114,31 @@ def test_the_published_specification(path: str) -> None:
     shop.post("/later", _by_user, no_store=True)
     with shop.client as client:
         published = client.get("/idempotency", headers={"Accept": "application/json"}).json()
-    assert path in published["routes"]
+    assert path in [entry["path"] for entry in published["routes"]]
+
+
+def test_one_path_by_two_methods() -> None:
+    """Each of its endpoints is published, with its own rules; a method that takes no keys is not."""
+    shop = Shop()
+    shop.app.put("/things/{id}")(idempotent(shop.guard, required=True)(_by_user))
+    shop.app.delete("/things/{id}")(idempotent(shop.guard)(_by_user))
+    shop.app.get("/things/{id}")(idempotent(shop.guard)(_by_user))
+    with shop.client as client:
+        published = client.get("/idempotency", headers={"Accept": "application/json"}).json()
+    found = [(it["methods"], it["required"]) for it in published["routes"] if it["path"] == "/things/{id}"]
+    assert found == [(["PUT"], True), (["DELETE"], False)]
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"), [("text/html", "html"), ("text/markdown", "markdown"), ("application/json", "json")]
+)
+def test_three_forms(accept: str, form: str) -> None:
+    """By the application's own address, for GET and for HEAD."""
+    with Shop().client as client:
+        page, head = (
+            client.request(method, "/idempotency", headers={"Accept": accept}) for method in ("GET", "HEAD")
+        )
+    assert (page.status_code, head.status_code, head.content) == (200, 200, b"")
+    assert form in page.headers["content-type"]
+    assert page.headers == head.headers
+    assert "http://testserver/orders" in page.text

@@ -1,12 +1,14 @@
 """The profile `agents`, sentence by sentence; the numbers are those of its specification's sentences."""
 
 import asyncio
+import re
 import sqlite3
 
 import pytest
 
 from retrysafe import scopes
 from retrysafe.stores.admin import Query
+from tests.cli.terminal import run
 from tests.profiles.conftest import Serve
 from tests.profiles.service import Answer, Call, Held, during
 
@@ -182,3 +184,101 @@ def test_one_key_one_row(serve: Serve) -> None:
     counted = platform.execute("SELECT body, count(*) FROM actions GROUP BY body").fetchall()
     platform.close()
     assert dict(counted) == {f'"{n}"': 1 for n in range(5)}
+
+
+# --- what agents are told
+
+
+@pytest.fixture(scope="module")
+def skill() -> str:
+    """What `retrysafe skill --profile agents` prints."""
+    done = run("skill", "--profile", "agents", "--url", "https://agents.test")
+    assert (done.code, done.err) == (0, "")
+    return done.out
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        # "Include X-Idempotency-Key: <uuid> on all POST requests."
+        "send it in the header `X-Idempotency-Key` with the POST, PUT or PATCH request for it",
+        # "Generate a new UUID for each unique action."
+        "Make one key, such as a UUID, for each action that you intend",
+        "Use a new key for a new intent, and for nothing else",
+        # "Reuse the same UUID when retrying a failed request."
+        "If no response arrives, send exactly the same request again, with the same key",
+        # "This prevents duplicate actions when retrying after timeouts or 502 errors."
+        "While its key is stored, a request takes effect at most once.",
+        "| **None, or a 5xx without `X-Should-Retry`** | It is not known whether the request was executed. "
+        "| Send the same request again, with the same key. |",
+    ],
+)
+def test_skill(skill: str, said: str) -> None:
+    """002-21: each sentence of the original's `Skill.md` is in ours, and what it leaves out besides."""
+    assert said in skill
+
+
+# What must be in it, in this order; `…` stands for any text.
+GOLDEN = """---
+name: safe-retries
+description: "…https://agents.test…POST, PUT, PATCH…timed out or failed."
+---
+
+# Retrying safely
+…
+KEY=$(…)  # once; each retry has the same
+curl -X POST https://agents.test/api/PATH \\
+  -H "X-Idempotency-Key: $KEY" \\
+…
+A retry while the first request runs gets the problem `in-flight`, 409 with `Retry-After`.
+…
+- **Required**: no
+…
+- **Retention**: Responses are stored for 24 hours from the first request. After that, the same key is …
+…
+| **401, 403, 408, 413, 425, 429, or 503 with `Retry-After`** | Nothing was done…with the same key. |
+| **Any other 2xx, 3xx or 4xx** | …`Idempotent-Replayed: true`. | Take it, whether it is a replay or not.… |
+| **Any other 5xx** | …what it did is not known.…gets the same response. | …`X-Should-Retry: true`… |
+…
+| 400 | `key-invalid` | …
+| 400 | `principal-required` | …
+| 409 | `in-flight` | …“Request is being processed” | Wait as long as `Retry-After` says…with the same key. |
+| 409 | `outcome-unknown` | …It is not executed again. | Check the resource, or ask the operator.… |
+| 413 | `body-too-large` | …
+| 422 | `key-reused` | … | Use a new key for a new request. |
+| 500 | `handler-failed` | …
+| 503 | `not-done` | …
+| 503 | `store-unavailable` | …
+| 503 | `draining` | …
+| `X-Should-Retry` | true or false, …
+…
+These routes take keys, and no others.
+…
+| POST, PUT, PATCH | `/api/*` | optional | nothing |
+
+This is published at https://agents.test/idempotency, as text/html, text/markdown and application/json.
+"""
+
+
+def test_the_whole_skill(skill: str) -> None:
+    """002-21: every part that an agent needs, in its order; DELETE takes no keys here."""
+    pattern = re.escape(GOLDEN).replace("…", ".*?")
+    assert re.fullmatch(pattern, skill, re.DOTALL)
+    assert "DELETE" not in skill
+
+
+def test_a_service_hands_out_its_skill(serve: Serve, skill: str) -> None:
+    """002-21: the same text, by the address that agents know already; without the head of a file."""
+    service = serve("agents", routes={"/api/auth/agent": {"scope": scopes.public()}})
+    reply = service.request("GET", "/idempotency", headers=[("Accept", "text/markdown")])
+    text = reply.body.decode()
+    assert reply.header("Content-Type") == "text/markdown; charset=utf-8"
+    # 002-20: registration has no user, and says what that means for its keys.
+    assert "`/api/auth/agent` | optional | At least 16 characters that cannot be guessed." in text
+    ours = skill.partition("\n# ")[2].replace("https://agents.test", "http://shop.test")
+    for section in ("What is promised", "The key", "Headers of responses"):
+        assert _section(ours, section) == _section(text, section) != ""
+
+
+def _section(text: str, title: str) -> str:
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]

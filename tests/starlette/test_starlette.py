@@ -114,4 +114,12 @@ def test_a_required_key(client: TestClient) -> None:
 def test_the_specification_names_what_is_protected(client: TestClient) -> None:
     """Mounted endpoints and methods of classes too."""
     published = client.get("/idempotency", headers={"Accept": "application/json"}).json()
-    assert set(published["routes"]) == {"/pay", "/plain", "/class", "/mounted/plain"}
+    listed = {entry["path"]: (entry["methods"], entry["required"]) for entry in published["routes"]}
+    assert listed == {
+        "/pay": (["POST"], True),
+        "/plain": (["POST"], False),
+        "/class": (["POST"], False),
+        "/mounted/plain": (["POST"], False),
+    }
+    assert published["coverage"] == "These routes take keys, and no others."
+    assert published["example"]["url"] == "http://testserver/pay"

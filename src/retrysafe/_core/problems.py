@@ -35,58 +35,101 @@ class Kind(NamedTuple):
     title: str
     retry: bool | None
     """Whether the same request with the same key may be sent again by itself; `None`: not as it is."""
+    meaning: str
+    """What happened, as far as it is true under any policy."""
     advice: str
+    """What to do about it."""
 
+
+_AFTER_A_WHILE = "Wait as long as Retry-After says, then send the same request again, with the same key."
 
 CATALOGUE: dict[Code, Kind] = {
     "key-missing": Kind(
-        400, "Idempotency key required", None, "Send a key, and the same one with every retry."
+        400,
+        "Idempotency key required",
+        None,
+        "This request needs a key. Nothing was executed.",
+        "Send a key, and the same one with every retry.",
     ),
-    "key-invalid": Kind(400, "Malformed idempotency key", None, "Correct the key. Nothing was executed."),
+    "key-invalid": Kind(
+        400,
+        "Malformed idempotency key",
+        None,
+        "What was sent is not a key. Nothing was executed.",
+        "Correct the key.",
+    ),
     "principal-required": Kind(
         400,
         "Owner of the key unknown",
         None,
-        "Authenticate, so that the key has an owner. Nothing was executed.",
+        "It is not known whose key this is. Nothing was executed.",
+        "Authenticate, so that the key has an owner.",
     ),
     "replay-forbidden": Kind(
         403,
         "Replay not allowed",
         None,
         "The stored response exists, but you are no longer allowed to read it.",
+        "Find out why; with permission, the same key gets the response.",
     ),
-    "body-too-large": Kind(413, "Request body too large", None, "Send a smaller body. Nothing was executed."),
+    "body-too-large": Kind(
+        413,
+        "Request body too large",
+        None,
+        "The body is larger than a request with a key may have. Nothing was executed.",
+        "Send a smaller body.",
+    ),
     "in-flight": Kind(
-        409, "Request in progress", True, "The first request is still running: retry after the given time."
+        409,
+        "Request in progress",
+        True,
+        "The first request with this key is still running.",
+        _AFTER_A_WHILE,
     ),
     "outcome-unknown": Kind(
         409,
         "Outcome unknown",
         False,
-        "The first request was interrupted, and how far it got is not known. Check the resource, or ask the "
-        "operator; the same key is not executed again.",
+        "The first request was interrupted, and how far it got is not known. It is not executed again.",
+        "Check the resource, or ask the operator. Do not use a new key before you know.",
     ),
     "previously-failed": Kind(
-        409, "Previous request failed", False, "The first request failed. Use a new key to try again."
+        409,
+        "Previous request failed",
+        False,
+        "The first request with this key failed. It is not executed again.",
+        "Check the resource, then use a new key to try again.",
     ),
     "key-reused": Kind(
         422,
         "Idempotency key reused for another request",
         False,
-        "Use a new key for a new request. The first request's response is still stored for its own retries.",
+        "The key was used for a different request, whose response is still stored for its own retries. "
+        "Nothing was executed.",
+        "Use a new key for a new request.",
     ),
     "handler-failed": Kind(
         500,
         "Request failed",
         False,
-        "The request failed, and what it did is not known. If the response says that it may be retried, "
-        "everything was undone, or running it again does no harm.",
+        "The request failed. Unless the response says that it may be retried, what it did is not known.",
+        "If the response says that it may be retried, everything was undone, or running it again does no "
+        "harm: send the same request again, with the same key. If not, check the resource before you use a "
+        "new key.",
     ),
-    "not-done": Kind(503, "Nothing was done", True, "Retry with the same key."),
+    "not-done": Kind(
+        503, "Nothing was done", True, "The request was not carried out, or was undone.", _AFTER_A_WHILE
+    ),
     "store-unavailable": Kind(
-        503, "Idempotency store unavailable", True, "Retry with the same key: it is executed at most once."
+        503,
+        "Idempotency store unavailable",
+        True,
+        "The key could not be looked up, or its outcome is not known yet.",
+        _AFTER_A_WHILE,
     ),
-    "draining": Kind(503, "Shutting down", True, "Nothing was executed: retry with the same key."),
+    "draining": Kind(
+        503, "Shutting down", True, "The server is shutting down. Nothing was executed.", _AFTER_A_WHILE
+    ),
 }
 
 
@@ -157,7 +200,7 @@ STANDARD = Presentation(CATALOGUE, {}, (b"x-should-retry",))
 def render(problem: Problem, specification: str, presentation: Presentation = STANDARD) -> Response:
     """The problem as a response; `specification` is the absolute URL that its `type` points into."""
     kinds, texts, should_retry, envelope, report = presentation
-    status, title, retry, _ = kinds[problem.code]
+    status, title, retry, *_ = kinds[problem.code]
     retry = True if problem.undone else retry
     details = ProblemDetails(
         problem.code,

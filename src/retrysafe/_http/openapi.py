@@ -7,7 +7,7 @@ from typing import Any
 
 from retrysafe import scopes
 from retrysafe._core.problems import CATALOGUE, Code
-from retrysafe._http.specification import possible_problems, retention_text
+from retrysafe._http.specification import explain, possible_problems, retention_text
 from retrysafe.policy import Rules
 
 Document = dict[str, Any]
@@ -76,7 +76,9 @@ def _replay_headers(rules: Rules) -> Document:
 
 def _add_problems(responses: Document, status: str, codes: list[Code], rules: Rules) -> None:
     kinds = rules.rendering.problems.kinds
-    text = " ".join(f"`{code}`: {kinds[code].title}. {kinds[code].advice}" for code in codes)
+    text = " ".join(
+        f"`{code}`: {explain(code, rules)['meaning']} {explain(code, rules)['advice']}" for code in codes
+    )
     response: Document = responses.setdefault(status, {"description": text})
     if response.get("description") != text:
         response["description"] = f"{response.get('description', '')}\n\nOr, about the key: {text}".strip()

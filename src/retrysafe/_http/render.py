@@ -12,6 +12,8 @@ from retrysafe._core.steps import Result
 from retrysafe.policy import Policy, Rendering, Rules
 
 _USABLE_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]{1,255}")
+_USABLE_ROOT = re.compile(r"[A-Za-z0-9.\-_~/]*")
+"""A part of a path may have been chosen by a client, where an application is mounted at a template."""
 
 ABOUT_THE_BODY = frozenset(
     {b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest"}
@@ -118,12 +120,20 @@ def _first_id(record: Record | None, request_id: str, rules: Rules) -> Headers:
 def specification_url(request: Request, rules: Rules) -> str:
     """The absolute address of what this service promises."""
     where = rules.wire.specification
-    if not where.startswith("/"):
-        return where
-    host = request.fields.get(b"host")
+    return service_url(request) + where if where.startswith("/") else where
+
+
+def service_url(request: Request) -> str:
+    """The absolute address that the application's own paths are below."""
+    host, root = request.fields.get(b"host"), request.root
     if host is None or not _USABLE_HOST.fullmatch(host):
         host = b"localhost"
-    return f"{request.scheme}://{host.decode()}{request.root}{where}"
+    if not _USABLE_ROOT.fullmatch(root):
+        from urllib.parse import quote  # few applications are mounted at such a path
+
+        root = quote(root, errors="replace")
+    scheme = request.scheme if request.scheme in ("http", "https") else "http"
+    return f"{scheme}://{host.decode()}{root}"
 
 
 def _replay(

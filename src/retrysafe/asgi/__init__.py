@@ -8,7 +8,7 @@ Requests that do not concern it, websockets among them, are handed on as they ar
 
 from collections.abc import Mapping
 
-from retrysafe._http.routes import Routes
+from retrysafe._http.routes import Published, Routes
 from retrysafe.asgi import authentication
 from retrysafe.asgi.exchange import AsgiExchange, AsgiRequest, route_path, send_whole
 from retrysafe.asgi.lifespan import live
@@ -47,6 +47,10 @@ class Middleware:
     def covers(self) -> Routes:
         """Which requests it guards, and under which rules."""
         return self._routes
+
+    def published(self) -> Published:
+        """What is in force, as it is published."""
+        return self._routes.published()
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "retrysafe" not in scope:

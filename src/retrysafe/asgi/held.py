@@ -9,7 +9,7 @@ an endpoint that has claimed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
@@ -17,7 +17,7 @@ from retrysafe._core.model import Response
 from retrysafe._core.steps import Gone, Run, TooLarge
 from retrysafe._http.body import EMPTY
 from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doubles
-from retrysafe._http.routes import Route
+from retrysafe._http.routes import Protected, Published, Route
 from retrysafe._runtime.drive_async import break_off_async, claim_async, conclude_async
 from retrysafe._runtime.runtime import LATER, Later, Runtime
 from retrysafe.asgi.exchange import (
@@ -44,16 +44,20 @@ class Holder:
         app: App,
         guard: Guard,
         has_error_handler: Callable[[], bool],
-        routes: Callable[[], Mapping[str, Rules]],
+        endpoints: Callable[[], Iterable[Protected]],
     ) -> None:
         self.app = app
         self.guard = guard
         self._has_error_handler = has_error_handler
         self._name = name_of(guard)
         self._routes = guard.routes(None, None)
-        self._protected = routes
+        self._endpoints = endpoints
         self._methods = guard.rules.wire.methods
         self._key = guard.rules.names.key
+
+    def published(self) -> Published:
+        """What is in force."""
+        return self._routes.published(self._endpoints())
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -77,7 +81,7 @@ class Holder:
             path = route_path(scope) if scope.get("root_path") else scope["path"]
             if self._routes.publishes(method, path):
                 request = AsgiRequest(scope, fields)
-                return await send_whole(send, self._routes.specification(request, self._protected()))
+                return await send_whole(send, self._routes.specification(request, self._endpoints()))
         return await self.app(scope, receive, send)
 
 

@@ -24,6 +24,7 @@ from retrysafe.cli import (
     routes,
     schema,
     show,
+    skill,
     stats,
 )
 from retrysafe.cli.exits import Exit, Failure, PipeClosed
@@ -82,6 +83,7 @@ def build() -> typer.Typer:
         ("routes", "List an application's routes, protected or not.", routes.routes),
         ("migrate", "Create the tables, or bring them up to date.", schema.migrate),
         ("sql", "Print the SQL of the tables.", schema.sql),
+        ("skill", "Print for agents how to retry safely.", skill.skill),
         ("demo", "Lose responses, kill a server, count the money.", demo.demo),
     ):
         app.command(name, cls=_Command, short_help=summary)(command)

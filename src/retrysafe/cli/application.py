@@ -17,9 +17,19 @@ if TYPE_CHECKING:
     from retrysafe.guard import Guard
 
 
-def load(name: str, *, factory: bool) -> object:
+def load_application(name: str, *, factory: bool) -> object:
     """Import an application, or call the function that makes it."""
-    from retrysafe.coverage.walk import is_application, takes
+    from retrysafe.coverage.walk import is_application
+
+    app = load(name, factory=factory)
+    if is_application(app):
+        return app
+    raise Failure(*_not_an_application(app, name, factory=factory), Exit.USAGE)
+
+
+def load(name: str, *, factory: bool) -> object:
+    """Import whatever is named, or call the function that makes it."""
+    from retrysafe.coverage.walk import takes
 
     module, colon, attributes = name.partition(":")
     if not (colon and module and attributes) or "/" in module or module.endswith(".py"):
@@ -39,9 +49,7 @@ def load(name: str, *, factory: bool) -> object:
                     Exit.USAGE,
                 )
             app = _made(app, name)
-    if is_application(app):
-        return app
-    raise Failure(*_not_an_application(app, name, factory=factory), Exit.USAGE)
+    return app
 
 
 def _import(module: str) -> object:

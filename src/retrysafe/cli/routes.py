@@ -43,10 +43,10 @@ def routes(
     json: JsonOption = False,
 ) -> None:
     """List the mutating routes of an application, whether each is protected, and by what."""
-    from retrysafe.cli.application import guard_names, load
+    from retrysafe.cli.application import guard_names, load_application
     from retrysafe.coverage import examine
 
-    found = examine(load(app, factory=factory)).excepting(exempted or ())
+    found = examine(load_application(app, factory=factory)).excepting(exempted or ())
     names = guard_names(found.guards)
     if json:
         output.write_json(_document(app, found, names))

@@ -41,8 +41,7 @@ no bare comma: such a request is refused).
 from collections.abc import Iterable, Mapping
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from retrysafe._core.model import Response
-from retrysafe._http.routes import Routes
+from retrysafe._http.routes import Published, Routes
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Paths
@@ -86,6 +85,10 @@ class Middleware:
         """Which requests it guards, and under which rules."""
         return self._routes
 
+    def published(self) -> Published:
+        """What is in force, as it is published."""
+        return self._routes.published()
+
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if GUARDED not in environ:
             method, path = environ["REQUEST_METHOD"], decoded(environ.get("PATH_INFO", ""))
@@ -94,6 +97,5 @@ class Middleware:
                 request = translate(environ)
                 return WsgiExchange(request, route, self.app, self.guard, environ, start_response).serve()
             if self._routes.publishes(method, path):
-                page = self._routes.specification(translate(environ))
-                return send(start_response, page if method == "GET" else Response(page.status, page.headers))
+                return send(start_response, self._routes.specification(translate(environ)))
         return self.app(environ, start_response)

@@ -7,7 +7,7 @@ and its outcome is stored.  All of it runs in the server's own thread.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context
 from mmap import mmap
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from retrysafe._core.model import Request, Response
 from retrysafe._core.steps import Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.body import EMPTY
 from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doubles
+from retrysafe._http.routes import Protected, Published
 from retrysafe._runtime.drive_sync import break_off_sync, claim_sync, conclude_sync
 from retrysafe._runtime.runtime import LATER, Later
 from retrysafe.guard import Guard
@@ -32,15 +33,19 @@ class Holder:
     """Holds the requests to `app` that carry a key, so that endpoints can claim it."""
 
     def __init__(
-        self, app: WSGIApplication, guard: Guard, protected: Callable[[], Mapping[str, Rules]]
+        self, app: WSGIApplication, guard: Guard, endpoints: Callable[[], Iterable[Protected]]
     ) -> None:
         self.app = app
         self.guard = guard
         self._name = name_of(guard)
         self._routes = guard.routes(None, None)
-        self._protected = protected
+        self._endpoints = endpoints
         self._methods = guard.rules.wire.methods
         self._key = variable(guard.rules.names.key)
+
+    def published(self) -> Published:
+        """What is in force, as it is published."""
+        return self._routes.published(self._endpoints())
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         environ[self._name] = None
@@ -56,8 +61,7 @@ class Holder:
             )
             return exchange.hold_request(self._name, self.guard.largest_request)
         if self._routes.publishes(method, decoded(environ.get("PATH_INFO", ""))):
-            page = self._routes.specification(translate(environ), self._protected())
-            return send(start_response, page if method == "GET" else Response(page.status, page.headers))
+            return send(start_response, self._routes.specification(translate(environ), self._endpoints()))
         return self.app(environ, start_response)
 
 
