@@ -120,8 +120,11 @@ class Exchange:
             return None
         return TooLarge(limit) if (headers.length(said) or 0) > limit else None
 
-    def take(self, chunk: bytes, *, last: bool) -> TooLarge | None:
-        limit, body, size = self.rules.request.max_request, self.body, len(chunk)
+    def take(self, chunk: bytes, *, last: bool, limit: int | None = None) -> TooLarge | None:
+        """Take a piece of the body, up to `limit`: that of the rules, where they are those of the route."""
+        body, size = self.body, len(chunk)
+        if limit is None:
+            limit = self.rules.request.max_request
         if body.size + size > limit:
             return TooLarge(limit)
         if type(body) is Spool:

@@ -33,7 +33,7 @@ from retrysafe.asgi.exchange import (
 )
 from retrysafe.asgi.lifespan import live
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
-from retrysafe.errors import ConfigurationError
+from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.policy import Rules
@@ -93,6 +93,8 @@ class HeldExchange(AsgiExchange):
     has_error_handler: Callable[[], bool]
     """Whether the application makes the response to an exception that no endpoint handles."""
     _beyond: TooLarge | None = None
+    _uncopied: StoreUnavailable | None = None
+    """Why there is no copy of the body, although the application was given all of it."""
     _attempt: Attempt | None = None
     _settled: Response | None = None
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
@@ -130,6 +132,15 @@ class HeldExchange(AsgiExchange):
         task.result()
 
     async def _live(self, inner: Connection) -> None:
+        try:
+            await self._serve(inner)
+        finally:
+            self.body.close()
+
+    def close(self) -> None:
+        """Only when the application has returned: it may read its body after a replay too."""
+
+    async def _serve(self, inner: Connection) -> None:
         """The application's whole work for this request, and what follows from it."""
         error: Exception | None = None
         self._writers = attempts.watch_writers()
@@ -155,8 +166,6 @@ class HeldExchange(AsgiExchange):
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
             for found in inner.keys() - self._scope.keys():
                 self._scope[found] = inner[found]
-            if self._attempt is None:
-                self.body.close()
         if self._attempt is None:
             return
         if error is not None and self._is_stock_page():
@@ -225,10 +234,12 @@ class HeldExchange(AsgiExchange):
             if message["type"] == "http.disconnect":
                 return Gone()
             refused = self._copy(message)
+        self._pieces = _skip(self.body.chunks(), self._given)
+        if self._uncopied is not None:
+            raise self._uncopied
         limit = self.rules.request.max_request
         if refused is not None or self.body.size > limit:
             return TooLarge(limit)
-        self._pieces = _skip(self.body.chunks(), self._given)
         return await self._take_fingerprint()
 
     def run(self, step: Run) -> Later:
@@ -243,16 +254,20 @@ class HeldExchange(AsgiExchange):
     def _copy(self, message: Message) -> TooLarge | None:
         more: bool = message.get("more_body", False)
         self._received = not more
-        if self._beyond is None and self.body.size + len(message.get("body", b"")) > self.limit:
-            self._beyond = TooLarge(self.limit)
-            self.body.close()
-            self.body = EMPTY
-        if self._beyond is None:
-            self.take(message.get("body", b""), last=not more)
+        if self._beyond is None and self._uncopied is None:
+            # No route is known yet: as much as any of them may take, whatever the guard itself says.
+            try:
+                self._beyond = self.take(message.get("body", b""), last=not more, limit=self.limit)
+            except StoreUnavailable as trouble:  # the disk is full, which only a claim has to know
+                self._uncopied = trouble
+            if self._beyond is not None or self._uncopied is not None:
+                self.body.close()
+                self.body = EMPTY
         return self._beyond
 
     async def receive(self) -> Message:
-        if self._claiming and self._settled is None:
+        # Held, or read by a claim that came to nothing and not by the application.
+        if self._attempt is not None or (self._claiming and self._received and not self._read):
             return await super().receive()
         message = await self._receive()
         if message["type"] == "http.request" and not self._claiming:
