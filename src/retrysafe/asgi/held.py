@@ -73,7 +73,9 @@ class Holder:
             scope[self._name] = None
             method = scope["method"]
             fields = dict(scope["headers"])
-            if self._key in fields and (method in self._methods or method.upper() in self._methods):
+            # What a middleware outside has claimed is not to be held a second time.
+            keyed = self._key in fields and "retrysafe" not in scope
+            if keyed and (method in self._methods or method.upper() in self._methods):
                 exchange = HeldExchange(
                     AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime
                 )
