@@ -13,10 +13,12 @@ had a claim, and each is asked before a replay too.  The protected routes say so
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar, Unpack, cast
 
 from fastapi import BackgroundTasks, Depends, FastAPI, Request, routing
+from fastapi.requests import HTTPConnection
 
 from retrysafe._http.marked import Marked, marked
 from retrysafe._http.openapi import add_schemas, describe_operation
@@ -70,8 +72,13 @@ def idempotent(guard: Guard, **options: Unpack[Options]) -> Callable[[F], F]:
     return decorate
 
 
-def _context(request: Request, background: BackgroundTasks) -> Context:
-    return Context(request, background)
+def _context(connection: HTTPConnection, background: BackgroundTasks) -> Context:
+    if not isinstance(connection, Request):
+        raise ConfigurationError(
+            f"{connection.url.path}: @idempotent was put on the function of a websocket, which has no "
+            "response to store. Decorate HTTP endpoints"
+        )
+    return Context(connection, background)
 
 
 # A dependency and not two parameters: FastAPI fills one of a kind, and the function may have its own.
@@ -87,12 +94,16 @@ def routes(app: FastAPI) -> Iterator[tuple[str, object, frozenset[str]]]:
     yield from endpoints(every(app.routes))
 
 
+_CONVERTER = re.compile(r":\w+\}")
+"""`/files/{name:path}` is `/files/{name}` in a document."""
+
+
 def _described(document: dict[str, Any], app: FastAPI, guard: Guard) -> dict[str, Any]:
     for path, function, methods in routes(app):
         found = marked(function)
         if found is None or found.guard is not guard:
             continue
-        item: dict[str, Any] = document.get("paths", {}).get(path, {})
+        item: dict[str, Any] = document.get("paths", {}).get(_CONVERTER.sub("}", path), {})
         for method in methods & found.rules.wire.methods:
             if (operation := item.get(method.lower())) is not None:
                 _describe(document, operation, found)
