@@ -72,7 +72,8 @@ def idempotent(guard: Guard, **options: Unpack[Options]) -> Callable[[F], F]:
     return decorate
 
 
-def _context(connection: HTTPConnection, background: BackgroundTasks) -> Context:
+# A coroutine function: a plain one would wait for a thread, and endpoints may hold all of them.
+async def _context(connection: HTTPConnection, background: BackgroundTasks) -> Context:
     if not isinstance(connection, Request):
         raise ConfigurationError(
             f"{connection.url.path}: @idempotent was put on the function of a websocket, which has no "
