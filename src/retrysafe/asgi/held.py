@@ -102,6 +102,8 @@ class HeldExchange(AsgiExchange):
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
     _started = False
     _claiming = False
+    _withdrawn = False
+    """The server has cancelled it before it had claimed, and the endpoint's task may not know yet."""
     _writers: Sequence[object] = ()
     _afterwards: Callable[[], Awaitable[None]] | None = None
 
@@ -125,6 +127,7 @@ class HeldExchange(AsgiExchange):
             await asyncio.wait({task})
         except asyncio.CancelledError:
             if self._attempt is None:
+                self._withdrawn = True
                 task.cancel()
                 await asyncio.wait({task})
             else:
@@ -218,6 +221,10 @@ class HeldExchange(AsgiExchange):
         self._flow = self.respond(self._runtime.is_draining, self._runtime.secret)
         reached = await claim_async(self._flow, self._runtime, self)
         if isinstance(reached, Run):
+            if self._withdrawn:
+                # The cancellation is on its way here, by way of a task in between, and nothing has begun.
+                self._runtime.abandon(self)
+                raise asyncio.CancelledError
             self._attempt = reached.attempt
             return reached.attempt
         self._settled = self.render(reached) or _CLIENT_GONE
