@@ -21,7 +21,7 @@ from fastapi import BackgroundTasks, Depends, FastAPI, Request, routing
 from fastapi.requests import HTTPConnection
 
 from retrysafe._http.marked import Marked, marked
-from retrysafe._http.openapi import add_schemas, describe_operation
+from retrysafe._http.openapi import add_content, add_schemas, describe_operation
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options
@@ -114,3 +114,16 @@ def _described(document: dict[str, Any], app: FastAPI, guard: Guard) -> dict[str
 def _describe(document: dict[str, Any], operation: dict[str, Any], found: Marked) -> None:
     describe_operation(operation, found.rules)
     add_schemas(document, found.rules)
+    # FastAPI's own responses under statuses that now have problems, and so would pass for one.
+    responses: dict[str, Any] = operation["responses"]
+    if "400" in responses and "requestBody" in operation:
+        add_content(responses["400"], "application/json", _UNREADABLE)
+    if "500" in responses:
+        add_content(responses["500"], "text/plain", {"type": "string"})
+
+
+_UNREADABLE = {
+    "type": "object",
+    "required": ["detail"],
+    "properties": {"detail": {"type": "string", "description": "Why the body could not be read."}},
+}

@@ -91,7 +91,7 @@ def describe(rules: Rules) -> dict[str, object]:
         "stored": _stored(rules),
         "states": _states(rules),
         "concurrent": _concurrent(rules),
-        "headers": _headers(rules),
+        "headers": header_texts(rules),
         "problems": _problems([rules]),
     }
 
@@ -145,7 +145,8 @@ def _concurrent(rules: Rules) -> str:
     return f"A retry while the first request runs waits for it, up to {patience}; after that it {refusal}"
 
 
-def _headers(rules: Rules) -> dict[str, str]:
+def header_texts(rules: Rules) -> dict[str, str]:
+    """What the headers say that are added to responses."""
     wire: Wire = rules.wire
     headers = {
         wire.replayed_header: "true on a replay of a stored response",
