@@ -42,6 +42,7 @@ def protect(app: FastAPI, guard: Guard) -> None:
         raise ConfigurationError(f"protect({app!r}, guard): expected an application of FastAPI's")
     hold(app, guard, lambda: (found[:2] for found in routes(app)))
     make = app.openapi
+    app.openapi_schema = None  # one that was made before says nothing of keys
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -110,6 +110,15 @@ def test_two_guards() -> None:
     assert [key["required"] for name in found if (key := key_of(found[name]))] == [True, False]
 
 
+def test_a_document_that_was_made_before() -> None:
+    """It is made once more: what was there did not know of the keys."""
+    app, guard = FastAPI(), Guard("memory:", scope=scopes.header("X-Tenant"))
+    app.post("/first")(idempotent(guard)(lambda: 1))
+    assert key_of(operations(app.openapi())["POST /first"]) is None
+    protect(app, guard)
+    assert key_of(operations(app.openapi())["POST /first"]) is not None
+
+
 @pytest.mark.parametrize("path", ["/orders", "/later"])
 def test_the_published_specification(path: str) -> None:
     """It names the routes that say something of their own."""

@@ -98,6 +98,8 @@ class HeldExchange(AsgiExchange):
     _uncopied: StoreUnavailable | None = None
     """Why there is no copy of the body, although the application was given all of it."""
     _attempt: Attempt | None = None
+    _task: asyncio.Future[None]
+    """The application at work."""
     _settled: Response | None = None
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
     _started = False
@@ -121,13 +123,13 @@ class HeldExchange(AsgiExchange):
         inner = inner_scope(scope, self)
         del inner["retrysafe"]  # it is not guarded yet
         inner[name] = self
-        task = asyncio.ensure_future(self._live(inner))
-        self._runtime.remember(task)
+        self._task = task = asyncio.ensure_future(self._live(inner))
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             if self._attempt is None:
                 self._withdrawn = True
+                self._runtime.remember(task)  # to its end, should the waiting be cancelled too
                 task.cancel()
                 await asyncio.wait({task})
             else:
@@ -177,6 +179,8 @@ class HeldExchange(AsgiExchange):
             self.head = None
         result = await conclude_async(self._flow, self._runtime, self, self.outcome(error))
         await self._send_result(result)
+        # The endpoint may have run in another task; what it has left to do belongs to the same call.
+        attempts.enter(self._attempt)
         if self._afterwards is not None and (result.reply is self._responded or self.stage == "flowing"):
             await self._afterwards()
 
@@ -226,6 +230,8 @@ class HeldExchange(AsgiExchange):
                 self._runtime.abandon(self)
                 raise asyncio.CancelledError
             self._attempt = reached.attempt
+            # From now on and not earlier: a drain does not wait for what claims nothing.
+            self._runtime.remember(self._task)
             return reached.attempt
         self._settled = self.render(reached) or _CLIENT_GONE
         return self._settled
