@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from retrysafe.testing.adapters.client import PATIENCE, Reply, settled
-from retrysafe.testing.adapters.crash import Lease
-from retrysafe.testing.adapters.suite import assert_problem, assert_replay, fresh
+from retrysafe.testing.adapters.client import Reply, settled
+from retrysafe.testing.adapters.suite import assert_problem, fresh
+from tests.faults.test_freeze import assert_overtaken
+from tests.faults.test_kill import LEASE, assert_in_between
 from tests.faults.trapped import Trapped
-
-LEASE = 1.2
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +29,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trapped]:
 )
 def test_killed(api: Trapped, trap: str, effects: int) -> None:
     """In flight until the lease ends; then taken over, and run again."""
-    key, label = fresh(), fresh("label")
-
-    def send() -> Reply:
-        return api.post("/charges", key=key, label=label)
-
-    since = Lease(LEASE)
-    assert api.killed("/charges", trap, key=key, label=label) is None
-    since.assert_in_flight(send)
-    assert api.effects(label) == effects
-    after = settled(send)
-    assert (after.status, after.replayed) == (201, False)
-    assert_replay(after, send())
-    assert api.effects(label) == effects + 1
+    assert_in_between(api, "retry", trap, effects)
 
 
 @pytest.mark.parametrize(("trap", "replayed"), [("kill before Reserve", False), ("kill after Finish", True)])
@@ -69,15 +56,4 @@ def test_killed_when_bytes_have_left(api: Trapped) -> None:
 @pytest.mark.parametrize("trap", ["stop after Reserve", "stop after Effect", "stop before Finish"])
 def test_frozen_and_overtaken(api: Trapped, trap: str) -> None:
     """Beyond its lease another process takes over; it wakes up, and its client gets what that one stored."""
-    key, label = fresh(), fresh("label")
-
-    def send() -> Reply:
-        return api.post("/charges", key=key, label=label)
-
-    since = Lease(LEASE)
-    with api.frozen("/charges", trap, key=key, label=label) as zombie:
-        since.assert_in_flight(send)
-        successor = settled(send)
-        assert (successor.status, successor.replayed) == (201, False)
-    assert_replay(successor, zombie.result(PATIENCE))
-    assert_replay(successor, send())
+    assert_overtaken(api, trap)
