@@ -13,13 +13,15 @@ had a claim, and each is asked before a replay too.  The protected routes say so
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar, Unpack, cast
 
 from fastapi import BackgroundTasks, Depends, FastAPI, Request, routing
+from fastapi.requests import HTTPConnection
 
 from retrysafe._http.marked import Marked, marked
-from retrysafe._http.openapi import add_schemas, describe_operation
+from retrysafe._http.openapi import add_content, add_schemas, describe_operation
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.policy import Options
@@ -49,6 +51,7 @@ def protect(app: FastAPI, guard: Guard) -> None:
         raise ConfigurationError(f"protect({app!r}, guard): expected an application of FastAPI's")
     hold(app, guard, lambda: routes(app))
     make = app.openapi
+    app.openapi_schema = None  # one that was made before says nothing of keys
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -79,8 +82,14 @@ def idempotent(guard: Guard, **options: Unpack[Options]) -> Callable[[F], F]:
     return decorate
 
 
-def _context(request: Request, background: BackgroundTasks) -> Context:
-    return Context(request, background)
+# A coroutine function: a plain one would wait for a thread, and endpoints may hold all of them.
+async def _context(connection: HTTPConnection, background: BackgroundTasks) -> Context:
+    if not isinstance(connection, Request):
+        raise ConfigurationError(
+            f"{connection.url.path}: @idempotent was put on the function of a websocket, which has no "
+            "response to store. Decorate HTTP endpoints"
+        )
+    return Context(connection, background)
 
 
 # A dependency and not two parameters: FastAPI fills one of a kind, and the function may have its own.
@@ -98,12 +107,16 @@ def routes(app: FastAPI) -> Iterator[tuple[str, object, frozenset[str]]]:
 expand: Expand = getattr(routing, "iter_route_contexts", list)
 
 
+_CONVERTER = re.compile(r":\w+\}")
+"""`/files/{name:path}` is `/files/{name}` in a document."""
+
+
 def _described(document: dict[str, Any], app: FastAPI, guard: Guard) -> dict[str, Any]:
     for path, function, methods in routes(app):
         found = marked(function)
         if found is None or found.guard is not guard:
             continue
-        item: dict[str, Any] = document.get("paths", {}).get(path, {})
+        item: dict[str, Any] = document.get("paths", {}).get(_CONVERTER.sub("}", path), {})
         for method in methods & found.rules.wire.methods:
             if (operation := item.get(method.lower())) is not None:
                 _describe(document, operation, found)
@@ -113,3 +126,16 @@ def _described(document: dict[str, Any], app: FastAPI, guard: Guard) -> dict[str
 def _describe(document: dict[str, Any], operation: dict[str, Any], found: Marked) -> None:
     describe_operation(operation, found.rules)
     add_schemas(document, found.rules)
+    # FastAPI's own responses under statuses that now have problems, and so would pass for one.
+    responses: dict[str, Any] = operation["responses"]
+    if "400" in responses and "requestBody" in operation:
+        add_content(responses["400"], "application/json", _UNREADABLE)
+    if "500" in responses:
+        add_content(responses["500"], "text/plain", {"type": "string"})
+
+
+_UNREADABLE = {
+    "type": "object",
+    "required": ["detail"],
+    "properties": {"detail": {"type": "string", "description": "Why the body could not be read."}},
+}

@@ -67,6 +67,8 @@ class Guard:
         self.wire = wire or (self.profile.wire if self.profile else Wire())
         self.largest_request = 0
         """The longest body that any route of this guard may claim with."""
+        self.lives: set[object] = set()
+        """Of the applications that have started with this guard and not stopped; several may share it."""
         self.runtime = Runtime(
             stores.open(store) if isinstance(store, str) else store,
             Observers(on_event),

@@ -267,7 +267,9 @@ class _Endpoint:
         if self._awaited:
             return await self._function(*args, **named)
         # As frameworks do, and here because the claim is awaited before it.
-        return await run_in_threadpool(self._function, *args, **named)
+        returned = await run_in_threadpool(self._function, *args, **named)
+        # A plain function around a coroutine function, as decorators are: FastAPI looks through it.
+        return await returned if inspect.isawaitable(returned) else returned
 
 
 class Settled(Response):

@@ -28,9 +28,10 @@ def client() -> Iterator[dict[str, Any]]:
 
 
 def test_what_the_page_prints() -> None:
-    """Its example prints what its comment says."""
+    """Its examples print what their comments say."""
     printed = "".join(ran.printed for ran in story(CLIENT).ran.values())
-    assert printed == '201 {"paid":5}\n'
+    paid = '201 {"paid":5}\n'
+    assert printed == f"{paid}{{'paid': 5}}\n{paid}{paid}"
 
 
 def test_an_answer_is_replayed(client: dict[str, Any], tmp_path: Path) -> None:

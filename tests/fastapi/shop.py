@@ -36,11 +36,15 @@ class Order(BaseModel):
 
 
 class Shop:
-    """An application with one protected route, and whatever a test adds to it."""
+    """An application with one protected route, and whatever a test adds to it.
 
-    def __init__(self, **options: Any) -> None:
+    `guard` is what its guard says, `options` what the route does.
+    """
+
+    def __init__(self, guard: dict[str, Any] | None = None, **options: Any) -> None:
         self.store = MemoryStore()
-        self.guard = Guard(self.store, scope=scopes.argument("user.id"))
+        said: dict[str, Any] = {"scope": scopes.argument("user.id"), **(guard or {})}
+        self.guard = Guard(self.store, **said)
         self.app = FastAPI()
         self.runs: list[Any] = []
         protect(self.app, self.guard)

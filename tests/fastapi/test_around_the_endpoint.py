@@ -190,6 +190,29 @@ def test_what_an_endpoint_sees() -> None:
         assert len(send(client, "/awaited", key=f"{KEY}2").json()) == 64
 
 
+@pytest.mark.parametrize("in_a_task", [False, True])
+def test_what_a_background_task_sees(in_a_task: bool) -> None:
+    """The same call, also where a middleware runs the endpoint in a task of its own."""
+    shop = Shop()
+
+    async def pass_on(request: Request, call_next: Any) -> Response:
+        response: Response = await call_next(request)
+        return response
+
+    def note() -> None:
+        shop.runs.append(current().derive("mail"))
+
+    def endpoint(user: SignedIn, tasks: BackgroundTasks) -> str:
+        tasks.add_task(note)
+        return current().derive("mail")
+
+    if in_a_task:
+        shop.app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    shop.post("/noted", endpoint)
+    with shop.client as client:
+        assert [send(client, "/noted").json()] == shop.runs
+
+
 def test_a_stream_beyond_the_limit() -> None:
     """It flows, and its retry gets a tombstone; one below the limit is stored whole."""
     shop = Shop()

@@ -322,6 +322,28 @@ def test_a_drain() -> None:
     asyncio.run(scenario())
 
 
+def test_a_drain_does_not_wait_for_what_is_not_protected() -> None:
+    """A request with a key to another route, which may stream for hours, is not the guard's."""
+
+    async def scenario() -> None:
+        shop = Shop()
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        @shop.app.post("/free")
+        async def free() -> str:
+            begun.set()
+            await go_on.wait()
+            return "done"
+
+        request = asyncio.ensure_future(Raw(shop, "/free").serve())
+        await begun.wait()
+        assert await shop.guard.drain_async(5) == 0
+        go_on.set()
+        assert await request == 200
+
+    asyncio.run(scenario())
+
+
 def test_the_life_of_the_application() -> None:
     """The guard is closed with the application, and goes on when it is started again."""
     shop = Shop()

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import wraps
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
@@ -10,7 +12,7 @@ from fastapi.testclient import TestClient
 from retrysafe import Guard, scopes
 from retrysafe.errors import ConfigurationError
 from retrysafe.fastapi import idempotent, protect
-from tests.fastapi.shop import KEY, Order, Shop, User
+from tests.fastapi.shop import KEY, Order, Shop, SignedIn, User, send
 
 
 @pytest.fixture
@@ -124,6 +126,24 @@ def test_called_by_other_code() -> None:
         return user.id
 
     assert asyncio.run(awaited(User(id="bob"))) == "bob"
+
+
+def test_another_decorator_below() -> None:
+    """A plain function around a coroutine function is awaited, as FastAPI does without us."""
+    shop = Shop()
+
+    async def awaited(user: SignedIn) -> str:
+        shop.runs.append(1)
+        return user.id
+
+    @wraps(awaited)
+    def timed(*args: Any, **named: Any) -> Any:
+        return awaited(*args, **named)
+
+    shop.post("/timed", timed)
+    with shop.client as client:
+        assert [send(client, "/timed").json() for _ in range(2)] == ["alice", "alice"]
+    assert shop.runs == [1]
 
 
 def test_a_request_of_its_own(guard: Guard) -> None:

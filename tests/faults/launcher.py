@@ -1,6 +1,6 @@
 """The reference application with trapdoors: a request may say where its worker is to die or to freeze.
 
-    python tests/faults/launcher.py asgi --store URL --port N …
+    python tests/faults/launcher.py FRAMEWORK --store URL --port N …
 
 A request with the header `Trap: kill before Finish` is served until the driver is about to perform its
 `Finish`; then the process kills itself.  `retrysafe.testing.traps` explains what a trap says; places are the
@@ -11,10 +11,12 @@ The header is not part of a request's fingerprint: its retry just leaves it out.
 a line `<pid> <trap>` into the file that `RETRYSAFE_TRAPS` names, so that a test can wait for it.
 """
 
+import importlib
 import os
+import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from retrysafe import Guard
@@ -24,7 +26,6 @@ from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.stores.sql.sqlite.filelock import FileLock
 from retrysafe.testing.reference import __main__ as reference
-from retrysafe.testing.reference import asgi
 from retrysafe.testing.reference.ledger import Ledger
 from retrysafe.testing.reference.service import Service
 from retrysafe.testing.traps import Trap, around_steps, place, reach, set_trap, trap_set
@@ -135,12 +136,13 @@ def main() -> None:
     _around_effects()
     _around_commits()
     _around_write_locks()
-    build = asgi.build
+    framework = importlib.import_module(f"retrysafe.testing.reference.{sys.argv[1]}")
+    build: Callable[[Service, Guard], App] = framework.build
 
     def build_trapped(service: Service, guard: Guard) -> App:
         return Trapped(build(service, guard))
 
-    asgi.build = build_trapped
+    setattr(framework, "build", build_trapped)  # noqa: B010 - whichever module it is
     reference.main()
 
 

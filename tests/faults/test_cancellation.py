@@ -185,28 +185,30 @@ def test_cut_at_every_await(
     ("everything"); then its key is free again, or taken over, when its lease has ended.
     """
 
-    async def play_all() -> None:
-        troubles: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-        clock = ManualClock()
-        stage = Stage(make_store(clock), clock, scene)
-        cuts = 0
-        for at in range(1, 500):
-            show = Show(stage, knife, at, moment)
-            used = await show.run()
-            stage.assert_nothing_is_held()
-            await assert_balanced(stage, show)
-            gc.collect(0)
-            assert not troubles, f"cut {at}: {troubles}"
-            if not used:
-                break
-            cuts += 1
-        assert cuts >= 3, "nothing was cut"
-        stage.guard.close()
-
+    clock = ManualClock()
     with nothing_left_behind():
-        asyncio.run(play_all())
+        asyncio.run(cut_everywhere(lambda: Stage(make_store(clock), clock, scene), knife, moment))
     assert_no_surprise(caplog)
+
+
+async def cut_everywhere(make_stage: Callable[[], Stage], knife: Knife, moment: Moment) -> None:
+    """Play the scene again and again, cut at its first suspension, its second, and so on."""
+    troubles: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+    stage = make_stage()
+    cuts = 0
+    for at in range(1, 500):
+        show = Show(stage, knife, at, moment)
+        used = await show.run()
+        stage.assert_nothing_is_held()
+        await assert_balanced(stage, show)
+        gc.collect(0)
+        assert not troubles, f"cut {at}: {troubles}"
+        if not used:
+            break
+        cuts += 1
+    assert cuts >= 3, "nothing was cut"
+    stage.guard.close()
 
 
 def assert_no_surprise(caplog: pytest.LogCaptureFixture) -> None:

@@ -44,13 +44,17 @@ def test_overtaken(retrying: Trapped, trap: str) -> None:
 
     It gets what its successor stored: the same status and the same bytes.
     """
+    assert_overtaken(retrying, trap)
+
+
+def assert_overtaken(api: Trapped, trap: str) -> None:
     key, label = fresh(), fresh("label")
 
     def send() -> Reply:
-        return retrying.post("/charges", key=key, label=label)
+        return api.post("/charges", key=key, label=label)
 
     since = Lease(LEASE)
-    with retrying.frozen("/charges", trap, key=key, label=label) as zombie:
+    with api.frozen("/charges", trap, key=key, label=label) as zombie:
         since.assert_in_flight(send)
         successor = settled(send)
         assert (successor.status, successor.replayed) == (201, False)
@@ -58,7 +62,7 @@ def test_overtaken(retrying: Trapped, trap: str) -> None:
     told = zombie.result(PATIENCE)
     assert_replay(successor, told)
     assert_replay(successor, send())
-    assert retrying.effects(label) <= 2
+    assert api.effects(label) <= 2
 
 
 def test_overtaken_by_one_that_is_not_done(retrying: Trapped) -> None:

@@ -224,9 +224,10 @@ def test_keys_stay_secret(
 # --- over a real socket
 
 
-@pytest.fixture(scope="module")
-def served(start_trapped: StartTrapped) -> Trapped:
-    return start_trapped(workers=3, lease=1.2, abandoned="hold", max_response=512)
+@pytest.fixture(scope="module", params=["asgi", "fastapi"])
+def served(start_trapped: StartTrapped, request: pytest.FixtureRequest) -> Trapped:
+    framework = {} if request.param == "asgi" else {"framework": request.param}  # the first is shared
+    return start_trapped(workers=3, lease=1.2, abandoned="hold", max_response=512, **framework)
 
 
 def raw(port: int, request: bytes) -> bytes:

@@ -52,6 +52,10 @@ def test_before_the_claim(api: Trapped, trap: str) -> None:
 @pytest.mark.parametrize(("trap", "effects"), IN_BETWEEN.items(), ids=IN_BETWEEN)
 def test_in_between(api: Trapped, abandoned: str, trap: str, effects: int) -> None:
     """F2, F3, F4: in flight until the lease ends; then unknown, or taken over and run again."""
+    assert_in_between(api, abandoned, trap, effects)
+
+
+def assert_in_between(api: Trapped, abandoned: str, trap: str, effects: int) -> None:
     key, label = fresh(), fresh("label")
 
     def send() -> Reply:

@@ -27,8 +27,8 @@ class Trapped(Server):
     falls: Path
 
     @classmethod
-    def start(cls, folder: Path, **options: Option) -> Self:
-        return cls("asgi", f"sqlite:///{folder / 'keys.db'}", folder / "effects", **options)
+    def start(cls, folder: Path, framework: Option = "asgi", **options: Option) -> Self:
+        return cls(str(framework), f"sqlite:///{folder / 'keys.db'}", folder / "effects", **options)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         self.falls = self.effects_file.with_name("falls")

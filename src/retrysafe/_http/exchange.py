@@ -120,22 +120,20 @@ class Exchange:
             return None
         return TooLarge(limit) if (headers.length(said) or 0) > limit else None
 
-    def take(self, chunk: bytes, *, last: bool) -> TooLarge | None:
-        """Add a piece to the body, unless it is too large for this route."""
-        limit = self.rules.request.max_request
-        if self.body.size + len(chunk) > limit:
+    def take(self, chunk: bytes, *, last: bool, limit: int | None = None) -> TooLarge | None:
+        """Take a piece of the body, up to `limit`: that of the rules, where they are those of the route."""
+        body, size = self.body, len(chunk)
+        if limit is None:
+            limit = self.rules.request.max_request
+        if body.size + size > limit:
             return TooLarge(limit)
-        self.add(chunk, last=last)
-        return None
-
-    def add(self, chunk: bytes, *, last: bool) -> None:
-        body = self.body
         if type(body) is Spool:
             body.add(chunk)
         elif last:
-            self.body = make(Whole, (chunk, len(chunk)))
+            self.body = make(Whole, (chunk, size))
         else:
             self.body = Spool(chunk)
+        return None
 
     def takes_long(self) -> bool:
         """Whether the fingerprint of a large body had better be taken in a thread."""

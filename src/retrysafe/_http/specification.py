@@ -166,7 +166,7 @@ def describe(rules: Rules, *, endpoints: bool = False) -> Terms:
         "responses": _responses(rules, endpoints=endpoints),
         "stored": _stored(rules),
         "states": _states(rules),
-        "headers": _headers(rules),
+        "headers": header_texts(rules),
     }
 
 
@@ -360,7 +360,8 @@ def _states(rules: Rules) -> dict[str, str]:
     return states
 
 
-def _headers(rules: Rules) -> dict[str, str]:
+def header_texts(rules: Rules) -> dict[str, str]:
+    """What the headers say that are added to responses."""
     wire = rules.wire
     headers = {
         wire.replayed_header: "true on a replay of a stored response",

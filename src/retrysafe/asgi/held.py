@@ -31,6 +31,7 @@ from retrysafe.asgi.exchange import (
 )
 from retrysafe.asgi.lifespan import live
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
+from retrysafe.errors import StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.policy import Rules
@@ -66,12 +67,9 @@ class Holder:
             scope[self._name] = None
             method = scope["method"]
             fields = dict(scope["headers"])
-            # A guard outside that has taken the request on holds its response already.
-            if (
-                self._key in fields
-                and "retrysafe" not in scope
-                and (method in self._methods or method.upper() in self._methods)
-            ):
+            # What a middleware outside has claimed is not to be held a second time.
+            keyed = self._key in fields and "retrysafe" not in scope
+            if keyed and (method in self._methods or method.upper() in self._methods):
                 exchange = HeldExchange(
                     AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime
                 )
@@ -91,12 +89,18 @@ class HeldExchange(AsgiExchange):
     has_error_handler: Callable[[], bool]
     """Whether the application makes the response to an exception that no endpoint handles."""
     _beyond: TooLarge | None = None
+    _uncopied: StoreUnavailable | None = None
+    """Why there is no copy of the body, although the application was given all of it."""
     _attempt: Attempt | None = None
+    _task: asyncio.Future[None]
+    """The application at work."""
     _settled: Response | None = None
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
     _started = False
     _claiming = False
     _unclaimed = attempts.NOTHING_BEGUN
+    _withdrawn = False
+    """The server has cancelled it before it had claimed, and the endpoint's task may not know yet."""
     _afterwards: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, request: AsgiRequest, route: Route, runtime: Runtime) -> None:
@@ -113,12 +117,13 @@ class HeldExchange(AsgiExchange):
         inner = inner_scope(scope, self)
         del inner["retrysafe"]  # it is not guarded yet
         inner[name] = self
-        task = asyncio.ensure_future(self._live(inner))
-        self._runtime.remember(task)
+        self._task = task = asyncio.ensure_future(self._live(inner))
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             if self._attempt is None:
+                self._withdrawn = True
+                self._runtime.remember(task)  # to its end, should the waiting be cancelled too
                 task.cancel()
                 await asyncio.wait({task})
             else:
@@ -128,6 +133,15 @@ class HeldExchange(AsgiExchange):
         task.result()
 
     async def _live(self, inner: Connection) -> None:
+        try:
+            await self._serve(inner)
+        finally:
+            self.body.close()
+
+    def close(self) -> None:
+        """Only when the application has returned: it may read its body after a replay too."""
+
+    async def _serve(self, inner: Connection) -> None:
         """The application's whole work for this request, and what follows from it."""
         error: Exception | None = None
         self._unclaimed = attempts.watch_unclaimed()
@@ -153,14 +167,14 @@ class HeldExchange(AsgiExchange):
             # Frameworks leave what they found (a route, its parameters) in the scope, for those outside.
             for found in inner.keys() - self._scope.keys():
                 self._scope[found] = inner[found]
-            if self._attempt is None:
-                self.body.close()
         if self._attempt is None:
             return
         if error is not None and self._is_stock_page():
             self.head = None
         result = await conclude_async(self._flow, self._runtime, self, self.outcome(error))
         await self._send_result(result)
+        # The endpoint may have run in another task; what it has left to do belongs to the same call.
+        attempts.enter(self._attempt)
         if self._afterwards is not None and (result.reply is self._responded or self.stage == "flowing"):
             await self._afterwards()
 
@@ -200,7 +214,13 @@ class HeldExchange(AsgiExchange):
         self._flow = self.respond(self._runtime.is_draining, self._runtime.secret)
         reached = await claim_async(self._flow, self._runtime, self)
         if isinstance(reached, Run):
+            if self._withdrawn:
+                # The cancellation is on its way here, by way of a task in between, and nothing has begun.
+                self._runtime.abandon(self)
+                raise asyncio.CancelledError
             self._attempt = reached.attempt
+            # From now on and not earlier: a drain does not wait for what claims nothing.
+            self._runtime.remember(self._task)
             return reached.attempt
         self._settled = self.render(reached) or CLIENT_GONE
         return self._settled
@@ -218,10 +238,12 @@ class HeldExchange(AsgiExchange):
             if message["type"] == "http.disconnect":
                 return Gone()
             refused = self._copy(message)
+        self._pieces = _skip(self.body.chunks(), self._given)
+        if self._uncopied is not None:
+            raise self._uncopied
         limit = self.rules.request.max_request
         if refused is not None or self.body.size > limit:
             return TooLarge(limit)
-        self._pieces = _skip(self.body.chunks(), self._given)
         return await self._take_fingerprint()
 
     def run(self, step: Run) -> Later:
@@ -236,17 +258,20 @@ class HeldExchange(AsgiExchange):
     def _copy(self, message: Message) -> TooLarge | None:
         more: bool = message.get("more_body", False)
         self._received = not more
-        if self._beyond is None and self.body.size + len(message.get("body", b"")) > self.limit:
-            self._beyond = TooLarge(self.limit)
-            self.body.close()
-            self.body = EMPTY
-        if self._beyond is None:
-            # Not `take`: which route it is, and so how much it may claim with, is not known yet.
-            self.add(message.get("body", b""), last=not more)
+        if self._beyond is None and self._uncopied is None:
+            # No route is known yet: as much as any of them may take, whatever the guard itself says.
+            try:
+                self._beyond = self.take(message.get("body", b""), last=not more, limit=self.limit)
+            except StoreUnavailable as trouble:  # the disk is full, which only a claim has to know
+                self._uncopied = trouble
+            if self._beyond is not None or self._uncopied is not None:
+                self.body.close()
+                self.body = EMPTY
         return self._beyond
 
     async def receive(self) -> Message:
-        if self._claiming and self._settled is None:
+        # Held, or read by a claim that came to nothing and not by the application.
+        if self._attempt is not None or (self._claiming and self._received and not self._read):
             return await super().receive()
         message = await self._receive()
         if message["type"] == "http.request" and not self._claiming:

@@ -7,15 +7,22 @@ from retrysafe.guard import Guard
 
 
 async def live(app: App, guard: Guard, scope: Connection, receive: Receive, send: Send) -> None:
-    """Check the store when the application starts; when it stops, drain and close the guard."""
+    """Check the store when the application starts; when the last one with this guard stops, drain and close.
+
+    Earlier would refuse the requests of the others, which still run.
+    """
+    life = object()
 
     async def receive_and_drain() -> Message:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            guard.lives.add(life)
             await guard.check_async()
         elif message["type"] == "lifespan.shutdown":
-            # Before the application is told: its handlers still need what it is going to close.
-            await guard.drain_async()
+            guard.lives.discard(life)
+            if not guard.lives:
+                # Before the application is told: its handlers still need what it is going to close.
+                await guard.drain_async()
         return message
 
     async def close_and_send(message: Message) -> None:
@@ -24,7 +31,10 @@ async def live(app: App, guard: Guard, scope: Connection, receive: Receive, send
         await send(message)
 
     async def close() -> None:
-        # It may be started again, as test suites do; and others may share the guard.
+        guard.lives.discard(life)
+        if guard.lives:
+            return
+        # It may be started again, as test suites do.
         guard.resume()
         if not guard.runtime.unfinished():
             await to_thread(guard.close)

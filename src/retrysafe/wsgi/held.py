@@ -22,6 +22,7 @@ from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doub
 from retrysafe._http.routes import Protected, Published
 from retrysafe._runtime.drive_sync import break_off_sync, claim_sync, conclude_sync
 from retrysafe._runtime.runtime import LATER, Later
+from retrysafe.errors import StoreUnavailable
 from retrysafe.guard import Guard
 from retrysafe.policy import Rules
 from retrysafe.wsgi.environ import GUARDED, around, decoded, pass_back, translate, variable
@@ -79,6 +80,8 @@ class HeldExchange(WsgiExchange):
     _name = ""
     _beyond = False
     """It was more, and there is no copy."""
+    _uncopied: StoreUnavailable | None = None
+    """Why there is none, although it was not."""
     _given = 0
     """Bytes of the body that the application has been given."""
     _copy: bytes | mmap | None = None
@@ -222,6 +225,8 @@ class HeldExchange(WsgiExchange):
             return Gone()
         if self._incoming.broken:
             return Gone()
+        if self._uncopied is not None:
+            raise self._uncopied
         if refused:
             return TooLarge(limit)
         self._copy = self.body.view()
@@ -235,11 +240,14 @@ class HeldExchange(WsgiExchange):
 
     def _read(self, size: int) -> bytes:
         piece = self._incoming.read(size)
-        if self.body.size + len(piece) > self._limit:
-            self._drop_copy()
-        if not self._beyond and piece:
-            # Not `take`: which route it is, and so how much it may claim with, is not known yet.
-            self.add(piece, last=self._incoming.ended)
+        if piece and not self._beyond and self._uncopied is None:
+            try:
+                # No route is known yet: as much as any of them may take, whatever the guard itself says.
+                if self.take(piece, last=self._incoming.ended, limit=self._limit) is not None:
+                    self._drop_copy()
+            except StoreUnavailable as trouble:  # the disk is full, which only a claim has to know
+                self._uncopied = trouble
+                self._drop_copy()
         return piece
 
     def _drop_copy(self) -> None:

@@ -1,5 +1,10 @@
 """Compatibility profiles: what clients of a published API see, whichever adapter carries it."""
 
+import re
+
+import pytest
+
+from retrysafe import profiles
 from retrysafe.testing.adapters.client import Field, Reply
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import (
@@ -27,7 +32,42 @@ def _meanwhile(api: Server, fields: list[Field], label: str) -> tuple[Reply, Rep
     return running.result(), refused, send()
 
 
+_RANDOM = re.compile(r"[0-9a-f]{16,}")
+"""Ids of requests and of what was made: a response without one could be the same for everyone."""
+
+
+def _ids(*replies: Reply) -> set[str]:
+    return {id for reply in replies for id in _RANDOM.findall(f"{reply.body!r} {reply.fields}")}
+
+
 class Profiles(Suite):
+    @covers(64)
+    @pytest.mark.parametrize("profile", [None, *profiles.PROFILES])
+    def test_users_share_nothing(self, serve: Servers, label: str, profile: str | None) -> None:
+        """The same key and request from two users: what was stored, refused or broke off for one is not for
+        the other, and no byte of it.
+        """
+        api = serve() if profile is None else serve(profile=profile)
+        header = profiles.get(profile).wire.key_header if profile else "Idempotency-Key"
+        for path in ("/charges", "/status/500", "/big?bytes=1100000"):
+            key = fresh().upper()  # not an id: some profiles send it back, to each its own
+            alice, bob = (
+                _ids(*(api.post(path, fields=_keyed(key, header), user=user) for _ in range(2)))
+                for user in ("alice", "bob")
+            )
+            assert alice
+            assert bob
+            assert alice.isdisjoint(bob)
+        # What runs for one is neither in the way of the other nor told to it, another body included.
+        fields = _keyed(fresh(), header)
+        running = api.at_work(lambda: api.pending(fields=fields, label=label), label)
+        for body in (b"", b"other"):
+            other = api.post("/slow", fields=fields, user=f"bob{len(body)}", body=body, label=label)
+            assert other.status == 201
+        assert not running.done()
+        assert running.result().status == 201
+        assert api.effects(label) == 3
+
     @covers(95)
     def test_stripe(self, serve: Servers, label: str) -> None:
         """Bare keys, the marker, the id of the original on every keyed response; a mismatch is a 400."""
