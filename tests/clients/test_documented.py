@@ -112,7 +112,7 @@ FAILING = ("/failing", "/conflicting", "/later")
 malformed = st.sampled_from(["", '"', '"open', "a b", "a,b", '"a" "b"', '""', "k" * 256, "\xe9"])
 
 SEARCH = settings(
-    max_examples=5,
+    max_examples=4,
     derandomize=True,
     database=None,
     deadline=None,

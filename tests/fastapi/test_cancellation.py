@@ -133,7 +133,6 @@ SAMPLE: list[Cut] = [
     ("disconnect", "pending", False),
     ("everything", "done", False),
     ("request", "done", True),
-    ("everything", "pending", True),
 ]
 MOMENTS: tuple[Moment, ...] = ("pending", "done")
 CUTS = list(product(KNIVES, MOMENTS, (False, True))) if LONG else SAMPLE
