@@ -1,0 +1,21 @@
+"""The databases that the ERP is tried with."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from examples.erp.tests.running import Erp, running
+from tests.servers import postgres
+
+__all__ = ["postgres"]
+
+
+@pytest.fixture(scope="module")
+def erp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Erp]:
+    folder = tmp_path_factory.mktemp("erp")
+    url = f"sqlite:///{folder}/erp.db"
+    if getattr(request, "param", "sqlite") == "postgresql":
+        server = request.getfixturevalue("postgres")
+        url = server.new_database().replace("postgresql:", "postgresql+psycopg:")
+    with running(url, folder) as erp:
+        yield erp

@@ -1,0 +1,148 @@
+"""The ERP under gunicorn and its card provider, as processes, and their books."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, create_engine
+
+from examples.erp.audit import audit
+from examples.erp.setup import USERS, fill
+from examples.erp.tests.till import Till
+from retrysafe.testing.adapters.server import children
+
+PATIENCE = 60.0
+"""Seconds: far more than anything takes, on a machine that has other things to do."""
+
+_LEASE = "1"
+"""Short, so that a key whose worker was killed is soon tried again."""
+
+TTL_HOURS = 48
+"""Another one than the profile's own, to see that the environment counts."""
+
+SECRET = "a secret of at least 16 characters"
+
+TENANTS = {**USERS, "west": ["dee", "eva"]}
+"""With one whose tills send no keys."""
+
+
+class Erp:
+    """A running one."""
+
+    def __init__(
+        self,
+        url: str,
+        port: int,
+        books: Path,
+        gunicorn: "subprocess.Popen[str]",
+        provider: "subprocess.Popen[str]",
+    ) -> None:
+        self.engine: Engine = create_engine(url)
+        self.store = url.replace("+psycopg", "")
+        """The address of its records, for operators."""
+        self.port = port
+        self.books = books
+        self._gunicorn = gunicorn
+        self._provider = provider
+
+    def till(self, tenant: str, user: str) -> Till:
+        """One at which this user has logged in."""
+        till = Till(self.port)
+        till.log_in(tenant, user)
+        return till
+
+    def audit(self) -> dict[str, list[str]]:
+        return audit(self.engine, self.books)
+
+    def workers(self) -> list[int]:
+        return children(self._gunicorn.pid)
+
+    def kill(self, worker: int) -> None:
+        """At once, whatever it is doing.  gunicorn starts another one."""
+        os.kill(worker, signal.SIGKILL)
+
+    @contextmanager
+    def silent_provider(self) -> Generator[None]:
+        """As long as it is entered, the card provider does not respond."""
+        self._provider.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._provider.send_signal(signal.SIGCONT)
+
+    def command(self, *arguments: str) -> str:
+        """What a command of `retrysafe` prints."""
+        ran = subprocess.run(
+            [sys.executable, "-m", "retrysafe", *arguments],
+            env={**os.environ, "RETRYSAFE_STORE": self.store},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert ran.returncode == 0, f"retrysafe {' '.join(arguments)}: {ran.stderr}"
+        return ran.stdout
+
+    def listed(self, *arguments: str) -> list[dict[str, Any]]:
+        """What `retrysafe ls` finds."""
+        found = json.loads(self.command("ls", "--json", "--show-keys", "--limit", "100000", *arguments))
+        records: list[dict[str, Any]] = found["records"]
+        return records
+
+
+@contextmanager
+def running(url: str, folder: Path) -> Generator[Erp]:
+    """An ERP that was just set up."""
+    engine = create_engine(url)
+    fill(engine, TENANTS)
+    engine.dispose()
+    books = folder / "provider.db"
+    with (
+        _started("examples.orders.provider", "--port=0", f"--books={books}", "--delay=0.02") as provider,
+        socket.create_server(("127.0.0.1", 0), backlog=256) as listener,
+    ):
+        assert provider.stdout is not None
+        # Connections wait in the listener's queue until a worker is there to accept them.
+        served = ["--config=python:examples.erp.serving", f"--bind=fd://{listener.fileno()}"]
+        with _started(
+            "gunicorn",
+            *served,
+            "--log-level=warning",
+            "examples.erp.app:create_app()",
+            pass_fd=listener.fileno(),
+            ERP_DATABASE=url,
+            ERP_PROVIDER=provider.stdout.readline().split()[-1],
+            ERP_SECRET=SECRET,
+            ERP_LEASE=_LEASE,
+            IDEMPOTENCY_TTL_HOURS=str(TTL_HOURS),
+        ) as gunicorn:
+            erp = Erp(url, listener.getsockname()[1], books, gunicorn, provider)
+            yield erp
+            erp.engine.dispose()
+
+
+@contextmanager
+def _started(
+    module: str, *arguments: str, pass_fd: int | None = None, **environment: str
+) -> Generator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parents[3],
+        pass_fds=[] if pass_fd is None else [pass_fd],
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        if process.stdout is not None:
+            process.stdout.close()
