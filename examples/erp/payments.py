@@ -1,6 +1,6 @@
 """Payments, in cash or by card."""
 
-from flask import Blueprint, abort
+from flask import Blueprint
 from flask.typing import ResponseReturnValue
 
 from examples.erp import bills, cards, fields
@@ -31,7 +31,7 @@ def by_card() -> ResponseReturnValue:
     try:
         charge = cards.charge(amount, f"{me().tenant.name}/{receipt}", current().derive("charge"))
     except cards.Declined:
-        abort(402, "the card was declined")
+        return {"error": "the card was declined"}, 402
     payment = pay(found, receipt, amount, charge)
     db.session.commit()
     return show(payment), 201

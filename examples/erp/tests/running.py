@@ -16,6 +16,8 @@ from sqlalchemy import Engine, create_engine
 from examples.erp.audit import audit
 from examples.erp.setup import USERS, fill
 from examples.erp.tests.till import Till
+from retrysafe import stores
+from retrysafe.stores.admin import Query, Sighting
 from retrysafe.testing.adapters.server import children
 
 PATIENCE = 60.0
@@ -29,8 +31,8 @@ TTL_HOURS = 48
 
 SECRET = "a secret of at least 16 characters"
 
-TENANTS = {**USERS, "west": ["dee", "eva"]}
-"""With one whose tills send no keys."""
+TENANTS = {**USERS, "east": ["dee", "eva"], "west": ["dee", "flo"], "keyless": ["gil", "hal"]}
+"""With some that no other test uses, and one whose tills send no keys."""
 
 
 class Erp:
@@ -44,18 +46,22 @@ class Erp:
         gunicorn: "subprocess.Popen[str]",
         provider: "subprocess.Popen[str]",
     ) -> None:
+        self.url = url
         self.engine: Engine = create_engine(url)
-        self.store = url.replace("+psycopg", "")
-        """The address of its records, for operators."""
+        self.store = stores.open(self.address)
         self.port = port
         self.books = books
+        self._cookies: dict[tuple[str, str], str | None] = {}
         self._gunicorn = gunicorn
         self._provider = provider
 
     def till(self, tenant: str, user: str) -> Till:
         """One at which this user has logged in."""
         till = Till(self.port)
-        till.log_in(tenant, user)
+        till.cookie = self._cookies.get((tenant, user))
+        if till.cookie is None:
+            till.log_in(tenant, user)
+            self._cookies[tenant, user] = till.cookie
         return till
 
     def audit(self) -> dict[str, list[str]]:
@@ -81,13 +87,26 @@ class Erp:
         """What a command of `retrysafe` prints."""
         ran = subprocess.run(
             [sys.executable, "-m", "retrysafe", *arguments],
-            env={**os.environ, "RETRYSAFE_STORE": self.store},
+            env={**os.environ, "RETRYSAFE_STORE": self.address},
             capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
         assert ran.returncode == 0, f"retrysafe {' '.join(arguments)}: {ran.stderr}"
         return ran.stdout
+
+    @property
+    def address(self) -> str:
+        """Of its records, for operators."""
+        return self.url.replace("+psycopg", "")
+
+    def records(self, key: str) -> list[Sighting]:
+        """Those of a key, whoever has sent it."""
+        admin = self.store.open_admin()
+        try:
+            return list(admin.find(Query(key=key), 100))
+        finally:
+            admin.close()
 
     def listed(self, *arguments: str) -> list[dict[str, Any]]:
         """What `retrysafe ls` finds."""
@@ -125,6 +144,7 @@ def running(url: str, folder: Path) -> Generator[Erp]:
             erp = Erp(url, listener.getsockname()[1], books, gunicorn, provider)
             yield erp
             erp.engine.dispose()
+            erp.store.close()
 
 
 @contextmanager

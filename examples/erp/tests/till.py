@@ -48,7 +48,7 @@ class Till:
             assert at_once or not connection.is_silent(PATIENCE)
 
     def _fields(self, key: str | None) -> list[Field]:
-        fields: list[Field] = [("Content-Type", "application/json")]
+        fields: list[Field] = [("Content-Type", "application/json"), ("Accept", "application/json")]
         if self.cookie is not None:
             fields.append(("Cookie", f"session={self.cookie}"))
         if key is not None:
