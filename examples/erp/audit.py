@@ -45,7 +45,7 @@ def _check(session: orm.Session, tenant: Tenant, charges: list[Charge]) -> Itera
     yield from _doubles("{} {} was entered", ((bill.kind, bill.reference) for bill in bills))
     yield from _doubles("the payment {} was entered", ((payment.receipt,) for payment in payments))
     yield from _doubles(
-        "order {}: the change {} of {} was entered",
+        "bill {}: {} has {}",
         ((line.bill_id, line.reference, line.product) for bill in bills for line in bill.lines),
     )
     yield from _doubles(

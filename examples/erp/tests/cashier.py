@@ -125,5 +125,5 @@ class Cashier:
                 advice = reply.header("X-Should-Retry")
                 if advice == "false" or (advice is None and reply.status < 500):
                     return reply
-            time.sleep(0.05)
+            time.sleep(0.1)
         raise AssertionError(f"{request} got no final response")

@@ -13,8 +13,8 @@ from examples.erp.tests.cashier import PATIENCE, Cashier, Ended
 from examples.erp.tests.running import TENANTS, Erp
 from tests.conftest import LONG
 
-KILLS = 60 if LONG else 3
-CUSTOMERS = 200 if LONG else 12
+KILLS = 40 if LONG else 3
+CUSTOMERS = 100 if LONG else 8
 """For each cashier, at least."""
 
 
