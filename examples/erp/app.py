@@ -18,8 +18,9 @@ from examples.erp.stock import stock
 def create_app() -> Flask:
     # Flask-SQLAlchemy looks for a relative SQLite file in the instance's folder: here, where you are.
     app = Flask(__name__, instance_path=str(Path.cwd()))
+    secret = os.environ.get("ERP_SECRET", "which all readers of this file know")
     app.config.from_mapping(
-        SECRET_KEY=os.environ.get("ERP_SECRET", "only to try it out"),
+        SECRET_KEY=secret,
         # For PostgreSQL: postgresql+psycopg://erp:secret@localhost/erp
         SQLALCHEMY_DATABASE_URI=os.environ.get("ERP_DATABASE", "sqlite:///erp.db"),
         CARD_PROVIDER=os.environ.get("ERP_PROVIDER", "http://127.0.0.1:9000"),
@@ -27,7 +28,7 @@ def create_app() -> Flask:
         RETRYSAFE_SCOPE=owner_of_key,
         RETRYSAFE_EFFECTS="database",
         # Goes into the keys that the card provider gets: see `derive` in `payments.py`.
-        RETRYSAFE_SECRET=os.environ.get("ERP_SECRET"),
+        RETRYSAFE_SECRET=secret,
         # How long a retry waits for a worker that was killed.  Renewed while a view runs.
         RETRYSAFE_LEASE=float(os.environ.get("ERP_LEASE", "30")),
     )

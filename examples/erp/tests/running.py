@@ -74,6 +74,10 @@ class Erp:
         """At once, whatever it is doing.  gunicorn starts another one."""
         os.kill(worker, signal.SIGKILL)
 
+    def trap(self, place: str) -> None:
+        """Have the next worker kill itself that comes there: `before Commit`, `after Commit`, …"""
+        self.books.with_name("trap").write_text(place)
+
     @contextmanager
     def silent_provider(self) -> Generator[None]:
         """As long as it is entered, the card provider does not respond."""
@@ -133,11 +137,12 @@ def running(url: str, folder: Path) -> Generator[Erp]:
             "gunicorn",
             *served,
             "--log-level=warning",
-            "examples.erp.app:create_app()",
+            "examples.erp.tests.trapped:create_app()",
             pass_fd=listener.fileno(),
             ERP_DATABASE=url,
             ERP_PROVIDER=provider.stdout.readline().split()[-1],
             ERP_SECRET=SECRET,
+            ERP_TRAP=str(books.with_name("trap")),
             ERP_LEASE=_LEASE,
             IDEMPOTENCY_TTL_HOURS=str(TTL_HOURS),
         ) as gunicorn:

@@ -1,5 +1,6 @@
 """Tills lose responses, cashiers click twice, workers are killed; then the books are audited."""
 
+import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,9 @@ from examples.erp.models import Bill, Movement, Payment, Tenant
 from examples.erp.tests import office
 from examples.erp.tests.cashier import PATIENCE, Cashier, Ended
 from examples.erp.tests.running import TENANTS, Erp
-from tests.conftest import LONG
+
+LONG = bool(os.environ.get("RETRYSAFE_LONG"))
+"""Whether this is `make test-all`."""
 
 KILLS = 40 if LONG else 3
 CUSTOMERS = 100 if LONG else 8

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -47,6 +48,16 @@ def send_twice(till: Till, method: str, path: str, body: object, key: str) -> Re
     assert [reply.header("Idempotency-Key") for reply in (first, again)] == [key, key]
     assert again.header("Original-Request-Id") == first.header("X-Request-Id")
     return first
+
+
+def test_the_readme(erp: Erp, till: Till) -> None:
+    """What it has the reader sell is sold."""
+    readme = (Path(setup.__file__).parent / "README.md").read_text(encoding="utf-8")
+    found = re.search(rf"8000{SALES} .*\n *--json '(.+)'", readme)
+    assert found is not None
+    sold = send_twice(till, "POST", SALES, json.loads(found[1]), "my-first-sale")
+    assert (sold.status, sold.document["paid"]) == (201, 11)
+    assert erp.audit()["north"] == []
 
 
 def test_every_area(erp: Erp, till: Till) -> None:
@@ -223,6 +234,42 @@ def test_a_worker_that_dies_while_the_card_is_charged(erp: Erp, till: Till) -> N
     paid = send_twice(till, "POST", CARD, by_card, "dying-2")
     assert paid.status == 201
     assert till.get(f"{ORDERS}/{sold['number']}")["paid"] == sold["total"]
+    assert erp.audit()["north"] == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_worker_that_dies_while_a_sale_is_committed(erp: Erp, till: Till, moment: str) -> None:
+    """001-32: with it, or without it; the retry replays, or runs."""
+    wanted = {**sale(f"commit {moment}", apples=2), "cash": True}
+
+    def sell() -> Reply:
+        return till.post(SALES, wanted, key=f"commit-{moment}")
+
+    erp.trap(f"{moment} Commit")
+    with pytest.raises((OSError, HTTPException)):
+        sell()
+    again = eventually(sell, lambda reply: reply.code != "in-flight")
+    assert (again.status, again.document["paid"]) == (201, 6)
+    assert again.header("X-Idempotent-Replayed") == ("true" if moment == "after" else None)
+    assert erp.audit()["north"] == []
+
+
+def test_a_worker_that_dies_when_the_payment_is_entered(erp: Erp, till: Till) -> None:
+    """The payment is in the books, and its response is not stored: an operator finds it, and settles that."""
+    sold = till.post(SALES, sale("entered-1", apples=3), key="entered-1").document
+    by_card = {"bill": sold["number"], "receipt": "entered-2", "amount": sold["total"]}
+
+    def pay() -> Reply:
+        return till.post(CARD, by_card, key="entered-2")
+
+    erp.trap("before Finish")
+    with pytest.raises((OSError, HTTPException)):
+        pay()
+    assert eventually(pay, lambda reply: reply.code != "in-flight").code == "outcome-unknown"
+    assert office.settle(erp) == ["resolved"]
+    paid = pay()
+    assert (paid.status, paid.document["receipt"]) == (201, "entered-2")
+    assert paid.header("X-Idempotent-Replayed") == "true"
     assert erp.audit()["north"] == []
 
 
