@@ -57,8 +57,11 @@ def _check(session: orm.Session, tenant: Tenant, charges: list[Charge]) -> Itera
         ),
     )
     yield from _check_stock(stock, movements)
+    left: defaultdict[int | None, list[Movement]] = defaultdict(list)
+    for one in movements:
+        left[one.bill_id].append(one)
     for bill in bills:
-        yield from _check_bill(bill, [one for one in movements if one.bill_id == bill.id])
+        yield from _check_bill(bill, left[bill.id])
     yield from _check_cards(tenant, payments, charges)
 
 

@@ -55,9 +55,10 @@ def extend(bill: Bill, reference: str, items: dict[str, int]) -> None:
     move(*movements)
 
 
-def find(number: int) -> Bill:
-    """A bill of one's own tenant; 404 for any other."""
-    bill = db.session.scalar(select(Bill).where(Bill.id == number, Bill.tenant_id == me().tenant_id))
+def find(number: int, *, to_change: bool = False) -> Bill:
+    """A bill of the user's own tenant; 404 for any other."""
+    mine = select(Bill).where(Bill.id == number, Bill.tenant_id == me().tenant_id)
+    bill = db.session.scalar(mine.with_for_update() if to_change else mine)
     return bill or abort(404, f"there is no bill {number}")
 
 

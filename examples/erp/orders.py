@@ -29,7 +29,7 @@ class Order(MethodView):
     @idempotent
     def patch(self, number: int) -> ResponseReturnValue:
         """Order more."""
-        order = bills.find(number)
+        order = bills.find(number, to_change=True)
         bills.extend(order, fields.text("reference"), fields.quantities("items"))
         db.session.commit()
         return bills.show(order)

@@ -22,7 +22,7 @@ def by_cash() -> ResponseReturnValue:
 
 
 # The money is moved elsewhere, so this cannot be undone: `effects="outside"`.  Not `"repeatable"`, although
-# the provider takes a key: whoever runs this again after its commit enters the payment a second time.
+# the provider takes a key: run again after its commit, this would enter the payment a second time.
 @payments.post("/card")
 @idempotent(effects="outside", required=True)
 def by_card() -> ResponseReturnValue:

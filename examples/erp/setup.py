@@ -6,7 +6,7 @@ from werkzeug.security import generate_password_hash
 from examples.erp.models import Base, Movement, Place, Product, Stock, Tenant, User
 
 PASSWORD = "secret"
-"""Everyone's, to try it out."""
+"""Of all users, to try it out."""
 
 USERS = {"north": ["ann", "bob"], "south": ["ann", "cem"]}
 """Of each tenant."""

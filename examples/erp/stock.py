@@ -35,7 +35,7 @@ def transfer() -> ResponseReturnValue:
 @stock.put("/<any(shop, warehouse):place>/<product>")
 @idempotent
 def count(place: Place, product: str) -> ResponseReturnValue:
-    """Someone has counted.  Sent again later, it would undo what was sold since then."""
+    """Set what is there to what was counted.  Sent again later, it would undo what was sold since."""
     counted, document = fields.number("counted", least=0), fields.text("document")
     known = (Stock.tenant_id == me().tenant_id, Stock.place == place, Stock.product == product)
     before = db.session.scalar(select(Stock.on_hand).where(*known).with_for_update())

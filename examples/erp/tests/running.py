@@ -105,7 +105,7 @@ class Erp:
         return self.url.replace("+psycopg", "")
 
     def records(self, key: str) -> list[Sighting]:
-        """Those of a key, whoever has sent it."""
+        """Those of a key, of all its owners."""
         admin = self.store.open_admin()
         try:
             return list(admin.find(Query(key=key), 100))
@@ -147,9 +147,11 @@ def running(url: str, folder: Path) -> Generator[Erp]:
             IDEMPOTENCY_TTL_HOURS=str(TTL_HOURS),
         ) as gunicorn:
             erp = Erp(url, listener.getsockname()[1], books, gunicorn, provider)
-            yield erp
-            erp.engine.dispose()
-            erp.store.close()
+            try:
+                yield erp
+            finally:
+                erp.engine.dispose()
+                erp.store.close()
 
 
 @contextmanager

@@ -31,20 +31,20 @@ def test_storm(erp: Erp) -> None:
         for tenant in ("east", "west", "keyless")
     }
     with_keys = [*cashiers["east"], *cashiers["west"]]
-    everyone = [*with_keys, *cashiers["keyless"]]
+    all_of_them = [*with_keys, *cashiers["keyless"]]
     closing = Event()
-    with ThreadPoolExecutor(len(everyone)) as threads:
-        shifts = [threads.submit(cashier.work, CUSTOMERS, closing) for cashier in everyone]
+    with ThreadPoolExecutor(len(all_of_them)) as threads:
+        shifts = [threads.submit(cashier.work, CUSTOMERS, closing) for cashier in all_of_them]
         try:
             for _ in range(KILLS):
-                wait_for_responses(everyone)
+                wait_for_responses(all_of_them)
                 erp.kill(random.choice(erp.workers()))
         finally:
             closing.set()
         for shift in shifts:
             shift.result()
     assert min(sum(cashier.lost for cashier in group) for group in cashiers.values()) > 0
-    assert sum(cashier.broken for cashier in everyone) > 0, "no connection was broken by a kill"
+    assert sum(cashier.broken for cashier in all_of_them) > 0, "no connection was broken by a kill"
     settle(erp, with_keys)
 
     for cashier in with_keys:
