@@ -53,6 +53,7 @@ RULES = (
     Rule("tests/stores/test_postgresql_processes.py::TestProcesses", "spawn", "it is tried on SQLite"),
     Rule("examples/agent_platform/tests/test_storm.py::test_storm", "postgresql", "it differs by the store"),
     Rule("examples/orders/tests/test_orders.py::test_shop", "sqlite", "it differs by the store"),
+    Rule("examples/erp/tests/test_", "postgresql", "it differs by the store"),
     Rule("tests/cli/test_postgresql.py::test_the_same_", "", "it differs by the store"),
     Rule(_TRANSACTIONS + "test_silence.py", "pg8000", "the socket is shut down alike for every driver"),
     Rule(_OUTAGES + "test_black_hole_at_the_claim", "tx", "the claim is the same statement in both modes"),

@@ -1,0 +1,22 @@
+"""The ERP, on each of the databases that it is tried with."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from examples.erp.tests.running import Erp, running
+from tests.servers import postgres
+
+__all__ = ["postgres"]
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def erp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Erp]:
+    """One for all tests, because to start it takes longer than most of them."""
+    folder = tmp_path_factory.mktemp("erp")
+    url = f"sqlite:///{folder}/erp.db"
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgres")
+        url = server.new_database().replace("postgresql:", "postgresql+psycopg:")
+    with running(url, folder) as erp:
+        yield erp
