@@ -5,11 +5,14 @@ import contextvars
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask import Response, g, request, send_file, session, stream_with_context
+from gunicorn.http.body import Body, ChunkedReader  # type: ignore[import-untyped]  # it has no types
+from gunicorn.http.unreader import IterUnreader  # type: ignore[import-untyped]  # the same
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
@@ -174,6 +177,23 @@ def test_a_client_that_disconnects_in_its_body(reads_first: bool) -> None:
     response = send(shop.client, "/pay", environ_overrides=half)
     assert (response.status_code, shop.runs, shop.records()) == (500 if reads_first else 400, [], 0)
     assert seen == [ClientDisconnected if reads_first else None]
+
+
+def test_a_broken_body_whose_error_was_swallowed() -> None:
+    """gunicorn's reader says once that a chunked body broke off, and gives what there is when asked again."""
+    shop = Shop()
+
+    @shop.app.before_request
+    def read() -> None:
+        with suppress(OSError):
+            request.get_data()
+
+    shop.post("/pay", shop.pay)
+    head: Any = None  # not looked at before the trailers
+    broken = Body(ChunkedReader(head, IterUnreader(iter([b"4\r\nhalf\r\n4\r\nof"]))))
+    environ = {"wsgi.input": broken, "wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
+    response = send(shop.client, "/pay", environ_overrides=environ)
+    assert (response.status_code, shop.runs, shop.records()) == (400, [], 0)
 
 
 def test_streams() -> None:

@@ -206,7 +206,7 @@ class HeldExchange(WsgiExchange):
         limit = self.rules.request.max_request
         refused = self.announced() is not None or self._beyond or self.body.size > limit
         try:
-            while not (refused or self._incoming.ended):
+            while not (refused or self._incoming.ended or self._incoming.broken):
                 # `read` waits for as much as it is asked for: no more than to see that it is too much.
                 self._read(min(PIECE, limit - self.body.size + 1))
                 refused = self._beyond or self.body.size > limit
