@@ -29,9 +29,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
-from flask import Flask, current_app, got_request_exception, has_request_context, request
+from flask import Flask, current_app, got_request_exception, has_request_context, request, request_started
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import InternalServerError
 from werkzeug.wrappers import Response as WerkzeugResponse
@@ -115,6 +115,7 @@ class Retrysafe:
 
         app.wsgi_app = Holder(app.wsgi_app, guard, protected)  # type: ignore[method-assign]  # Flask's own way
         if not guards:
+            request_started.connect(_refuse_bare_view, app)
             got_request_exception.connect(_note_failure, app)
             # An application's own handler for it counts, whether it was registered before or comes later.
             if NotDone not in app.error_handler_spec[None][None]:
@@ -171,6 +172,7 @@ def idempotent(guard: Any = None, /, **options: Unpack[Options]) -> Any:
                 "methods, or have it in its decorators = [idempotent(guard)]"
             )
         view = _View(function, guard, options)
+        _decorated.add(inspect.unwrap(function))
 
         @wraps(function)
         def called(*args: object, **named: object) -> object:
@@ -182,6 +184,26 @@ def idempotent(guard: Any = None, /, **options: Unpack[Options]) -> Any:
         return cast("F", called)
 
     return decorate
+
+
+_decorated: WeakSet[Callable[..., Any]] = WeakSet()
+"""Functions below our decorator."""
+
+
+def _refuse_bare_view(app: Flask, **_: object) -> None:
+    """Refuse a request to a view that Flask was given without its decorator, because it stands above."""
+    view = app.view_functions.get(request.endpoint or "")
+    if view is None or find_mark(view) is not None or (function := inspect.unwrap(view)) not in _decorated:
+        return
+    if not any(request.method in guard.rules.wire.methods for guard in app.extensions[_EXTENSION].guards):
+        return
+    for other in app.view_functions.values():
+        if find_mark(other) is not None and inspect.unwrap(other) is function:
+            return  # it is meant to be protected on another route, and not on this one
+    raise ConfigurationError(
+        f"{function.__qualname__} is a view of {_template()!r} without its @idempotent, which stands above "
+        "the route's decorator, where Flask does not see it: put @idempotent below, next to the function"
+    )
 
 
 class _View:

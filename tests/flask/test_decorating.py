@@ -1,9 +1,10 @@
 """What is refused when an application is built, and what a decorated function is to other code."""
 
+from functools import wraps
 from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
 from flask.views import View
 
 from retrysafe import Guard, scopes, wsgi
@@ -42,6 +43,42 @@ def test_an_application_that_is_not_protected(guard: Guard, headers: dict[str, s
     with pytest.raises(ConfigurationError, match="pay is decorated with @idempotent, and its application"):
         app.test_client().post("/pay", headers=headers)
     assert runs == []
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_above_the_route(guard: Guard, between: bool) -> None:
+    """Flask has the function below it, which would run unprotected: said at its first request, not run."""
+    app, runs = make_app(guard), list[int]()
+    shop = Blueprint("shop", "shop")
+
+    def pay() -> str:
+        runs.append(1)
+        return "paid"
+
+    def logged(view: Any) -> Any:
+        return wraps(view)(lambda: view())
+
+    idempotent(required=True)(shop.route("/pay", methods=["GET", "POST"])(logged(pay) if between else pay))
+    app.register_blueprint(shop)
+    with pytest.raises(ConfigurationError, match=r"pay is a view of '/pay' without its @idempotent.*below"):
+        app.test_client().post("/pay", headers=HEADERS)
+    assert runs == []
+    assert app.test_client().get("/pay").text == "paid"  # with or without it, GET is not guarded
+
+
+def test_with_and_without(guard: Guard) -> None:
+    """One function for two routes, of which one is protected, is no mistake."""
+    app, runs = make_app(guard), list[int]()
+
+    def pay() -> str:
+        runs.append(1)
+        return "paid"
+
+    app.post("/v1/pay", endpoint="v1")(pay)
+    app.post("/v2/pay", endpoint="v2")(idempotent(pay))
+    for path in ("/v1/pay", "/v2/pay"):
+        assert [app.test_client().post(path, headers=HEADERS).text for _ in range(2)] == ["paid"] * 2
+    assert len(runs) == 3
 
 
 def test_no_guard_anywhere() -> None:
