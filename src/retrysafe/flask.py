@@ -47,7 +47,7 @@ from retrysafe._http.routes import Route, any_path
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Rules
-from retrysafe.wsgi.environ import GUARDED, translate
+from retrysafe.wsgi.environ import GUARDED, translate, variable
 from retrysafe.wsgi.exchange import check_rules
 from retrysafe.wsgi.held import HeldExchange, Holder
 
@@ -241,7 +241,7 @@ class _View:
         if held is None:
             return self._serve_without_key(guard, rules, args, named)
         environ[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
-        claimed = held.claim_key(rules, _Request(held.request), _template())
+        claimed = held.claim_key(rules, _Request(translate(environ)), _template())
         if not isinstance(claimed, attempts.Attempt):
             return _respond(claimed)
         attempts.enter(claimed)
@@ -257,6 +257,11 @@ class _View:
     ) -> object:
         method = request.method
         if method in rules.wire.methods:
+            if variable(rules.names.key) in request.environ:
+                raise ConfigurationError(
+                    "this request has a key and was not held: a middleware between Retrysafe and Flask made "
+                    f"it a {method}, or added the key. Add it after Retrysafe(guard).init_app(app)"
+                )
             required = rules.request.required
             if required is True:
                 return _respond(_refuse_keyless(guard, rules))
@@ -282,21 +287,21 @@ def _no_server(*_: object) -> Any:  # noqa: ANN401 - as a server's
 
 
 class _Request(model.Request):
-    """The head of a request inside of Flask, where it is known who asks."""
+    """The head of a request as Flask has it, inside of all middlewares, where it is known who asks."""
 
     __slots__ = ()
 
-    def __init__(self, outer: model.Request) -> None:
+    def __init__(self, found: model.Request) -> None:
         super().__init__(
-            outer.method,
-            outer.path,
-            outer.query,
-            outer.headers,
-            outer.scheme,
-            outer.principal,
-            request.environ,
-            outer.root,
-            outer.fields,
+            found.method,
+            found.path,
+            found.query,
+            found.headers,
+            found.scheme,
+            found.principal,
+            found.native,
+            found.root,
+            found.fields,
         )
 
     @property
