@@ -56,6 +56,36 @@ def test_an_after_request_that_changes_the_body() -> None:
     assert first.data.count(b"[") == 1
 
 
+def test_headers_about_a_body_that_was_changed() -> None:
+    """What `after_request` says of a body that is not sent is not sent either."""
+    shop = Shop()
+
+    @shop.app.after_request
+    def envelope(response: Response) -> Response:
+        response.set_data(b"[" + response.get_data() + b"]")
+        response.headers["Content-Digest"] = str(len(response.get_data()))
+        response.headers["Server-Time"] = str(len(shop.runs))
+        response.add_etag(overwrite=True)
+        return response
+
+    first, second, problem = order(shop.client), order(shop.client), order(shop.client, amount=2)
+    assert (second.data, second.headers["Content-Digest"]) == (first.data, str(len(first.data)))
+    assert (second.headers["ETag"], replayed(second)) == (first.headers["ETag"], True)
+    assert (code(problem), problem.content_type) == ("key-reused", "application/problem+json")
+    assert ("Content-Digest" in problem.headers, problem.headers["Server-Time"]) == (False, "1")
+
+
+def test_an_after_request_that_makes_another_response() -> None:
+    """What marks a replay does not depend on what the application leaves of it."""
+    shop = Shop()
+    shop.app.after_request(lambda response: Response(b"<" + response.get_data() + b">", response.status_code))
+    first, second = order(shop.client), order(shop.client)
+    assert (second.status_code, second.data, replayed(second)) == (201, first.data, True)
+    assert second.headers["Original-Request-Id"] == first.headers["X-Request-Id"]
+    assert second.headers["X-Request-Id"] not in ("", first.headers["X-Request-Id"])
+    assert order(shop.client, amount=2).headers["X-Should-Retry"] == "false"
+
+
 def test_sessions_are_fresh() -> None:
     """The cookie of the first client is not stored; the retry has its own."""
     shop = Shop()

@@ -161,6 +161,24 @@ def test_a_replay_that_an_after_request_breaks() -> None:
     assert replayed(send(shop.client, "/pay"))
 
 
+def test_a_replayed_failure_that_an_after_request_breaks() -> None:
+    """The page of the new failure has the status of the stored one, and is not mixed with it."""
+    shop = Shop()
+    broken = list[int]()
+
+    @shop.app.after_request
+    def after(response: Response) -> Response:
+        if broken:
+            raise ValueError("not this time")
+        return response
+
+    raising(shop, ValueError("no"))
+    first = send(shop.client, "/fail")
+    broken.append(1)
+    second = send(shop.client, "/fail")
+    assert (second.data, second.content_type, replayed(second)) == (first.data, first.content_type, True)
+
+
 def test_exceptions_propagate_to_tests() -> None:
     """`app.testing` raises in the test, as Flask does; what happened is stored all the same."""
     shop = Shop()
