@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask, abort, request
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from werkzeug.test import TestResponse
 
@@ -129,6 +129,27 @@ def test_a_failure_after_its_own_commit(bank: Bank, url: str, status: int, stays
     if not stays:
         assert pay(app, "/payments?amount=7").status_code == 201
     assert bank.payments(app) == 1
+
+
+@pytest.mark.parametrize("holds", ["SELECT id FROM payments FOR UPDATE", "SET LOCAL lock_timeout = '9s'"])
+def test_locks_that_were_taken_before_the_claim(bank: Bank, database: str, holds: str) -> None:
+    """The view has another connection, which would wait for its own request's locks, and for ever."""
+    app = bank.app(database.replace("postgresql://", "postgresql+psycopg://"))
+    app.testing = True
+    locking = list[int]()
+
+    @app.before_request
+    def lock() -> None:
+        if locking:
+            bank.db.session.execute(text(holds))
+
+    assert pay(app).status_code == 201
+    locking.append(1)
+    with pytest.raises(NotJoined, match="before the key of this request was claimed"):
+        pay(app, key="another")
+    assert pay(app).headers["Idempotent-Replayed"] == "true"
+    locking.clear()
+    assert pay(app, key="another").status_code == 201
 
 
 def test_a_session_that_wrote_before_the_claim(bank: Bank, tmp_path: Path) -> None:

@@ -5,15 +5,26 @@ with a savepoint, SQLAlchemy's own `join_transaction_mode="create_savepoint"`: `
 before it from a later `rollback()`, and neither reaches the transaction of the call.
 """
 
+import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast, overload
 
-from sqlalchemy import AssertionPool, Connection, Engine, QueuePool, SingletonThreadPool, StaticPool, orm
+from sqlalchemy import (
+    AssertionPool,
+    Connection,
+    Engine,
+    QueuePool,
+    SingletonThreadPool,
+    StaticPool,
+    event,
+    orm,
+)
 from sqlalchemy.ext import asyncio
 
+from retrysafe._core import attempt as attempts
 from retrysafe._runtime.transactions import join
-from retrysafe.errors import ConfigurationError
+from retrysafe.errors import ConfigurationError, NotJoined
 from retrysafe.guard import Guard
 from retrysafe.sqlalchemy.sqlite import lock_writes_of, locking_writes
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
@@ -80,9 +91,61 @@ def _joining(
     def get_bind(self: S, *args: Any, **options: Any) -> Engine | Connection:
         bind = class_.get_bind(self, *args, **options)
         transaction = joined()
-        return bind if transaction is None else transaction.connection_for(bind, self)
+        if transaction is None:
+            return bind
+        if _HOLDS_KEY in self.info:
+            raise NotJoined(_HELD_BEFORE)
+        return transaction.connection_for(bind, self)
 
-    return cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
+    joining = cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
+    event.listen(joining, "after_begin", _watch_unclaimed)
+    event.listen(joining, "after_transaction_end", _end_watch)
+    return joining
+
+
+# --- what sessions do before the key of their request is claimed
+
+_HOLDS_KEY = "retrysafe_holds"
+"""In `session.info`, where its transaction holds more than a connection, and its key was not claimed yet."""
+_WATCHED_KEY = "retrysafe_watched"
+"""There, its connections whose statements are looked at."""
+
+_HELD_BEFORE = (
+    "a session of the guard's wrote, locked rows or changed a setting before the key of this request was "
+    "claimed, in authentication or another dependency, and its transaction is still open. The endpoint has "
+    "a connection of its own, which knows nothing of that, and could wait for those locks for ever. Commit "
+    "there, or do it in the endpoint"
+)
+
+_READS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table|show|explain|pragma|savepoint|release|rollback)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_READS_AND_HOLDS = re.compile(
+    r"\bfor\s+(?:no\s+key\s+)?update\b|\bfor\s+(?:key\s+)?share\b|\bpg_(?:try_)?advisory_"
+    r"|\b(?:insert\s+into|delete\s+from|merge\s+into)\b|\bupdate\s+\S+\s+(?:(?:as\s+)?\S+\s+)?set\b",
+    re.IGNORECASE,
+)
+"""What a statement that begins like a read may have in it: locks, or another statement behind `WITH`."""
+
+
+def _watch_unclaimed(session: orm.Session, _: orm.SessionTransaction, connection: Connection) -> None:
+    if attempts.unclaimed_writers() is None or attempts.running() is not None:
+        return
+
+    def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not _READS.match(statement) or _READS_AND_HOLDS.search(statement):
+            session.info[_HOLDS_KEY] = True
+
+    event.listen(connection, "before_cursor_execute", before)
+    session.info.setdefault(_WATCHED_KEY, []).append((connection, before))
+
+
+def _end_watch(session: orm.Session, transaction: orm.SessionTransaction) -> None:
+    if transaction.parent is None:
+        session.info.pop(_HOLDS_KEY, None)
+        for connection, before in session.info.pop(_WATCHED_KEY, ()):
+            event.remove(connection, "before_cursor_execute", before)
 
 
 def _check(options: dict[str, Any]) -> None:
