@@ -53,6 +53,7 @@ from retrysafe.wsgi.held import HeldExchange, Holder
 
 if TYPE_CHECKING:
     from flask_sqlalchemy import SQLAlchemy
+    from sqlalchemy.orm import Session, scoped_session
 
 __all__ = ["Retrysafe", "idempotent"]
 
@@ -107,7 +108,8 @@ class Retrysafe:
         check_rules(guard.rules)
         if self._db is not None:
             _join_sessions(self._db, app, guard)
-        app.extensions[_EXTENSION] = Extension((*guards, guard))
+        sessions: tuple[Any, ...] = () if self._db is None else (self._db.session,)
+        app.extensions[_EXTENSION] = Extension((*guards, guard), (*sessions_of(app), *sessions))
 
         def protected() -> Mapping[str, Rules]:
             every = ((path, marked(function, guard)) for path, function, _ in routes(app))
@@ -126,6 +128,8 @@ class Extension(NamedTuple):
     """`app.extensions["retrysafe"]`"""
 
     guards: tuple[Guard, ...]
+    sessions: "tuple[scoped_session[Session], ...]" = ()
+    """Those of Flask-SQLAlchemy that join."""
 
     @property
     def guard(self) -> Guard:
@@ -146,6 +150,12 @@ def guard_of(app: Flask) -> Guard:
             f"the application {app.name!r} has no guard: call Retrysafe(guard).init_app(app) where it is made"
         )
     return found.guard
+
+
+def sessions_of(app: Flask) -> "tuple[scoped_session[Session], ...]":
+    """The sessions of an application that join the transactions of its guards."""
+    found = app.extensions.get(_EXTENSION)
+    return found.sessions if isinstance(found, Extension) else ()
 
 
 @overload
@@ -244,6 +254,8 @@ class _View:
         claimed = held.claim_key(rules, _Request(translate(environ)), _template())
         if not isinstance(claimed, attempts.Attempt):
             return _respond(claimed)
+        if rules.policy.effects == "database":
+            _end_reading()
         attempts.enter(claimed)
         nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)
         try:
@@ -427,6 +439,15 @@ def _join_sessions(db: "SQLAlchemy", app: Flask, guard: Guard) -> None:
     ordinary = factory.ordinary
     options = {name: value for name, value in ordinary.kw.items() if name != "bind"}
     factory.joining[app] = sessionmaker(guard, class_=ordinary.class_, **options)
+
+
+def _end_reading() -> None:
+    """What has only read before the claim need not hold a connection beside that of the call."""
+    for session in sessions_of(current_app):
+        from retrysafe.sqlalchemy.sessions import end_reading
+
+        if session.registry.has():
+            end_reading(session.registry())
 
 
 class _SessionFactory:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, abort, request
+from flask import Flask, abort, g, request
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import func, select, text
+from sqlalchemy import func, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from werkzeug.test import TestResponse
 
@@ -129,6 +129,38 @@ def test_a_failure_after_its_own_commit(bank: Bank, url: str, status: int, stays
     if not stays:
         assert pay(app, "/payments?amount=7").status_code == 201
     assert bank.payments(app) == 1
+
+
+def test_a_session_that_read_before_the_claim(bank: Bank, url: str) -> None:
+    """Its connection is given back: a pool that is as large as the server has threads is large enough."""
+    one = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.5}
+    app = bank.app(url, SQLALCHEMY_ENGINE_OPTIONS=one)
+    assert [pay(app).status_code for _ in range(2)] == [201, 201]
+    assert bank.payments(app) == 1
+
+
+def test_what_was_read_before_the_claim(bank: Bank, url: str) -> None:
+    """It is the same object in the view, with what `before_request` has changed in it."""
+    app = bank.app(url)
+    seen: list[int] = []
+
+    @app.before_request
+    def find() -> None:
+        g.first = bank.db.session.get(Payment, 1)
+        if g.first is not None and "raise" in request.args:
+            g.first.amount += 1
+
+    @app.post("/again")
+    @idempotent
+    def again() -> str:
+        seen.append(inspect(g.first).expired_attributes == set())
+        g.first.amount += 10
+        bank.db.session.commit()
+        return str(g.first.amount)
+
+    pay(app)
+    assert [pay(app, path, key=path).text for path in ("/again", "/again?raise=1")] == ["15", "26"]
+    assert seen == [True, True]
 
 
 @pytest.mark.parametrize("holds", ["SELECT id FROM payments FOR UPDATE", "SET LOCAL lock_timeout = '9s'"])

@@ -148,6 +148,23 @@ def _end_watch(session: orm.Session, transaction: orm.SessionTransaction) -> Non
             event.remove(connection, "before_cursor_execute", before)
 
 
+def end_reading(session: orm.Session) -> None:
+    """Have a session that has only read give its connection back, before it joins a call on another one.
+
+    Else each call would hold two, and as many as the pool is large would wait for each other.  Its objects
+    stay as they are.  With changes that are not written yet it has to keep its connection.
+    """
+    if not session.in_transaction() or session.in_nested_transaction() or _HOLDS_KEY in session.info:
+        return
+    if session.new or session.dirty or session.deleted:
+        return
+    expires, session.expire_on_commit = session.expire_on_commit, False
+    try:
+        session.commit()
+    finally:
+        session.expire_on_commit = expires
+
+
 def _check(options: dict[str, Any]) -> None:
     for name, reason in _NOT_OPTIONS.items():
         if name in options:
