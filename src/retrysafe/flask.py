@@ -223,7 +223,10 @@ class _View:
         self._function = function
         self._guard = guard
         self._options = options
-        self._parameters = tuple(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters
+        self._parameters = tuple(parameters)
+        self._takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        """As views of classes do, which pass it on: then only the route knows what there is."""
         self._rules: dict[Guard, Rules] = {}
 
     def rules_of(self, guard: Guard) -> Rules:
@@ -232,7 +235,8 @@ class _View:
         if rules is None:
             rules = guard.compile(self._options)
             check_rules(rules)
-            scopes.check_arguments(rules.request.scope, self._parameters, self._function.__qualname__)
+            if not self._takes_any:
+                scopes.check_arguments(rules.request.scope, self._parameters, self._function.__qualname__)
             self._rules[guard] = rules
         return rules
 

@@ -233,6 +233,24 @@ def test_a_scope_from_the_path() -> None:
     assert replayed(send(shop.client, "/a/pay"))
 
 
+def test_a_scope_from_the_path_of_a_class() -> None:
+    """Which variables a view of a class takes is not known where its decorators are applied."""
+    shop = Shop()
+    scope = scopes.argument("tenant")
+
+    class Payments(MethodView):
+        decorators = [idempotent(shop.guard, scope=scope, fingerprint=None)]  # noqa: RUF012 - see below
+
+        def post(self, tenant: str) -> str:
+            shop.runs.append(tenant)
+            return "paid"
+
+    shop.app.add_url_rule("/<tenant>/pay", view_func=Payments.as_view("payments"))
+    shop.app.add_url_rule("/pay", view_func=Payments.as_view("none"))
+    assert [replayed(send(shop.client, f"/{one}/pay")) for one in "aba"] == [False, False, True]
+    assert code(send(shop.client, "/pay")) == "principal-required"
+
+
 def test_the_user_of_a_server() -> None:
     """Without Flask-Login it is whom the server has authenticated."""
     shop = Shop()
