@@ -26,7 +26,8 @@ and each is asked before a replay too.  With an application factory, leave the g
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary, WeakSet
@@ -187,7 +188,7 @@ def idempotent(guard: Any = None, /, **options: Unpack[Options]) -> Any:
         @wraps(function)
         def called(*args: object, **named: object) -> object:
             if has_request_context():
-                return view.serve(args, named)
+                return view.serve_awaited(args, named) if view.is_awaited() else view.serve(args, named)
             return function(*args, **named)  # by other code, such as a test, and not by Flask
 
         mark(called, Unbound(view.rules_of) if guard is None else Marked(view.rules_of(guard), guard))
@@ -223,6 +224,7 @@ class _View:
         self._function = function
         self._guard = guard
         self._options = options
+        self._asynchronous = inspect.iscoroutinefunction(function)
         parameters = inspect.signature(function).parameters
         self._parameters = tuple(parameters)
         self._takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -240,7 +242,32 @@ class _View:
             self._rules[guard] = rules
         return rules
 
+    def is_awaited(self) -> bool:
+        """Whether it is called on an event loop, by an asynchronous decorator above ours."""
+        if not self._asynchronous:
+            return False
+        import asyncio  # only asynchronous views come here
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
+
     def serve(self, args: tuple[object, ...], named: dict[str, object]) -> object:
+        with self._claimed(args, named) as settled:
+            return self._run(args, named) if settled is None else settled
+
+    async def serve_awaited(self, args: tuple[object, ...], named: dict[str, object]) -> object:
+        # Blocking, until the function runs: the loop is this request's own.
+        with self._claimed(args, named) as settled:
+            return await self._function(*args, **named) if settled is None else settled
+
+    @contextmanager
+    def _claimed(
+        self, args: tuple[object, ...], named: dict[str, object]
+    ) -> Generator[WerkzeugResponse | None]:
+        """The response to this request, if it is there already; otherwise what runs in it is guarded."""
         environ = request.environ
         guard = self._guard or guard_of(current_app)
         if name_of(guard) not in environ:
@@ -248,41 +275,43 @@ class _View:
                 f"{self._function.__qualname__} is decorated with @idempotent, and its application is not "
                 "protected: call Retrysafe(guard).init_app(app), with the same guard"
             )
-        if GUARDED in environ:
-            return self._run(args, named)  # a middleware outside has claimed the key already
         rules = self.rules_of(guard)
         held: HeldExchange | None = environ[name_of(guard)]
-        if held is None:
-            return self._serve_without_key(guard, rules, args, named)
-        environ[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
-        claimed = held.claim_key(rules, _Request(translate(environ)), _template())
-        if not isinstance(claimed, attempts.Attempt):
-            return _respond(claimed)
-        if rules.policy.effects == "database":
-            _end_reading()
-        attempts.enter(claimed)
-        nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)
-        try:
-            return self._run(args, named)
-        except nothing_done:
-            claimed.not_started()  # said here, because a handler of the application may make a response of it
-            raise
+        if GUARDED in environ:
+            yield None  # a middleware outside has claimed the key already
+        elif held is None:
+            yield self._without_key(guard, rules)
+        else:
+            environ[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
+            claimed = held.claim_key(rules, _Request(translate(environ)), _template())
+            if not isinstance(claimed, attempts.Attempt):
+                yield _respond(claimed)
+                return
+            if rules.policy.effects == "database":
+                _end_reading()
+            attempts.enter(claimed)
+            nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)
+            try:
+                yield None
+            except nothing_done:
+                claimed.not_started()  # said here: a handler of the application may make a response of it
+                raise
 
-    def _serve_without_key(
-        self, guard: Guard, rules: Rules, args: tuple[object, ...], named: dict[str, object]
-    ) -> object:
+    def _without_key(self, guard: Guard, rules: Rules) -> WerkzeugResponse | None:
+        """The refusal of a request that has no key, where it needs one."""
         method = request.method
-        if method in rules.wire.methods:
-            if variable(rules.names.key) in request.environ:
-                raise ConfigurationError(
-                    "this request has a key and was not held: a middleware between Retrysafe and Flask made "
-                    f"it a {method}, or added the key. Add it after Retrysafe(guard).init_app(app)"
-                )
-            required = rules.request.required
-            if required is True:
-                return _respond(_refuse_keyless(guard, rules))
-            guard.runtime.keyless(method, request.path, _template(), warn=required == "warn")
-        return self._run(args, named)
+        if method not in rules.wire.methods:
+            return None
+        if variable(rules.names.key) in request.environ:
+            raise ConfigurationError(
+                "this request has a key and was not held: a middleware between Retrysafe and Flask made "
+                f"it a {method}, or added the key. Add it after Retrysafe(guard).init_app(app)"
+            )
+        required = rules.request.required
+        if required is True:
+            return _respond(_refuse_keyless(guard, rules))
+        guard.runtime.keyless(method, request.path, _template(), warn=required == "warn")
+        return None
 
     def _run(self, args: tuple[object, ...], named: dict[str, object]) -> object:
         return current_app.ensure_sync(self._function)(*args, **named)

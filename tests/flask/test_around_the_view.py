@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from werkzeug.exceptions import ClientDisconnected
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
-from retrysafe import current
+from retrysafe import NotDone, current
 from retrysafe.flask import idempotent
 from tests.flask.shop import KEY, Shop, code, order, replayed, send
 
@@ -286,6 +287,34 @@ def test_an_asynchronous_view() -> None:
     shop.post("/pay", pay)
     assert [send(shop.client, "/pay").text for _ in range(2)] == ["paid"] * 2
     assert shop.runs == [1]
+
+
+def test_below_an_asynchronous_decorator() -> None:
+    """What awaits the view gets something to await: a run, a replay, a refusal, or an exception."""
+    shop = Shop()
+
+    def logged(view: Any) -> Any:
+        @wraps(view)
+        async def called(*args: object, **named: object) -> object:
+            return await view(*args, **named)
+
+        return called
+
+    @shop.app.post("/pay")
+    @logged
+    @idempotent(shop.guard)
+    async def pay() -> str:
+        await asyncio.sleep(0)
+        shop.runs.append(current().number)
+        if "later" in request.args:
+            raise NotDone("not now")
+        return "paid"
+
+    assert [send(shop.client, "/pay").text for _ in range(2)] == ["paid"] * 2
+    assert code(send(shop.client, "/pay", data="another")) == "key-reused"
+    assert send(shop.client, "/pay", key=None, token="").status_code == 500  # as ever: nothing is guarded
+    assert [code(send(shop.client, "/pay?later=1", key="2")) for _ in range(2)] == ["not-done"] * 2
+    assert shop.runs == [1, 1, 1]
 
 
 @pytest.mark.parametrize("background", ["before", "after"])
