@@ -193,6 +193,25 @@ def test_a_session_that_wrote_before_the_claim(bank: Bank, tmp_path: Path) -> No
     assert bank.payments(app) == 0
 
 
+def test_a_session_that_wrote_before_the_claim_of_the_other_guard(bank: Bank, tmp_path: Path) -> None:
+    """Of two guards, each knows what the request has done before its claim."""
+    app = bank.app(f"sqlite:///{tmp_path / 'bank.db'}", counts_visits=True)
+    app.testing = True
+    with app.app_context():
+        outer = Guard(stores.from_engine(bank.db.engine), scope=scopes.header("X-Tenant"))
+    del app.config["RETRYSAFE_SCOPE"], app.config["RETRYSAFE_EFFECTS"]
+    bank.apps.remove(app)
+    inner = app.extensions["retrysafe"].guard
+    Retrysafe(outer).init_app(app)
+    app.post("/outer")(idempotent(outer)(lambda: "ran"))
+    with pytest.raises(ConfigurationError, match="wrote before the key"):
+        pay(app, "/outer")
+    for guard in (inner, outer):
+        guard.close()
+    with app.app_context():
+        bank.db.engine.dispose()
+
+
 def test_several_applications(bank: Bank, tmp_path: Path) -> None:
     """Each has its own guard and database, as in tests that build one after the other."""
     one, other = (bank.app(f"sqlite:///{tmp_path / name}.db") for name in ("one", "other"))

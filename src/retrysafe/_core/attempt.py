@@ -118,9 +118,11 @@ itself.
 
 
 def watch_writers() -> list[object]:
-    """Begin such a list, for the rest of this task or context."""
-    writers: list[object] = []
-    _unclaimed.set(writers)
+    """Begin such a list, for the rest of this task or context; of several guards all have the same."""
+    writers = _unclaimed.get()
+    if writers is None:
+        writers = []
+        _unclaimed.set(writers)
     return writers
 
 
