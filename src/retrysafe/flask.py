@@ -80,6 +80,8 @@ class Retrysafe:
                 f"Retrysafe({guard!r}): expected a Guard, such as Guard(store, scope=...), or none and "
                 "RETRYSAFE_STORE in the application's configuration"
             )
+        if db is not None:
+            _check_database(db)
         self._guard = guard
         self._db = db
         if app is not None:
@@ -271,9 +273,17 @@ class _View:
         environ = request.environ
         guard = self._guard or guard_of(current_app)
         if name_of(guard) not in environ:
+            name = self._function.__qualname__
+            found = current_app.extensions.get(_EXTENSION)
+            if isinstance(found, Extension) and guard in found.guards:
+                raise ConfigurationError(
+                    f"{name} is decorated with @idempotent, and this request did not come through "
+                    "app.wsgi_app, as in app.test_request_context(): send it with app.test_client(), or call "
+                    f"{name}.__wrapped__, which is not protected"
+                )
             raise ConfigurationError(
-                f"{self._function.__qualname__} is decorated with @idempotent, and its application is not "
-                "protected: call Retrysafe(guard).init_app(app), with the same guard"
+                f"{name} is decorated with @idempotent, and its application is not protected: call "
+                "Retrysafe(guard).init_app(app), with the same guard"
             )
         rules = self.rules_of(guard)
         held: HeldExchange | None = environ[name_of(guard)]
@@ -432,6 +442,12 @@ def _configured(app: Flask, db: "SQLAlchemy | None") -> Guard:
                 "RETRYSAFE_STORE is missing in the application's configuration: set it to a store such as "
                 '"sqlite:///keys.db", or pass Retrysafe(db=db) for the database of Flask-SQLAlchemy'
             )
+        serving: object = app.extensions.get("sqlalchemy")
+        if serving is not db:
+            raise ConfigurationError(
+                f"the database that Retrysafe(db=db) was given does not serve the application {app.name!r}: "
+                "call db.init_app(app) before, or set RETRYSAFE_STORE"
+            )
         with app.app_context():
             store = stores.from_engine(db.engine)
     if "scope" not in said:
@@ -459,6 +475,20 @@ def routes(app: Flask) -> Iterator[tuple[str, object, frozenset[str]]]:
 
 
 # --- Flask-SQLAlchemy
+
+
+def _check_database(db: object) -> None:
+    try:
+        from flask_sqlalchemy import SQLAlchemy
+    except ImportError:
+        is_one = False
+    else:
+        is_one = isinstance(db, SQLAlchemy)
+    if not is_one:
+        raise ConfigurationError(
+            f"db= is a {type(db).__name__}: expected Flask-SQLAlchemy's SQLAlchemy object. "
+            "For another database, build Guard(stores.from_engine(engine), ...), and use sessionmaker(guard)"
+        )
 
 
 def _join_sessions(db: "SQLAlchemy", app: Flask, guard: Guard) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from flask import Blueprint, Flask
 from flask.views import View
+from flask_sqlalchemy import SQLAlchemy
 
 from retrysafe import Guard, scopes, wsgi
 from retrysafe.errors import ConfigurationError
@@ -173,6 +174,35 @@ def test_called_by_other_code(guard: Guard) -> None:
 
     assert pay(5) == 5
     assert pay.__name__ == "pay"
+
+
+def test_called_in_a_context_that_no_server_made(guard: Guard) -> None:
+    """There is no response that could be stored: the error says by which way to come in."""
+    app = make_app(guard)
+
+    @app.post("/pay")
+    @idempotent(guard)
+    def pay() -> str:
+        return "paid"
+
+    with (
+        app.test_request_context("/pay", method="POST", headers=HEADERS),
+        pytest.raises(ConfigurationError, match=r"did not come through app\.wsgi_app.*app\.test_client\(\)"),
+    ):
+        pay()
+
+
+@pytest.mark.parametrize("wrong", ["sqlite:///shop.db", object()])
+@pytest.mark.parametrize("given", [True, False])
+def test_what_is_not_a_database(guard: Guard, wrong: Any, given: bool) -> None:
+    with pytest.raises(ConfigurationError, match="expected Flask-SQLAlchemy's SQLAlchemy object"):
+        Retrysafe(guard if given else None, db=wrong)
+
+
+def test_a_database_without_the_application() -> None:
+    """`db.init_app(app)` comes first: said as such, and not by a store that has no engine."""
+    with pytest.raises(ConfigurationError, match=r"call db\.init_app\(app\) before"):
+        Retrysafe(db=SQLAlchemy()).init_app(make_app(RETRYSAFE_SCOPE=scopes.user))
 
 
 def test_two_claims_of_one_request(guard: Guard) -> None:

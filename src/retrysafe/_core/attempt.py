@@ -119,10 +119,11 @@ itself.
 
 def watch_writers() -> list[object]:
     """Begin such a list, for the rest of this task or context; of several guards all have the same."""
-    writers = _unclaimed.get()
-    if writers is None:
-        writers = []
-        _unclaimed.set(writers)
+    found = _unclaimed.get()
+    if found is not None:
+        return found
+    writers: list[object] = []
+    _unclaimed.set(writers)
     return writers
 
 
