@@ -2,7 +2,9 @@
 
 import asyncio
 import contextvars
+import errno
 import io
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -175,6 +177,24 @@ def test_a_body_that_no_route_takes() -> None:
     shop.guard.largest_request = 1000
     shop.app.post("/open")(lambda: str(len(request.get_data())))
     assert send(shop.client, "/open", data=b"x" * 100_000).text == "100000"
+
+
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_a_body_for_which_there_is_no_room(reads_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk costs the copy, and not the request: what is protected gets 503, the rest its body."""
+    shop = Shop()
+    if reads_first:
+        shop.app.before_request(lambda: g.__setattr__("read", request.get_data()))
+    shop.post("/pay", shop.pay)
+    shop.app.post("/open")(lambda: str(len(request.get_data())))
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert send(shop.client, "/open", data=b"x" * 3 * MIB).text == str(3 * MIB)
+    refused = send(shop.client, "/pay", data=b"x" * 3 * MIB)
+    assert (refused.status_code, code(refused), shop.runs) == (503, "store-unavailable", [])
 
 
 def test_a_route_that_takes_more_than_the_guard() -> None:

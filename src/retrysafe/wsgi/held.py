@@ -21,6 +21,7 @@ from retrysafe._http.body import EMPTY
 from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doubles
 from retrysafe._runtime.drive_sync import break_off_sync, claim_sync, conclude_sync
 from retrysafe._runtime.runtime import LATER, Later
+from retrysafe.errors import StoreUnavailable
 from retrysafe.guard import Guard
 from retrysafe.policy import Rules
 from retrysafe.wsgi.environ import GUARDED, around, decoded, pass_back, translate, variable
@@ -75,6 +76,8 @@ class HeldExchange(WsgiExchange):
     _name = ""
     _beyond = False
     """It was more, and there is no copy."""
+    _no_room: StoreUnavailable | None = None
+    """There was no room for the copy."""
     _given = 0
     """Bytes of the body that the application has been given."""
     _copy: bytes | mmap | None = None
@@ -228,6 +231,8 @@ class HeldExchange(WsgiExchange):
             return Gone()
         if self._incoming.broken:
             return Gone()
+        if self._no_room is not None:
+            raise self._no_room
         if refused:
             return TooLarge(limit)
         self._copy = self.body.view()
@@ -245,7 +250,11 @@ class HeldExchange(WsgiExchange):
             self._drop_copy()
         if not self._beyond and piece:
             # Not `take`: which route it is, and so how much it may claim with, is not known yet.
-            self.add(piece, last=self._incoming.ended)
+            try:
+                self.add(piece, last=self._incoming.ended)
+            except StoreUnavailable as error:
+                self._no_room = error  # for the claim, should there be one: the application has its body
+                self._drop_copy()
         return piece
 
     def _drop_copy(self) -> None:
