@@ -496,35 +496,41 @@ def _join_sessions(db: "SQLAlchemy", app: Flask, guard: Guard) -> None:
     from retrysafe.sqlalchemy import sessionmaker
 
     session: Any = db.session
-    factory: object = session.session_factory
-    if not isinstance(factory, _SessionFactory):
-        session.session_factory = session.registry.createfunc = factory = _SessionFactory(factory)
-    ordinary = factory.ordinary
-    options = {name: value for name, value in ordinary.kw.items() if name != "bind"}
-    factory.joining[app] = sessionmaker(guard, class_=ordinary.class_, **options)
+    factory: Any = session.session_factory
+    if not hasattr(factory, "joining"):
+        session.session_factory = session.registry.createfunc = factory = _session_factory(factory)
+    options = {name: value for name, value in factory.kw.items() if name != "bind"}
+    factory.joining[app] = sessionmaker(guard, class_=factory.class_, **options)
 
 
 def _end_reading() -> None:
     """What has only read before the claim need not hold a connection beside that of the call."""
-    for session in sessions_of(current_app):
+    sessions = [one.registry() for one in sessions_of(current_app) if one.registry.has()]
+    if sessions:
         from retrysafe.sqlalchemy.sessions import end_reading
 
-        if session.registry.has():
-            end_reading(session.registry())
+        for session in sessions:
+            end_reading(session)
 
 
-class _SessionFactory:
+def _session_factory(ordinary: Any) -> Any:  # noqa: ANN401 - a sessionmaker of whichever class
     """Makes the sessions of each application that a `SQLAlchemy` object serves."""
+    from sqlalchemy import orm
 
-    def __init__(self, ordinary: Any) -> None:  # noqa: ANN401 - a sessionmaker of whichever class
-        self.ordinary = ordinary
-        self.joining: WeakKeyDictionary[Flask, Any] = WeakKeyDictionary()
+    class SessionFactory(orm.sessionmaker[Any]):
+        """A sessionmaker, because `event.listen(db.session, ...)` asks for one: of the class of them all."""
 
-    def __call__(self, **options: Any) -> Any:  # noqa: ANN401 - a session of that class
-        app = cast("Any", current_app)._get_current_object()
-        return self.joining.get(app, self.ordinary)(**options)
+        def __init__(self) -> None:
+            self.kw = ordinary.kw
+            self.class_ = ordinary.class_
+            self.joining: WeakKeyDictionary[Flask, Any] = WeakKeyDictionary()
 
-    def configure(self, **options: Any) -> None:
-        """As a sessionmaker has it."""
-        for factory in (self.ordinary, *self.joining.values()):
-            factory.configure(**options)
+        def __call__(self, **options: Any) -> Any:  # noqa: ANN401 - a session of that class
+            app = cast("Any", current_app)._get_current_object()
+            return self.joining.get(app, ordinary)(**options)
+
+        def configure(self, **options: Any) -> None:
+            for factory in (ordinary, *self.joining.values()):
+                factory.configure(**options)
+
+    return SessionFactory()

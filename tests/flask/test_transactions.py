@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from flask import Flask, abort, g, request
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import func, inspect, select, text
+from sqlalchemy import Connection, event, func, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from werkzeug.test import TestResponse
 
 from retrysafe import Guard, current, scopes, stores
+from retrysafe._core.attempt import running
 from retrysafe.errors import ConfigurationError, NotJoined
 from retrysafe.flask import Retrysafe, idempotent
 from tests.flask.shop import KEY
@@ -163,7 +164,15 @@ def test_what_was_read_before_the_claim(bank: Bank, url: str) -> None:
     assert seen == [True, True]
 
 
-@pytest.mark.parametrize("holds", ["SELECT id FROM payments FOR UPDATE", "SET LOCAL lock_timeout = '9s'"])
+@pytest.mark.parametrize(
+    "holds",
+    [
+        "SELECT id FROM payments FOR UPDATE",
+        "SELECT pg_advisory_xact_lock(1)",
+        "UPDATE payments SET amount = 1",
+        "WITH one AS (UPDATE payments SET amount = 1 RETURNING id) SELECT id FROM one",
+    ],
+)
 def test_locks_that_were_taken_before_the_claim(bank: Bank, database: str, holds: str) -> None:
     """The view has another connection, which would wait for its own request's locks, and for ever."""
     app = bank.app(database.replace("postgresql://", "postgresql+psycopg://"))
@@ -182,6 +191,24 @@ def test_locks_that_were_taken_before_the_claim(bank: Bank, database: str, holds
     assert pay(app).headers["Idempotent-Replayed"] == "true"
     locking.clear()
     assert pay(app, key="another").status_code == 201
+
+
+def test_settings_of_every_transaction(bank: Bank, database: str) -> None:
+    """As for row-level security: the transaction of the call has them, and those before the claim as well."""
+    app = bank.app(database.replace("postgresql://", "postgresql+psycopg://"))
+    began: list[str] = []
+
+    @event.listens_for(bank.db.session, "after_begin")
+    def identify(_: object, __: object, connection: Connection) -> None:
+        began.append("current" if running() else "before")
+        connection.execute(text("SET LOCAL shop.tenant = '7'"))
+
+    @app.post("/tenant")
+    @idempotent
+    def tenant() -> str:
+        return bank.db.session.scalar(text("SELECT current_setting('shop.tenant')")) or ""
+
+    assert (pay(app, "/tenant").text, began) == ("7", ["before", "current"])
 
 
 def test_a_session_that_wrote_before_the_claim(bank: Bank, tmp_path: Path) -> None:
@@ -242,6 +269,15 @@ def test_options_of_sessions_stay(bank: Bank, tmp_path: Path) -> None:
         bank.db.session.remove()
         bank.db.session.configure(autoflush=False)
         assert bank.db.session().autoflush is False
+
+
+def test_listeners_of_sessions(bank: Bank, tmp_path: Path) -> None:
+    """On `db.session`, from before `init_app` or after it: each hears of sessions that join."""
+    heard: list[str] = []
+    event.listen(bank.db.session, "after_flush", lambda *_: heard.append("before"))
+    app = bank.app(f"sqlite:///{tmp_path / 'bank.db'}")
+    event.listen(bank.db.session, "after_flush", lambda *_: heard.append("after"))
+    assert (pay(app).status_code, heard) == (201, ["before", "after"])
 
 
 def test_another_database(bank: Bank, tmp_path: Path) -> None:
