@@ -111,16 +111,17 @@ _WATCHED_KEY = "retrysafe_watched"
 """There, its connections whose statements are looked at."""
 
 _HELD_BEFORE = (
-    "a session of the guard's wrote, locked rows or changed a setting before the key of this request was "
-    "claimed, in authentication or another dependency, and its transaction is still open. The endpoint has "
-    "a connection of its own, which knows nothing of that, and could wait for those locks for ever. Commit "
-    "there, or do it in the endpoint"
+    "a session of the guard's wrote or took a lock before the key of this request was claimed, in "
+    "authentication or another dependency, and its transaction is still open. The endpoint has a connection "
+    "of its own, which could wait for that lock without end. Commit there, or do it in the endpoint"
 )
 
 _READS = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table|show|explain|pragma|savepoint|release|rollback)\b",
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*"
+    r"(?:select|with|values|table|show|explain|pragma|savepoint|release|rollback|set|reset)\b",
     re.IGNORECASE | re.DOTALL,
 )
+"""`SET`, too: applications that set who asks in each transaction set it in that of the call as well."""
 _READS_AND_HOLDS = re.compile(
     r"\bfor\s+(?:no\s+key\s+)?update\b|\bfor\s+(?:key\s+)?share\b|\bpg_(?:try_)?advisory_"
     r"|\b(?:insert\s+into|delete\s+from|merge\s+into)\b|\bupdate\s+\S+\s+(?:(?:as\s+)?\S+\s+)?set\b",
