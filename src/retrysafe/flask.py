@@ -26,12 +26,13 @@ and each is asked before a replay too.  With an application factory, leave the g
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
-from flask import Flask, current_app, got_request_exception, has_request_context, request
+from flask import Flask, current_app, got_request_exception, has_request_context, request, request_started
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import InternalServerError
 from werkzeug.wrappers import Response as WerkzeugResponse
@@ -47,7 +48,7 @@ from retrysafe._http.routes import Protected, Route, any_path
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.guard import Guard
 from retrysafe.policy import Options, Rules
-from retrysafe.wsgi.environ import GUARDED, translate
+from retrysafe.wsgi.environ import GUARDED, translate, variable
 from retrysafe.wsgi.exchange import check_rules
 from retrysafe.wsgi.held import HeldExchange, Holder
 
@@ -78,6 +79,8 @@ class Retrysafe:
                 f"Retrysafe({guard!r}): expected a Guard, such as Guard(store, scope=...), or none and "
                 "RETRYSAFE_STORE in the application's configuration"
             )
+        if db is not None:
+            _check_database(db)
         self._guard = guard
         self._db = db
         if app is not None:
@@ -117,6 +120,7 @@ class Retrysafe:
 
         app.wsgi_app = Holder(app.wsgi_app, guard, protected)  # type: ignore[method-assign]  # Flask's own way
         if not guards:
+            request_started.connect(_refuse_bare_view, app)
             got_request_exception.connect(_note_failure, app)
             # An application's own handler for it counts, whether it was registered before or comes later.
             if NotDone not in app.error_handler_spec[None][None]:
@@ -179,17 +183,38 @@ def idempotent(guard: Any = None, /, **options: Unpack[Options]) -> Any:
                 "methods, or have it in its decorators = [idempotent(guard)]"
             )
         view = _View(function, guard, options)
+        _decorated.add(inspect.unwrap(function))
 
         @wraps(function)
         def called(*args: object, **named: object) -> object:
             if has_request_context():
-                return view.serve(args, named)
+                return view.serve_awaited(args, named) if view.is_awaited() else view.serve(args, named)
             return function(*args, **named)  # by other code, such as a test, and not by Flask
 
         mark(called, Unbound(view.rules_of) if guard is None else Marked(view.rules_of(guard), guard))
         return cast("F", called)
 
     return decorate
+
+
+_decorated: WeakSet[Callable[..., Any]] = WeakSet()
+"""Functions below our decorator."""
+
+
+def _refuse_bare_view(app: Flask, **_: object) -> None:
+    """Refuse a request to a view that Flask was given without its decorator, because it stands above."""
+    view = app.view_functions.get(request.endpoint or "")
+    if view is None or find_mark(view) is not None or (function := inspect.unwrap(view)) not in _decorated:
+        return
+    if not any(request.method in guard.rules.wire.methods for guard in app.extensions[_EXTENSION].guards):
+        return
+    for other in app.view_functions.values():
+        if find_mark(other) is not None and inspect.unwrap(other) is function:
+            return  # it is meant to be protected on another route, and not on this one
+    raise ConfigurationError(
+        f"{function.__qualname__} is a view of {_template()!r} without its @idempotent, which stands above "
+        "the route's decorator, where Flask does not see it: put @idempotent below, next to the function"
+    )
 
 
 class _View:
@@ -199,7 +224,11 @@ class _View:
         self._function = function
         self._guard = guard
         self._options = options
-        self._parameters = tuple(inspect.signature(function).parameters)
+        self._asynchronous = inspect.iscoroutinefunction(function)
+        parameters = inspect.signature(function).parameters
+        self._parameters = tuple(parameters)
+        self._takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        """As views of classes do, which pass it on: then only the route knows what there is."""
         self._rules: dict[Guard, Rules] = {}
 
     def rules_of(self, guard: Guard) -> Rules:
@@ -208,46 +237,87 @@ class _View:
         if rules is None:
             rules = guard.compile(self._options)
             check_rules(rules)
-            scopes.check_arguments(rules.request.scope, self._parameters, self._function.__qualname__)
+            if not self._takes_any:
+                scopes.check_arguments(rules.request.scope, self._parameters, self._function.__qualname__)
             self._rules[guard] = rules
         return rules
 
+    def is_awaited(self) -> bool:
+        """Whether it is called on an event loop, by an asynchronous decorator above ours."""
+        if not self._asynchronous:
+            return False
+        import asyncio  # only asynchronous views come here
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
+
     def serve(self, args: tuple[object, ...], named: dict[str, object]) -> object:
+        with self._claimed(args, named) as settled:
+            return self._run(args, named) if settled is None else settled
+
+    async def serve_awaited(self, args: tuple[object, ...], named: dict[str, object]) -> object:
+        # Blocking, until the function runs: the loop is this request's own.
+        with self._claimed(args, named) as settled:
+            return await self._function(*args, **named) if settled is None else settled
+
+    @contextmanager
+    def _claimed(
+        self, args: tuple[object, ...], named: dict[str, object]
+    ) -> Generator[WerkzeugResponse | None]:
+        """The response to this request, if it is there already; otherwise what runs in it is guarded."""
         environ = request.environ
         guard = self._guard or guard_of(current_app)
         if name_of(guard) not in environ:
+            name = self._function.__qualname__
+            found = current_app.extensions.get(_EXTENSION)
+            if isinstance(found, Extension) and guard in found.guards:
+                raise ConfigurationError(
+                    f"{name} is decorated with @idempotent, and this request did not come through "
+                    "app.wsgi_app, as in app.test_request_context(): send it with app.test_client(), or call "
+                    f"{name}.__wrapped__, which is not protected"
+                )
             raise ConfigurationError(
-                f"{self._function.__qualname__} is decorated with @idempotent, and its application is not "
-                "protected: call Retrysafe(guard).init_app(app), with the same guard"
+                f"{name} is decorated with @idempotent, and its application is not protected: call "
+                "Retrysafe(guard).init_app(app), with the same guard"
             )
-        if GUARDED in environ:
-            return self._run(args, named)  # a middleware outside has claimed the key already
         rules = self.rules_of(guard)
         held: HeldExchange | None = environ[name_of(guard)]
-        if held is None:
-            return self._serve_without_key(guard, rules, args, named)
-        environ[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
-        claimed = held.claim_key(rules, _Request(held.request), _template())
-        if not isinstance(claimed, attempts.Attempt):
-            return _respond(claimed)
-        attempts.enter(claimed)
-        nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)
-        try:
-            return self._run(args, named)
-        except nothing_done:
-            claimed.not_started()  # said here, because a handler of the application may make a response of it
-            raise
+        if GUARDED in environ:
+            yield None  # a middleware outside has claimed the key already
+        elif held is None:
+            yield self._without_key(guard, rules)
+        else:
+            environ[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
+            claimed = held.claim_key(rules, _Request(translate(environ)), _template())
+            if not isinstance(claimed, attempts.Attempt):
+                yield _respond(claimed)
+                return
+            attempts.enter(claimed)
+            nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)
+            try:
+                yield None
+            except nothing_done:
+                claimed.not_started()  # said here: a handler of the application may make a response of it
+                raise
 
-    def _serve_without_key(
-        self, guard: Guard, rules: Rules, args: tuple[object, ...], named: dict[str, object]
-    ) -> object:
+    def _without_key(self, guard: Guard, rules: Rules) -> WerkzeugResponse | None:
+        """The refusal of a request that has no key, where it needs one."""
         method = request.method
-        if method in rules.wire.methods:
-            required = rules.request.required
-            if required is True:
-                return _respond(_refuse_keyless(guard, rules))
-            guard.runtime.keyless(method, request.path, _template(), warn=required == "warn")
-        return self._run(args, named)
+        if method not in rules.wire.methods:
+            return None
+        if variable(rules.names.key) in request.environ:
+            raise ConfigurationError(
+                "this request has a key and was not held: a middleware between Retrysafe and Flask made "
+                f"it a {method}, or added the key. Add it after Retrysafe(guard).init_app(app)"
+            )
+        required = rules.request.required
+        if required is True:
+            return _respond(_refuse_keyless(guard, rules))
+        guard.runtime.keyless(method, request.path, _template(), warn=required == "warn")
+        return None
 
     def _run(self, args: tuple[object, ...], named: dict[str, object]) -> object:
         return current_app.ensure_sync(self._function)(*args, **named)
@@ -268,21 +338,21 @@ def _no_server(*_: object) -> Any:  # noqa: ANN401 - as a server's
 
 
 class _Request(model.Request):
-    """The head of a request inside of Flask, where it is known who asks."""
+    """The head of a request as Flask has it, inside of all middlewares, where it is known who asks."""
 
     __slots__ = ()
 
-    def __init__(self, outer: model.Request) -> None:
+    def __init__(self, found: model.Request) -> None:
         super().__init__(
-            outer.method,
-            outer.path,
-            outer.query,
-            outer.headers,
-            outer.scheme,
-            outer.principal,
-            request.environ,
-            outer.root,
-            outer.fields,
+            found.method,
+            found.path,
+            found.query,
+            found.headers,
+            found.scheme,
+            found.principal,
+            found.native,
+            found.root,
+            found.fields,
         )
 
     @property
@@ -368,6 +438,12 @@ def _configured(app: Flask, db: "SQLAlchemy | None") -> Guard:
                 "RETRYSAFE_STORE is missing in the application's configuration: set it to a store such as "
                 '"sqlite:///keys.db", or pass Retrysafe(db=db) for the database of Flask-SQLAlchemy'
             )
+        serving: object = app.extensions.get("sqlalchemy")
+        if serving is not db:
+            raise ConfigurationError(
+                f"the database that Retrysafe(db=db) was given does not serve the application {app.name!r}: "
+                "call db.init_app(app) before, or set RETRYSAFE_STORE"
+            )
         with app.app_context():
             store = stores.from_engine(db.engine)
     if "scope" not in said:
@@ -397,31 +473,50 @@ def routes(app: Flask) -> Iterator[tuple[str, object, frozenset[str]]]:
 # --- Flask-SQLAlchemy
 
 
+def _check_database(db: object) -> None:
+    try:
+        from flask_sqlalchemy import SQLAlchemy
+    except ImportError:
+        is_one = False
+    else:
+        is_one = isinstance(db, SQLAlchemy)
+    if not is_one:
+        raise ConfigurationError(
+            f"db= is a {type(db).__name__}: expected Flask-SQLAlchemy's SQLAlchemy object. "
+            "For another database, build Guard(stores.from_engine(engine), ...), and use sessionmaker(guard)"
+        )
+
+
 def _join_sessions(db: "SQLAlchemy", app: Flask, guard: Guard) -> None:
     """Have the sessions of an application join the transactions of guarded calls."""
     from retrysafe.sqlalchemy import sessionmaker
 
     session: Any = db.session
-    factory: object = session.session_factory
-    if not isinstance(factory, _SessionFactory):
-        session.session_factory = session.registry.createfunc = factory = _SessionFactory(factory)
-    ordinary = factory.ordinary
-    options = {name: value for name, value in ordinary.kw.items() if name != "bind"}
-    factory.joining[app] = sessionmaker(guard, class_=ordinary.class_, **options)
+    factory: Any = session.session_factory
+    if not hasattr(factory, "joining"):
+        session.session_factory = session.registry.createfunc = factory = _session_factory(factory)
+    options = {name: value for name, value in factory.kw.items() if name != "bind"}
+    factory.joining[app] = sessionmaker(guard, class_=factory.class_, **options)
 
 
-class _SessionFactory:
+def _session_factory(ordinary: Any) -> Any:  # noqa: ANN401 - a sessionmaker of whichever class
     """Makes the sessions of each application that a `SQLAlchemy` object serves."""
+    from sqlalchemy import orm
 
-    def __init__(self, ordinary: Any) -> None:  # noqa: ANN401 - a sessionmaker of whichever class
-        self.ordinary = ordinary
-        self.joining: WeakKeyDictionary[Flask, Any] = WeakKeyDictionary()
+    class SessionFactory(orm.sessionmaker[Any]):
+        """A sessionmaker, because `event.listen(db.session, ...)` asks for one: of the class of them all."""
 
-    def __call__(self, **options: Any) -> Any:  # noqa: ANN401 - a session of that class
-        app = cast("Any", current_app)._get_current_object()
-        return self.joining.get(app, self.ordinary)(**options)
+        def __init__(self) -> None:
+            self.kw = ordinary.kw
+            self.class_ = ordinary.class_
+            self.joining: WeakKeyDictionary[Flask, Any] = WeakKeyDictionary()
 
-    def configure(self, **options: Any) -> None:
-        """As a sessionmaker has it."""
-        for factory in (self.ordinary, *self.joining.values()):
-            factory.configure(**options)
+        def __call__(self, **options: Any) -> Any:  # noqa: ANN401 - a session of that class
+            app = cast("Any", current_app)._get_current_object()
+            return self.joining.get(app, ordinary)(**options)
+
+        def configure(self, **options: Any) -> None:
+            for factory in (ordinary, *self.joining.values()):
+                factory.configure(**options)
+
+    return SessionFactory()

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlmodel import Field, Session, SQLModel
 
 from retrysafe import Guard, psycopg, scopes, sqlite3, stores
-from retrysafe.errors import ConfigurationError
+from retrysafe.errors import ConfigurationError, NotJoined
 from retrysafe.fastapi import idempotent, protect
 from retrysafe.policy import Effects
 from retrysafe.sqlalchemy import async_sessionmaker, begin, sessionmaker
@@ -154,10 +154,14 @@ def test_what_was_loaded_stays(url: str) -> None:
         assert [tuple(row) for row in rows] == [("alice", 1), ("bob", 0)]
 
 
-def test_what_was_written_is_not_lost(database: str) -> None:
-    """On PostgreSQL authentication may write without a commit: that is committed by the session itself."""
+@pytest.mark.parametrize("write", ["INSERT INTO payments VALUES (1)", "SELECT written()"])
+def test_what_was_written_is_not_forgotten(database: str, write: str) -> None:
+    """On PostgreSQL a session that has written keeps its connection, and cannot be part of the call."""
     with closing_engine(database) as plain, plain.begin() as db:
         db.execute(text("CREATE TABLE payments (amount INTEGER)"))
+        db.execute(
+            text("CREATE FUNCTION written() RETURNS void LANGUAGE SQL AS 'INSERT INTO payments VALUES (1)'")
+        )
     engine = create_engine(with_driver(database))
     app, guard = build(stores.from_engine(engine))
     sessions = sessionmaker(guard)
@@ -167,7 +171,7 @@ def test_what_was_written_is_not_lost(database: str) -> None:
             yield db
 
     def signed_in(db: Annotated[Any, Depends(session)]) -> None:
-        db.execute(ADD)
+        db.execute(text(write))
 
     @app.post("/payments", dependencies=[Depends(signed_in)])
     @idempotent(guard)
@@ -176,10 +180,10 @@ def test_what_was_written_is_not_lost(database: str) -> None:
         db.commit()
         return int(db.scalar(COUNT))
 
-    with TestClient(app) as client:
-        assert pay(client).json() == 2
+    with TestClient(app) as client, pytest.raises(NotJoined, match="wrote or took a lock before the key"):
+        pay(client)
     with engine.connect() as after:
-        assert after.scalar(COUNT) == 2
+        assert after.scalar(COUNT) == 0
     engine.dispose()
 
 

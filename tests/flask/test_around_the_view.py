@@ -2,19 +2,25 @@
 
 import asyncio
 import contextvars
+import errno
 import io
+import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask import Response, g, request, send_file, session, stream_with_context
+from gunicorn.http.body import Body, ChunkedReader  # type: ignore[import-untyped]  # it has no types
+from gunicorn.http.unreader import IterUnreader  # type: ignore[import-untyped]  # the same
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
-from retrysafe import current
+from retrysafe import NotDone, current
 from retrysafe.flask import idempotent
 from tests.flask.shop import KEY, Shop, code, order, replayed, send
 
@@ -51,6 +57,36 @@ def test_an_after_request_that_changes_the_body() -> None:
     first, second = order(shop.client), order(shop.client)
     assert (second.data, replayed(second)) == (first.data, True)
     assert first.data.count(b"[") == 1
+
+
+def test_headers_about_a_body_that_was_changed() -> None:
+    """What `after_request` says of a body that is not sent is not sent either."""
+    shop = Shop()
+
+    @shop.app.after_request
+    def envelope(response: Response) -> Response:
+        response.set_data(b"[" + response.get_data() + b"]")
+        response.headers["Content-Digest"] = str(len(response.get_data()))
+        response.headers["Server-Time"] = str(len(shop.runs))
+        response.add_etag(overwrite=True)
+        return response
+
+    first, second, problem = order(shop.client), order(shop.client), order(shop.client, amount=2)
+    assert (second.data, second.headers["Content-Digest"]) == (first.data, str(len(first.data)))
+    assert (second.headers["ETag"], replayed(second)) == (first.headers["ETag"], True)
+    assert (code(problem), problem.content_type) == ("key-reused", "application/problem+json")
+    assert ("Content-Digest" in problem.headers, problem.headers["Server-Time"]) == (False, "1")
+
+
+def test_an_after_request_that_makes_another_response() -> None:
+    """What marks a replay does not depend on what the application leaves of it."""
+    shop = Shop()
+    shop.app.after_request(lambda response: Response(b"<" + response.get_data() + b">", response.status_code))
+    first, second = order(shop.client), order(shop.client)
+    assert (second.status_code, second.data, replayed(second)) == (201, first.data, True)
+    assert second.headers["Original-Request-Id"] == first.headers["X-Request-Id"]
+    assert second.headers["X-Request-Id"] not in ("", first.headers["X-Request-Id"])
+    assert order(shop.client, amount=2).headers["X-Should-Retry"] == "false"
 
 
 def test_sessions_are_fresh() -> None:
@@ -143,6 +179,24 @@ def test_a_body_that_no_route_takes() -> None:
     assert send(shop.client, "/open", data=b"x" * 100_000).text == "100000"
 
 
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_a_body_for_which_there_is_no_room(reads_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk costs the copy, and not the request: what is protected gets 503, the rest its body."""
+    shop = Shop()
+    if reads_first:
+        shop.app.before_request(lambda: g.__setattr__("read", request.get_data()))
+    shop.post("/pay", shop.pay)
+    shop.app.post("/open")(lambda: str(len(request.get_data())))
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert send(shop.client, "/open", data=b"x" * 3 * MIB).text == str(3 * MIB)
+    refused = send(shop.client, "/pay", data=b"x" * 3 * MIB)
+    assert (refused.status_code, code(refused), shop.runs) == (503, "store-unavailable", [])
+
+
 def test_a_route_that_takes_more_than_the_guard() -> None:
     """All of its body is compared, though it is read before it is known which route it is."""
     shop = Shop()
@@ -174,6 +228,23 @@ def test_a_client_that_disconnects_in_its_body(reads_first: bool) -> None:
     response = send(shop.client, "/pay", environ_overrides=half)
     assert (response.status_code, shop.runs, shop.records()) == (500 if reads_first else 400, [], 0)
     assert seen == [ClientDisconnected if reads_first else None]
+
+
+def test_a_broken_body_whose_error_was_swallowed() -> None:
+    """gunicorn's reader says once that a chunked body broke off, and gives what there is when asked again."""
+    shop = Shop()
+
+    @shop.app.before_request
+    def read() -> None:
+        with suppress(OSError):
+            request.get_data()
+
+    shop.post("/pay", shop.pay)
+    head: Any = None  # not looked at before the trailers
+    broken = Body(ChunkedReader(head, IterUnreader(iter([b"4\r\nhalf\r\n4\r\nof"]))))
+    environ = {"wsgi.input": broken, "wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
+    response = send(shop.client, "/pay", environ_overrides=environ)
+    assert (response.status_code, shop.runs, shop.records()) == (400, [], 0)
 
 
 def test_streams() -> None:
@@ -236,6 +307,34 @@ def test_an_asynchronous_view() -> None:
     shop.post("/pay", pay)
     assert [send(shop.client, "/pay").text for _ in range(2)] == ["paid"] * 2
     assert shop.runs == [1]
+
+
+def test_below_an_asynchronous_decorator() -> None:
+    """What awaits the view gets something to await: a run, a replay, a refusal, or an exception."""
+    shop = Shop()
+
+    def logged(view: Any) -> Any:
+        @wraps(view)
+        async def called(*args: object, **named: object) -> object:
+            return await view(*args, **named)
+
+        return called
+
+    @shop.app.post("/pay")
+    @logged
+    @idempotent(shop.guard)
+    async def pay() -> str:
+        await asyncio.sleep(0)
+        shop.runs.append(current().number)
+        if "later" in request.args:
+            raise NotDone("not now")
+        return "paid"
+
+    assert [send(shop.client, "/pay").text for _ in range(2)] == ["paid"] * 2
+    assert code(send(shop.client, "/pay", data="another")) == "key-reused"
+    assert send(shop.client, "/pay", key=None, token="").status_code == 500  # as ever: nothing is guarded
+    assert [code(send(shop.client, "/pay?later=1", key="2")) for _ in range(2)] == ["not-done"] * 2
+    assert shop.runs == [1, 1, 1]
 
 
 @pytest.mark.parametrize("background", ["before", "after"])

@@ -8,6 +8,7 @@ from flask import Blueprint, abort, current_app, g, request, url_for
 from flask.views import MethodView
 
 from retrysafe import current, scopes
+from retrysafe.errors import ConfigurationError
 from retrysafe.flask import idempotent
 from tests.flask.shop import KEY, Shop, code, order, replayed, send
 
@@ -143,6 +144,55 @@ def test_a_method_that_is_not_covered() -> None:
     assert len(shop.runs) == 2
 
 
+class Override:
+    """A middleware that changes the method, as Flask's documentation has one."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        environ["REQUEST_METHOD"] = environ.get("HTTP_X_METHOD", environ["REQUEST_METHOD"])
+        return self.app(environ, start_response)
+
+
+def overridden(*, inside: bool) -> Shop:
+    shop = Shop()
+    holder: Any = shop.app.wsgi_app
+    if inside:
+        holder.app = Override(holder.app)  # as it is when it was added before init_app
+    else:
+        shop.app.wsgi_app = Override(holder)  # type: ignore[method-assign]  # Flask's own way
+
+    def change() -> str:
+        shop.runs.append(request.method)
+        return request.method
+
+    view = idempotent(shop.guard)(change)
+    shop.app.add_url_rule("/change", view_func=view, methods=["GET", "PUT", "DELETE"])
+    return shop
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_method_that_a_middleware_changes(inside: bool) -> None:
+    """What is compared and recorded is the request that the view got: a DELETE gets no PUT's response."""
+    shop = overridden(inside=inside)
+    first, second, other = (
+        send(shop.client, "/change", headers={"X-Method": method}) for method in ("PUT", "PUT", "DELETE")
+    )
+    assert (first.text, second.text, replayed(second), code(other)) == ("PUT", "PUT", True, "key-reused")
+    assert [record.action for record in shop.store.open_admin().export()] == ["PUT"]
+
+
+def test_a_method_that_becomes_a_covered_one() -> None:
+    """Inside of us it is too late to hold the request: an error, and never an unprotected run."""
+    shop = overridden(inside=True)
+    shop.app.testing = True
+    with pytest.raises(ConfigurationError, match="between Retrysafe and Flask made it a PUT"):
+        send(shop.client, "/change", method="GET", headers={"X-Method": "PUT"})
+    assert shop.runs == []
+    assert send(overridden(inside=False).client, "/change", headers={"X-Method": "PUT"}).text == "PUT"
+
+
 @pytest.mark.parametrize("key", ['""', '"open', "two words", "k" * 256])
 def test_a_malformed_key(key: str) -> None:
     shop = Shop()
@@ -181,6 +231,24 @@ def test_a_scope_from_the_path() -> None:
     assert not replayed(send(shop.client, "/a/pay"))
     assert not replayed(send(shop.client, "/b/pay"))
     assert replayed(send(shop.client, "/a/pay"))
+
+
+def test_a_scope_from_the_path_of_a_class() -> None:
+    """Which variables a view of a class takes is not known where its decorators are applied."""
+    shop = Shop()
+    scope = scopes.argument("tenant")
+
+    class Payments(MethodView):
+        decorators = [idempotent(shop.guard, scope=scope, fingerprint=None)]  # noqa: RUF012 - see below
+
+        def post(self, tenant: str) -> str:
+            shop.runs.append(tenant)
+            return "paid"
+
+    shop.app.add_url_rule("/<tenant>/pay", view_func=Payments.as_view("payments"))
+    shop.app.add_url_rule("/pay", view_func=Payments.as_view("none"))
+    assert [replayed(send(shop.client, f"/{one}/pay")) for one in "aba"] == [False, False, True]
+    assert code(send(shop.client, "/pay")) == "principal-required"
 
 
 def test_the_user_of_a_server() -> None:

@@ -1,10 +1,12 @@
 """What is refused when an application is built, and what a decorated function is to other code."""
 
+from functools import wraps
 from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
 from flask.views import View
+from flask_sqlalchemy import SQLAlchemy
 
 from retrysafe import Guard, scopes, wsgi
 from retrysafe.errors import ConfigurationError
@@ -42,6 +44,42 @@ def test_an_application_that_is_not_protected(guard: Guard, headers: dict[str, s
     with pytest.raises(ConfigurationError, match="pay is decorated with @idempotent, and its application"):
         app.test_client().post("/pay", headers=headers)
     assert runs == []
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_above_the_route(guard: Guard, between: bool) -> None:
+    """Flask has the function below it, which would run unprotected: said at its first request, not run."""
+    app, runs = make_app(guard), list[int]()
+    shop = Blueprint("shop", "shop")
+
+    def pay() -> str:
+        runs.append(1)
+        return "paid"
+
+    def logged(view: Any) -> Any:
+        return wraps(view)(lambda: view())
+
+    idempotent(required=True)(shop.route("/pay", methods=["GET", "POST"])(logged(pay) if between else pay))
+    app.register_blueprint(shop)
+    with pytest.raises(ConfigurationError, match=r"pay is a view of '/pay' without its @idempotent.*below"):
+        app.test_client().post("/pay", headers=HEADERS)
+    assert runs == []
+    assert app.test_client().get("/pay").text == "paid"  # with or without it, GET is not guarded
+
+
+def test_with_and_without(guard: Guard) -> None:
+    """One function for two routes, of which one is protected, is no mistake."""
+    app, runs = make_app(guard), list[int]()
+
+    def pay() -> str:
+        runs.append(1)
+        return "paid"
+
+    app.post("/v1/pay", endpoint="v1")(pay)
+    app.post("/v2/pay", endpoint="v2")(idempotent(pay))
+    for path in ("/v1/pay", "/v2/pay"):
+        assert [app.test_client().post(path, headers=HEADERS).text for _ in range(2)] == ["paid"] * 2
+    assert len(runs) == 3
 
 
 def test_no_guard_anywhere() -> None:
@@ -136,6 +174,35 @@ def test_called_by_other_code(guard: Guard) -> None:
 
     assert pay(5) == 5
     assert pay.__name__ == "pay"
+
+
+def test_called_in_a_context_that_no_server_made(guard: Guard) -> None:
+    """There is no response that could be stored: the error says by which way to come in."""
+    app = make_app(guard)
+
+    @app.post("/pay")
+    @idempotent(guard)
+    def pay() -> str:
+        return "paid"
+
+    with (
+        app.test_request_context("/pay", method="POST", headers=HEADERS),
+        pytest.raises(ConfigurationError, match=r"did not come through app\.wsgi_app.*app\.test_client\(\)"),
+    ):
+        pay()
+
+
+@pytest.mark.parametrize("wrong", ["sqlite:///shop.db", object()])
+@pytest.mark.parametrize("given", [True, False])
+def test_what_is_not_a_database(guard: Guard, wrong: Any, given: bool) -> None:
+    with pytest.raises(ConfigurationError, match="expected Flask-SQLAlchemy's SQLAlchemy object"):
+        Retrysafe(guard if given else None, db=wrong)
+
+
+def test_a_database_without_the_application() -> None:
+    """`db.init_app(app)` comes first: said as such, and not by a store that has no engine."""
+    with pytest.raises(ConfigurationError, match=r"call db\.init_app\(app\) before"):
+        Retrysafe(db=SQLAlchemy()).init_app(make_app(RETRYSAFE_SCOPE=scopes.user))
 
 
 def test_two_claims_of_one_request(guard: Guard) -> None:

@@ -120,17 +120,24 @@ def test_an_exception_that_may_be_tried_again() -> None:
     assert len(shop.runs) == 2
 
 
-def test_an_after_request_that_fails() -> None:
-    """The client sees a failure, so that is what is stored, and not the success before it."""
-    shop = Shop()
-    broken = [True]
+def breakable(shop: Shop) -> list[int]:
+    """An `after_request` function that fails while there is something in this list."""
+    broken = list[int]()
 
     @shop.app.after_request
     def after(response: Response) -> Response:
         if broken:
-            raise ValueError("after it ran")
+            raise ValueError("not this time")
         return response
 
+    return broken
+
+
+def test_an_after_request_that_fails() -> None:
+    """The client sees a failure, so that is what is stored, and not the success before it."""
+    shop = Shop()
+    broken = breakable(shop)
+    broken.append(1)
     shop.post("/pay", shop.pay)
     first = send(shop.client, "/pay")
     broken.clear()
@@ -142,14 +149,7 @@ def test_an_after_request_that_fails() -> None:
 def test_a_replay_that_an_after_request_breaks() -> None:
     """The framework's page is sent as it is; the record stays, and the next retry replays."""
     shop = Shop()
-    broken = list[int]()
-
-    @shop.app.after_request
-    def after(response: Response) -> Response:
-        if broken:
-            raise ValueError("not this time")
-        return response
-
+    broken = breakable(shop)
     shop.post("/pay", lambda: "paid")
     send(shop.client, "/pay")
     broken.append(1)
@@ -159,6 +159,17 @@ def test_a_replay_that_an_after_request_breaks() -> None:
     )
     broken.clear()
     assert replayed(send(shop.client, "/pay"))
+
+
+def test_a_replayed_failure_that_an_after_request_breaks() -> None:
+    """The page of the new failure has the status of the stored one, and is not mixed with it."""
+    shop = Shop()
+    broken = breakable(shop)
+    raising(shop, ValueError("no"))
+    first = send(shop.client, "/fail")
+    broken.append(1)
+    second = send(shop.client, "/fail")
+    assert (second.data, second.content_type, replayed(second)) == (first.data, first.content_type, True)
 
 
 def test_exceptions_propagate_to_tests() -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, abort, request
+from flask import Flask, abort, g, request
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import func, select
+from sqlalchemy import Connection, event, func, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from werkzeug.test import TestResponse
 
 from retrysafe import Guard, current, scopes, stores
+from retrysafe._core.attempt import running
 from retrysafe.errors import ConfigurationError, NotJoined
 from retrysafe.flask import Retrysafe, idempotent
 from tests.flask.shop import KEY
@@ -131,6 +132,85 @@ def test_a_failure_after_its_own_commit(bank: Bank, url: str, status: int, stays
     assert bank.payments(app) == 1
 
 
+def test_a_session_that_read_before_the_claim(bank: Bank, url: str) -> None:
+    """Its connection is given back: a pool that is as large as the server has threads is large enough."""
+    one = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.5}
+    app = bank.app(url, SQLALCHEMY_ENGINE_OPTIONS=one)
+    assert [pay(app).status_code for _ in range(2)] == [201, 201]
+    assert bank.payments(app) == 1
+
+
+def test_what_was_read_before_the_claim(bank: Bank, url: str) -> None:
+    """It is the same object in the view, with what `before_request` has changed in it."""
+    app = bank.app(url)
+    seen: list[int] = []
+
+    @app.before_request
+    def find() -> None:
+        g.first = bank.db.session.get(Payment, 1)
+        if g.first is not None and "raise" in request.args:
+            g.first.amount += 1
+
+    @app.post("/again")
+    @idempotent
+    def again() -> str:
+        seen.append(inspect(g.first).expired_attributes == set())
+        g.first.amount += 10
+        bank.db.session.commit()
+        return str(g.first.amount)
+
+    pay(app)
+    assert [pay(app, path, key=path).text for path in ("/again", "/again?raise=1")] == ["15", "26"]
+    assert seen == [True, True]
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        "SELECT id FROM payments FOR UPDATE",
+        "SELECT pg_advisory_xact_lock(1)",
+        "UPDATE payments SET amount = 1",
+        "WITH one AS (UPDATE payments SET amount = 1 RETURNING id) SELECT id FROM one",
+    ],
+)
+def test_locks_that_were_taken_before_the_claim(bank: Bank, database: str, holds: str) -> None:
+    """The view has another connection, which would wait for its own request's locks, and for ever."""
+    app = bank.app(database.replace("postgresql://", "postgresql+psycopg://"))
+    app.testing = True
+    locking = list[int]()
+
+    @app.before_request
+    def lock() -> None:
+        if locking:
+            bank.db.session.execute(text(holds))
+
+    assert pay(app).status_code == 201
+    locking.append(1)
+    with pytest.raises(NotJoined, match="before the key of this request was claimed"):
+        pay(app, key="another")
+    assert pay(app).headers["Idempotent-Replayed"] == "true"
+    locking.clear()
+    assert pay(app, key="another").status_code == 201
+
+
+def test_settings_of_every_transaction(bank: Bank, database: str) -> None:
+    """As for row-level security: the transaction of the call has them, and those before the claim as well."""
+    app = bank.app(database.replace("postgresql://", "postgresql+psycopg://"))
+    began: list[str] = []
+
+    @event.listens_for(bank.db.session, "after_begin")
+    def identify(_: object, __: object, connection: Connection) -> None:
+        began.append("current" if running() else "before")
+        connection.execute(text("SET LOCAL shop.tenant = '7'"))
+
+    @app.post("/tenant")
+    @idempotent
+    def tenant() -> str:
+        return bank.db.session.scalar(text("SELECT current_setting('shop.tenant')")) or ""
+
+    assert (pay(app, "/tenant").text, began) == ("7", ["before", "current"])
+
+
 def test_a_session_that_wrote_before_the_claim(bank: Bank, tmp_path: Path) -> None:
     """On SQLite its write lock would keep the reservation waiting: said at once, and nothing is done."""
     app = bank.app(f"sqlite:///{tmp_path / 'bank.db'}", counts_visits=True)
@@ -138,6 +218,25 @@ def test_a_session_that_wrote_before_the_claim(bank: Bank, tmp_path: Path) -> No
     with pytest.raises(ConfigurationError, match="wrote before the key"):
         pay(app)
     assert bank.payments(app) == 0
+
+
+def test_a_session_that_wrote_before_the_claim_of_the_other_guard(bank: Bank, tmp_path: Path) -> None:
+    """Of two guards, each knows what the request has done before its claim."""
+    app = bank.app(f"sqlite:///{tmp_path / 'bank.db'}", counts_visits=True)
+    app.testing = True
+    with app.app_context():
+        outer = Guard(stores.from_engine(bank.db.engine), scope=scopes.header("X-Tenant"))
+    del app.config["RETRYSAFE_SCOPE"], app.config["RETRYSAFE_EFFECTS"]
+    bank.apps.remove(app)
+    inner = app.extensions["retrysafe"].guard
+    Retrysafe(outer).init_app(app)
+    app.post("/outer")(idempotent(outer)(lambda: "ran"))
+    with pytest.raises(ConfigurationError, match="wrote before the key"):
+        pay(app, "/outer")
+    for guard in (inner, outer):
+        guard.close()
+    with app.app_context():
+        bank.db.engine.dispose()
 
 
 def test_several_applications(bank: Bank, tmp_path: Path) -> None:
@@ -170,6 +269,15 @@ def test_options_of_sessions_stay(bank: Bank, tmp_path: Path) -> None:
         bank.db.session.remove()
         bank.db.session.configure(autoflush=False)
         assert bank.db.session().autoflush is False
+
+
+def test_listeners_of_sessions(bank: Bank, tmp_path: Path) -> None:
+    """On `db.session`, from before `init_app` or after it: each hears of sessions that join."""
+    heard: list[str] = []
+    event.listen(bank.db.session, "after_flush", lambda *_: heard.append("before"))
+    app = bank.app(f"sqlite:///{tmp_path / 'bank.db'}")
+    event.listen(bank.db.session, "after_flush", lambda *_: heard.append("after"))
+    assert (pay(app).status_code, heard) == (201, ["before", "after"])
 
 
 def test_another_database(bank: Bank, tmp_path: Path) -> None:

@@ -155,9 +155,11 @@ unclaimed = _unclaimed.get
 
 
 def watch_unclaimed() -> Unclaimed:
-    """Begin to take notes, for the rest of this task or context."""
-    watched = Unclaimed()
-    _unclaimed.set(watched)
+    """Begin to take notes, for the rest of this task or context; of several guards all have the same."""
+    watched = _unclaimed.get()
+    if watched is None:
+        watched = Unclaimed()
+        _unclaimed.set(watched)
     return watched
 
 

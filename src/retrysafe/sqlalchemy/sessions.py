@@ -9,14 +9,22 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast, overload
 
-from sqlalchemy import AssertionPool, Connection, Engine, QueuePool, SingletonThreadPool, StaticPool, orm
+from sqlalchemy import (
+    AssertionPool,
+    Connection,
+    Engine,
+    QueuePool,
+    SingletonThreadPool,
+    StaticPool,
+    orm,
+)
 from sqlalchemy.ext import asyncio
 
 from retrysafe._core.attempt import connected
 from retrysafe._runtime.transactions import join
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.sqlalchemy.before_claim import release_when_claimed
+from retrysafe.sqlalchemy import before_claim
 from retrysafe.sqlalchemy.sqlite import lock_writes_of, locking_writes
 from retrysafe.sqlalchemy.transaction import AlchemyTransaction, AsyncAlchemyTransaction
 from retrysafe.sqlite3 import WRITERS
@@ -46,7 +54,6 @@ def sessionmaker(guard: Guard, *, class_: type[Any] = orm.Session, **options: An
 
     class_ = _joining(class_, joined)
     lock_writes_of(class_, store)
-    release_when_claimed(class_)
     return orm.sessionmaker(engine, class_=class_, join_transaction_mode="create_savepoint", **options)
 
 
@@ -70,7 +77,6 @@ def async_sessionmaker(
         options.get("sync_session_class", class_.sync_session_class), joined
     )
     lock_writes_of(options["sync_session_class"], store)
-    release_when_claimed(options["sync_session_class"])
     return asyncio.async_sessionmaker(
         engine, class_=class_, join_transaction_mode="create_savepoint", **options
     )
@@ -84,9 +90,14 @@ def _joining(
     def get_bind(self: S, *args: Any, **options: Any) -> Engine | Connection:
         bind = class_.get_bind(self, *args, **options)
         transaction = joined()
-        return bind if transaction is None else transaction.connection_for(bind, self)
+        if transaction is None:
+            return bind
+        before_claim.refuse_held(self)
+        return transaction.connection_for(bind, self)
 
-    return cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
+    joining = cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
+    before_claim.watch(joining)
+    return joining
 
 
 def _check(options: dict[str, Any]) -> None:

@@ -80,7 +80,7 @@ class Incoming:
     """The body as the server has it: read no further than it goes."""
 
     broken = False
-    """It ended before its announced length: its client is gone."""
+    """It ended before its announced length, or with an error: its client is gone."""
 
     def __init__(self, environ: WSGIEnvironment) -> None:
         self._environ = environ
@@ -95,7 +95,12 @@ class Incoming:
         if self.ended:
             return b""
         left = self._left
-        piece: bytes = self._environ["wsgi.input"].read(size if left is None else min(size, left))
+        try:
+            piece: bytes = self._environ["wsgi.input"].read(size if left is None else min(size, left))
+        except Exception:
+            # Noted, because it may not be said again: gunicorn gives what there is of a chunked body then.
+            self.broken = True
+            raise
         if left is not None:
             self._left = left - len(piece)
         if not piece:

@@ -15,7 +15,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Request, Response
+from retrysafe._core.model import Header, Request, Response
 from retrysafe._core.steps import Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.body import EMPTY
 from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doubles
@@ -92,8 +92,8 @@ class HeldExchange(WsgiExchange):
     _attempt: Attempt | None = None
     _settled: Response | None = None
     """What the client is sent instead of a run: a replay or a problem, which goes through the application."""
-    _replaced = False
-    """The application has brought it through, and its head is on its way."""
+    _brought: tuple[str, list[Header]] | None = None
+    """The head with which the application has brought it through."""
     _started = False
     _page: _Page | None = None
     _unclaimed = attempts.NOTHING_BEGUN
@@ -159,9 +159,23 @@ class HeldExchange(WsgiExchange):
             if close is not None:
                 close()
             raise
-        if self._replaced:
-            body = [self._settled.body] if self._settled.body else []
+        if self._brought is not None:
+            status, fields = self._brought
+            response = self._as_settled(self._settled, fields, b"".join(body))
+            start(self._start_response, response, status)
+            body = [response.body] if response.body else []
         return body if close is None else AndThenClose(body, close)
+
+    def _as_settled(self, settled: Response, fields: list[Header], body: bytes) -> Response:
+        """What was settled, with the headers that the application has added to it just now."""
+        sent = without_doubles([(name.lower(), value) for name, value in fields], settled.headers)
+        stale = {_LENGTH} if body == settled.body else _ABOUT_THE_BODY
+        fresh = [pair for pair in sent if pair[0] not in stale]
+        # What marks a replay or says when to retry is there even if a response of another kind came out.
+        marks = {*self.rules.names, *self.rules.rendering.hints, self.rules.rendering.keyed_id}
+        marks.difference_update(name for name, _ in fresh)
+        stored = [pair for pair in settled.headers if pair[0] in stale or pair[0] in marks]
+        return settled._replace(headers=(*fresh, *stored))
 
     def _is_page(self, page: _Page) -> bool:
         return (
@@ -217,7 +231,7 @@ class HeldExchange(WsgiExchange):
         limit = self.rules.request.max_request
         refused = self.announced() is not None or self._beyond or self.body.size > limit
         try:
-            while not (refused or self._incoming.ended):
+            while not (refused or self._incoming.ended or self._incoming.broken):
                 # `read` waits for as much as it is asked for: no more than to see that it is too much.
                 self._read(min(PIECE, limit - self.body.size + 1))
                 refused = self._beyond or self.body.size > limit
@@ -268,16 +282,11 @@ class HeldExchange(WsgiExchange):
         if self._attempt is not None:
             return super().start_response(status, sent, exc_info)
         self._started = True
+        self._brought = None
         if self._settled is not None and exc_info is None:
             code, fields = checked(status, sent)
             if code == self._settled.status:
-                self._replaced = True
-                fresh = [(name.lower(), value) for name, value in fields]
-                headers = [
-                    pair for pair in without_doubles(fresh, self._settled.headers) if pair[0] != _LENGTH
-                ]
-                length = [pair for pair in self._settled.headers if pair[0] == _LENGTH]
-                start(self._start_response, Response(code, (*headers, *length)), status)
+                self._brought = status, fields
                 return _discard
         if exc_info is None:
             return self._start_response(status, sent)
@@ -285,6 +294,12 @@ class HeldExchange(WsgiExchange):
 
 
 _LENGTH = b"content-length"
+
+_ABOUT_THE_BODY = frozenset(
+    b"content-length content-type content-encoding content-language content-range content-digest repr-digest "
+    b"digest content-md5 etag last-modified".split()
+)
+"""Not true of the stored body, where something in the application has made another body of it."""
 
 
 def _discard(_: bytes) -> None:
