@@ -30,7 +30,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from flask import Flask, current_app, got_request_exception, has_request_context, request, request_started
 from werkzeug.datastructures import Headers
@@ -42,12 +42,12 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core import model
 from retrysafe._core.problems import Problem
 from retrysafe._http.held import name_of
-from retrysafe._http.marked import Marked, Unbound, find_mark, mark, marked
+from retrysafe._http.marked import ABOVE, Marked, Unbound, bare, find_mark, mark, marked
 from retrysafe._http.render import describe
 from retrysafe._http.routes import Protected, Route, any_path
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.guard import Guard
-from retrysafe.policy import Options, Rules
+from retrysafe.policy import Options, Rules, check_options
 from retrysafe.wsgi.environ import GUARDED, translate, variable
 from retrysafe.wsgi.exchange import check_rules
 from retrysafe.wsgi.held import HeldExchange, Holder
@@ -183,7 +183,6 @@ def idempotent(guard: Any = None, /, **options: Unpack[Options]) -> Any:
                 "methods, or have it in its decorators = [idempotent(guard)]"
             )
         view = _View(function, guard, options)
-        _decorated.add(inspect.unwrap(function))
 
         @wraps(function)
         def called(*args: object, **named: object) -> object:
@@ -197,24 +196,13 @@ def idempotent(guard: Any = None, /, **options: Unpack[Options]) -> Any:
     return decorate
 
 
-_decorated: WeakSet[Callable[..., Any]] = WeakSet()
-"""Functions below our decorator."""
-
-
 def _refuse_bare_view(app: Flask, **_: object) -> None:
     """Refuse a request to a view that Flask was given without its decorator, because it stands above."""
-    view = app.view_functions.get(request.endpoint or "")
-    if view is None or find_mark(view) is not None or (function := inspect.unwrap(view)) not in _decorated:
-        return
-    if not any(request.method in guard.rules.wire.methods for guard in app.extensions[_EXTENSION].guards):
-        return
-    for other in app.view_functions.values():
-        if find_mark(other) is not None and inspect.unwrap(other) is function:
-            return  # it is meant to be protected on another route, and not on this one
-    raise ConfigurationError(
-        f"{function.__qualname__} is a view of {_template()!r} without its @idempotent, which stands above "
-        "the route's decorator, where Flask does not see it: put @idempotent below, next to the function"
-    )
+    view, views = app.view_functions.get(request.endpoint or ""), app.view_functions.values()
+    for guard in guards_of(app):
+        function = bare(view, guard, views)
+        if function is not None and request.method in guard.rules.wire.methods:
+            raise ConfigurationError(ABOVE.format(getattr(function, "__qualname__", function), _template()))
 
 
 class _View:
@@ -224,6 +212,7 @@ class _View:
         self._function = function
         self._guard = guard
         self._options = options
+        check_options(options)  # without a guard, the rest is known only where it is served
         self._asynchronous = inspect.iscoroutinefunction(function)
         parameters = inspect.signature(function).parameters
         self._parameters = tuple(parameters)
@@ -432,6 +421,11 @@ def _configured(app: Flask, db: "SQLAlchemy | None") -> Guard:
             f"there are {', '.join(f'RETRYSAFE_{name.upper()}' for name in sorted(known))}"
         )
     store = said.pop("store", None)
+    if store is not None and db is not None and said.get("effects") == "database":
+        raise ConfigurationError(
+            'RETRYSAFE_STORE and Retrysafe(db=db) name two stores, and RETRYSAFE_EFFECTS is "database": '
+            "leave RETRYSAFE_STORE out, so that the records are in the database of db"
+        )
     if store is None:
         if db is None:
             raise ConfigurationError(

@@ -268,7 +268,7 @@ def compile_rules(
             'scope=scopes.header("X-Tenant"), scope=scopes.user, or scope=scopes.public() if each client '
             "may replay the responses of all others"
         )
-    _check(options)
+    check_options(options)
     _check_wire(wire)
     said: dict[str, Any] = {**layered({"effects": Policy._field_defaults["effects"]}, options)}
     unknown = said.keys() - Options.__annotations__.keys()
@@ -470,7 +470,8 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
 
 
-def _check(options: Options) -> None:
+def check_options(options: Options) -> None:
+    """Refuse values that no guard could take."""
     for name, value in options.items():
         # By type too: 1 equals True, and would be taken for it here and for something else later.
         if name in _CHOICES and (type(value), value) not in [(type(one), one) for one in _CHOICES[name]]:

@@ -15,7 +15,7 @@ covers paths instead of functions.
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
@@ -33,7 +33,7 @@ from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core import model
 from retrysafe._http.held import name_of
-from retrysafe._http.marked import Marked, mark, marked
+from retrysafe._http.marked import ABOVE, Marked, bare, mark, marked
 from retrysafe._http.routes import Protected
 from retrysafe.asgi.exchange import AsgiRequest, send_whole, template
 from retrysafe.asgi.held import HeldExchange, Holder
@@ -88,9 +88,19 @@ def hold(app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
     # Around everything, error handling included: the response that an application's own handler makes of an
     # exception is then the one that is stored.
     def build_and_hold() -> App:
+        _refuse_bare(guard, list(find()))
         return Holder(build(), guard, lambda: _handles_errors(app), protected)
 
     app.build_middleware_stack = build_and_hold  # type: ignore[method-assign]  # there is no hook for it
+
+
+def _refuse_bare(guard: Guard, every: Sequence[tuple[str, object, frozenset[str]]]) -> None:
+    """Refuse to start with an endpoint that would run unprotected, because its decorator stands above."""
+    functions = [function for _, function, _ in every]
+    for path, function, methods in every:
+        found = bare(function, guard, functions)
+        if found is not None and methods & guard.rules.wire.methods:
+            raise ConfigurationError(ABOVE.format(getattr(found, "__qualname__", found), path))
 
 
 def holders(app: Starlette) -> tuple[Guard, ...]:

@@ -98,7 +98,8 @@ def skill(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def skill(*arguments: str) -> Run:
         monkeypatch.setattr(sys, "argv", ["retrysafe", "skill", *arguments])
         code = app.run()
-        return Run(code, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        return Run(code, out, err)
 
     return skill
 

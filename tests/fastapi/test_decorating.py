@@ -60,6 +60,34 @@ def test_generators(guard: Guard) -> None:
             idempotent(guard)(function)
 
 
+def test_above_the_route(guard: Guard) -> None:
+    """FastAPI was given the function itself: said when the application starts, and it never runs."""
+    app = FastAPI()
+    protect(app, guard)
+
+    @idempotent(guard)
+    @app.post("/pay")
+    def pay() -> str:
+        raise AssertionError("it does not start")
+
+    with pytest.raises(ConfigurationError, match="pay serves /pay without its @idempotent"), TestClient(app):
+        pass
+
+
+def test_protected_on_one_route_only(guard: Guard) -> None:
+    """A function may serve another route unprotected, if it is protected on one."""
+    app = FastAPI()
+    protect(app, guard)
+
+    def pay() -> str:
+        return "paid"
+
+    app.post("/pay")(idempotent(guard)(pay))
+    app.post("/internal")(pay)
+    with TestClient(app) as client:
+        assert [client.post(path).json() for path in ("/pay", "/internal")] == ["paid"] * 2
+
+
 def test_a_class(guard: Guard) -> None:
     """Its methods are decorated, and not the class."""
     with pytest.raises(ConfigurationError, match="decorate its methods"):

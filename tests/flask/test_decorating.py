@@ -61,7 +61,7 @@ def test_above_the_route(guard: Guard, between: bool) -> None:
 
     idempotent(required=True)(shop.route("/pay", methods=["GET", "POST"])(logged(pay) if between else pay))
     app.register_blueprint(shop)
-    with pytest.raises(ConfigurationError, match=r"pay is a view of '/pay' without its @idempotent.*below"):
+    with pytest.raises(ConfigurationError, match=r"pay serves /pay without its @idempotent.*below"):
         app.test_client().post("/pay", headers=HEADERS)
     assert runs == []
     assert app.test_client().get("/pay").text == "paid"  # with or without it, GET is not guarded
@@ -154,6 +154,10 @@ def test_a_scope_that_the_view_does_not_have(guard: Guard, given: bool) -> None:
 
 
 def test_options_are_checked(guard: Guard) -> None:
+    """Also without a guard, as far as they can be."""
+    with pytest.raises(ConfigurationError, match="effects='databse' is not a choice"):
+        idempotent(effects="databse")(lambda: "paid")  # type: ignore[call-overload]  # that is the mistake
+
     async def scope(_: object) -> str:
         return "alice"
 

@@ -280,6 +280,12 @@ def test_listeners_of_sessions(bank: Bank, tmp_path: Path) -> None:
     assert (pay(app).status_code, heard) == (201, ["before", "after"])
 
 
+def test_two_stores(bank: Bank, tmp_path: Path) -> None:
+    """The records cannot be in a second store, and be committed with the data."""
+    with pytest.raises(ConfigurationError, match="leave RETRYSAFE_STORE out"):
+        bank.app(f"sqlite:///{tmp_path / 'bank.db'}", RETRYSAFE_STORE=f"sqlite:///{tmp_path / 'keys.db'}")
+
+
 def test_another_database(bank: Bank, tmp_path: Path) -> None:
     """A guard whose records are elsewhere cannot commit them together: said when it is used."""
     app = Flask("bank")

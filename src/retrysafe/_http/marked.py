@@ -6,9 +6,10 @@ them, because it is the application that says whose guard it is.  What is meant 
 reason in the same way.
 """
 
-from collections.abc import Callable
-from inspect import getattr_static
+from collections.abc import Callable, Iterable
+from inspect import getattr_static, unwrap
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from retrysafe.policy import Rules
 
@@ -36,6 +37,39 @@ class Unbound(NamedTuple):
 def mark(function: object, mark: Marked | Unbound) -> None:
     """Leave on an endpoint what holds for it."""
     setattr(function, _ATTRIBUTE, mark)
+    guard = mark.guard if isinstance(mark, Marked) else Unbound
+    _decorated.setdefault(_innermost(function), WeakSet()).add(guard)
+
+
+_decorated: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
+"""Functions below a decorator of ours, and the guards that it was given; `Unbound` for none."""
+
+
+def bare(function: object, guard: object, endpoints: Iterable[object]) -> object | None:
+    """The function of an endpoint that is not protected, though it was decorated: its decorator stands above.
+
+    By the guard of its application: for another one it may be meant to be protected elsewhere, as it is where
+    `endpoints` have its mark.
+    """
+    if not callable(function) or find_mark(function) is not None:
+        return None
+    inner = _innermost(function)
+    guards = _decorated.get(inner, ())
+    if guard not in guards and Unbound not in guards:
+        return None
+    if any(find_mark(other) is not None and _innermost(other) is inner for other in endpoints):
+        return None
+    return inner
+
+
+ABOVE = (
+    "{} serves {} without its @idempotent, which stands above the decorator of the route, where the "
+    "framework does not see it: put @idempotent below, next to the function"
+)
+
+
+def _innermost(function: object) -> object:
+    return unwrap(function) if callable(function) else function
 
 
 def marked(function: object, guard: object = None) -> Marked | None:

@@ -137,15 +137,13 @@ def _published(application: object) -> Iterator["Published"]:
     from retrysafe.guard import Guard
     from retrysafe.wsgi import held as held_wsgi
 
-    publishing = asgi.Middleware | wsgi.Middleware | held_asgi.Holder | held_wsgi.Holder
-
     seen: set[int] = set()
     inner: object = application
     while inner is not None and id(inner) not in seen:
         seen.add(id(inner))
         if isinstance(inner, Guard):
             yield inner.routes(None, None).published()
-        if isinstance(inner, publishing):
+        if isinstance(inner, asgi.Middleware | wsgi.Middleware | held_asgi.Holder | held_wsgi.Holder):
             yield inner.published()
         build = getattr(inner, "build_middleware_stack", None)  # Starlette's, and so FastAPI's
         inner = build() if callable(build) else getattr(inner, "app", getattr(inner, "wsgi_app", None))
