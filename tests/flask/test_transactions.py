@@ -247,6 +247,23 @@ def test_several_applications(bank: Bank, tmp_path: Path) -> None:
     assert one.extensions["retrysafe"].guard is not other.extensions["retrysafe"].guard
 
 
+def test_a_context_that_is_kept(bank: Bank, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As by a fixture: the session outlives the calls that it joined, and goes on after each of them."""
+    app = bank.app(url)
+
+    @app.post("/read")
+    @idempotent
+    def read() -> str:
+        bank.db.session.add(Payment(amount=1))
+        bank.db.session.commit()
+        return str(bank.db.session.scalar(select(func.count()).select_from(Payment)))
+
+    with app.app_context():
+        assert [pay(app, "/read", key).text for key in "1223"] == ["1", "2", "2", "3"]
+        assert bank.db.session.scalar(select(func.count()).select_from(Payment)) == 3
+        bank.db.session.remove()
+
+
 def test_an_application_without_a_guard(bank: Bank, tmp_path: Path) -> None:
     """The same `db` serves it as ever."""
     bank.app(f"sqlite:///{tmp_path / 'one.db'}")

@@ -175,7 +175,8 @@ def test_the_page_for_agents(harness: Harness) -> None:
     page = harness.http.get(f"{harness.url}/idempotency", headers={"Accept": "application/json"})
     document = json.loads(page.text)
     assert document["key"]["header"] == "X-Idempotency-Key"
-    assert set(document["routes"]) == {
+    routes = {route["path"]: route for route in document["routes"]}
+    assert set(routes) == {
         "/api/auth/agent",
         "/api/dwellers/{dweller}/act",
         "/api/dwellers/{dweller}/heartbeat",
@@ -183,5 +184,5 @@ def test_the_page_for_agents(harness: Harness) -> None:
         "/api/proposals",
         "/api/review/{kind}/{number}/feedback",
     }
-    assert "16 characters" in document["routes"]["/api/auth/agent"]["key"]["public"]
-    assert document["routes"]["/api/auth/agent"]["retention"]["seconds"] == 3600
+    assert "16 characters" in routes["/api/auth/agent"]["differs"]["key"]["public"]
+    assert routes["/api/auth/agent"]["differs"]["retention"]["seconds"] == 3600

@@ -336,7 +336,7 @@ def test_all_of_the_api_is_covered(till: Till) -> None:
         for rule in create_app().url_map.iter_rules()
         if rule.rule.startswith("/api/") and (rule.methods or set()) & {"POST", "PUT", "PATCH", "DELETE"}
     }
-    assert till.get("/idempotency")["routes"].keys() == changing
+    assert {route["path"] for route in till.get("/idempotency")["routes"]} == changing
     assert len(changing) == 7
 
 

@@ -88,6 +88,7 @@ def _joining(
     """The same class, whose sessions look for a transaction to join whenever they look for their database."""
 
     def get_bind(self: S, *args: Any, **options: Any) -> Engine | Connection:
+        _drop_ended(self)
         bind = class_.get_bind(self, *args, **options)
         transaction = joined()
         if transaction is None:
@@ -98,6 +99,18 @@ def _joining(
     joining = cast(type[S], type(class_.__name__, (class_,), {"get_bind": get_bind}))
     before_claim.watch(joining)
     return joining
+
+
+def _drop_ended(session: orm.Session) -> None:
+    """Forget the connection of a call that has ended.
+
+    A session may outlive it, as where a test keeps Flask's application context, and go on with another one.
+    """
+    transaction = session.get_transaction()
+    if transaction is not None:
+        found: dict[Any, Any] = transaction._connections  # pyright: ignore[reportPrivateUsage]  # no accessor
+        for key in [key for key, (connection, *_) in found.items() if connection.closed]:
+            del found[key]
 
 
 def _check(options: dict[str, Any]) -> None:

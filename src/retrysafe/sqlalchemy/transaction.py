@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from retrysafe._core.model import Claim, Final
@@ -53,8 +52,6 @@ class AlchemyTransaction:
         self.begin_lock = BeginLock()
         self._connection: Connection | None = None
         self.savepoints = SavepointStack()
-        self._sessions: WeakSet[Session] = WeakSet()
-        """Those that have joined: one may outlive the call, as where a test keeps its application context."""
         self.by_guard = True
         """Whether the guard is beginning or ending it at this moment."""
         self.commit_with: Callable[[], None] | None = None
@@ -79,8 +76,6 @@ class AlchemyTransaction:
     def connection(self, user: object) -> Connection:
         """The transaction's connection, for a session or block."""
         self.savepoints.user = user
-        if isinstance(user, Session):
-            self._sessions.add(user)
         if self._connection is None:
             with self.begin_lock.beginning():
                 connection = self._begin()
@@ -159,17 +154,9 @@ class AlchemyTransaction:
             return self._sqlite.not_committed(original)
         return not_committed(original, None if error.connection_invalidated else sqlstate(original))
 
-    def _leave(self) -> None:
-        """Have sessions that are still open go on without this transaction."""
-        for session in list(self._sessions):
-            if session.in_transaction():
-                session.rollback()
-
     def _undo_uncommitted(self, connection: Connection) -> None:
-        if connection.in_nested_transaction():
-            log.warning("a session was open when its guarded call ended: its uncommitted changes are undone")
-            self._leave()
         while (nested := connection.get_nested_transaction()) is not None:
+            log.warning("a session was open when its guarded call ended: its uncommitted changes are undone")
             nested.rollback()
 
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
@@ -226,7 +213,6 @@ class AlchemyTransaction:
             if discard:
                 connection.invalidate()
             elif self._whole.is_active:
-                self._leave()
                 self._whole.rollback()
             elif not (connection.closed or connection.invalidated):
                 connection.connection.rollback()  # ended for SQLAlchemy, and not for the database
