@@ -30,7 +30,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
 
 from flask import Flask, current_app, got_request_exception, has_request_context, request, request_started
 from werkzeug.datastructures import Headers
@@ -109,7 +108,9 @@ class Retrysafe:
             )
         check_rules(guard.rules)
         if self._db is not None:
-            _join_sessions(self._db, app, guard)
+            from retrysafe.sqlalchemy.flask_sqlalchemy import join_sessions
+
+            join_sessions(self._db, app, guard)
         app.extensions[_EXTENSION] = Extension((*guards, guard))
 
         def protected() -> Iterator[Protected]:
@@ -464,9 +465,6 @@ def routes(app: Flask) -> Iterator[tuple[str, object, frozenset[str]]]:
                 yield rule.rule, function, frozenset({method})
 
 
-# --- Flask-SQLAlchemy
-
-
 def _check_database(db: object) -> None:
     try:
         from flask_sqlalchemy import SQLAlchemy
@@ -479,38 +477,3 @@ def _check_database(db: object) -> None:
             f"db= is a {type(db).__name__}: expected Flask-SQLAlchemy's SQLAlchemy object. "
             "For another database, build Guard(stores.from_engine(engine), ...), and use sessionmaker(guard)"
         )
-
-
-def _join_sessions(db: "SQLAlchemy", app: Flask, guard: Guard) -> None:
-    """Have the sessions of an application join the transactions of guarded calls."""
-    from retrysafe.sqlalchemy import sessionmaker
-
-    session: Any = db.session
-    factory: Any = session.session_factory
-    if not hasattr(factory, "joining"):
-        session.session_factory = session.registry.createfunc = factory = _session_factory(factory)
-    options = {name: value for name, value in factory.kw.items() if name != "bind"}
-    factory.joining[app] = sessionmaker(guard, class_=factory.class_, **options)
-
-
-def _session_factory(ordinary: Any) -> Any:  # noqa: ANN401 - a sessionmaker of whichever class
-    """Makes the sessions of each application that a `SQLAlchemy` object serves."""
-    from sqlalchemy import orm
-
-    class SessionFactory(orm.sessionmaker[Any]):
-        """A sessionmaker, because `event.listen(db.session, ...)` asks for one: of the class of them all."""
-
-        def __init__(self) -> None:
-            self.kw = ordinary.kw
-            self.class_ = ordinary.class_
-            self.joining: WeakKeyDictionary[Flask, Any] = WeakKeyDictionary()
-
-        def __call__(self, **options: Any) -> Any:  # noqa: ANN401 - a session of that class
-            app = cast("Any", current_app)._get_current_object()
-            return self.joining.get(app, ordinary)(**options)
-
-        def configure(self, **options: Any) -> None:
-            for factory in (ordinary, *self.joining.values()):
-                factory.configure(**options)
-
-    return SessionFactory()

@@ -247,7 +247,7 @@ def test_several_applications(bank: Bank, tmp_path: Path) -> None:
     assert one.extensions["retrysafe"].guard is not other.extensions["retrysafe"].guard
 
 
-def test_a_context_that_is_kept(bank: Bank, url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_context_that_is_kept(bank: Bank, url: str) -> None:
     """As by a fixture: the session outlives the calls that it joined, and goes on after each of them."""
     app = bank.app(url)
 

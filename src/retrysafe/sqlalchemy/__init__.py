@@ -8,12 +8,13 @@ and, in Core, `begin(guard)` for `engine.begin()`.  Inside a guarded call with `
 the call's transaction: `commit()` is provisional, and becomes real with the response.  Anywhere else they
 are ordinary sessions and connections.
 
-    sessions.py      session makers, and connections without a session
-    transaction.py   the transaction that they join; sqlite.py: what it needs on SQLite
-    dialect.py       watches what is executed in it
-    before_claim.py  sessions that have read before the key of their request is claimed
-    savepoints.py    several sessions in it, and what one must not roll back of another's
-    tables.py        our tables, for Alembic
+    sessions.py          session makers, and connections without a session
+    transaction.py       the transaction that they join; sqlite.py: what it needs on SQLite
+    dialect.py           watches what is executed in it
+    before_claim.py      sessions that have read before the key of their request is claimed
+    savepoints.py        several sessions in it, and what one must not roll back of another's
+    flask_sqlalchemy.py  sessions of Flask-SQLAlchemy
+    tables.py            our tables, for Alembic
 """
 
 from retrysafe.sqlalchemy.sessions import async_sessionmaker, begin, begin_async, sessionmaker
