@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from retrysafe.profiles import PROFILES
+
 
 class Rule(NamedTuple):
     where: str
@@ -33,6 +35,7 @@ _CRASHES = "tests/faults/test_crashes.py::"
 _OUTAGES = "tests/faults/test_outages.py::"
 _DEMO = "tests/demo/"
 _MOMENT = "it differs by the moment at which it is pressed"
+_PROFILE = "a profile is wire and policy: each is tried on ASGI, and each adapter by default"
 _CLOCK = "time is the store's; the adapter has no part in it"
 _REPORTED = "one broken server shows that the demo reports it; the others differ by how it is broken"
 
@@ -59,12 +62,25 @@ RULES = (
     Rule(_OUTAGES + "test_black_hole_at_the_claim", "tx", "the claim is the same statement in both modes"),
     Rule(_OUTAGES + "test_all_connections_in_use", "tx", "the store has the same connections in both"),
     Rule("tests/stores/test_from_engine_drivers.py::test_a_frozen", "pg8000", "it differs by the driver"),
+    Rule("tests/stores/test_from_engine_drivers.py::test_a_store_that", "pg8000", "it differs by the driver"),
     Rule(_OUTAGES + "test_black_hole_at_the_claim", "the server", "to a client both are silent alike"),
     Rule(_OUTAGES + "test_killed_and_restarted_under_load", "tx", "test_crashes.py does so in transactions"),
     Rule(_CRASHES + "test_kills_and_freezes_on_sqlite", "retry", "the mode is tried on PostgreSQL"),
     Rule(_CRASHES + "test_cuts_excuse", "", "it tries the judge of the crash harness, as tests/tools do"),
     Rule("tests/adapters/test_transactions.py::TestAsgiOnSqlite::test_a_wrong_clock", "", _CLOCK),
     Rule("tests/adapters/test_wsgi.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/adapters/test_fastapi.py::TestOneProcess::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/adapters/test_flask.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
+    *(
+        Rule(f"tests/adapters/{where}::test_users_share_nothing", profile, _PROFILE)
+        for where in (
+            "test_fastapi.py::TestOneProcess",
+            "test_flask.py::TestThreads",
+            "test_wsgi.py::TestThreads",
+            "test_transactions.py::TestAsgiOnSqlite",
+        )
+        for profile in PROFILES
+    ),
     Rule("tests/testing/test_stores_by_address.py::test_postgresql", "", "it is tried on SQLite"),
     Rule(_DEMO + "test_demo.py::test_on_a_terminal", "", "the same run, with a bar"),
     Rule(_DEMO + "test_signals.py::test_ctrl_c", "with", _MOMENT),

@@ -5,8 +5,9 @@ import resource
 import subprocess
 import sys
 
-# A command line tool or a serverless function pays this at every start.
-BUDGET = 0.060
+# A command line tool or a serverless function pays this at every start.  Measured beside what comes with the
+# interpreter, because machines differ, and one machine from hour to hour.
+BUDGET = "import asyncio"
 
 # Needed by some of its users, and loaded when one of them asks.
 LATE = frozenset(
@@ -29,22 +30,25 @@ def seconds(code: str) -> float:
 
 
 def test_importing_costs_little() -> None:
-    """The import adds at most 60 ms to the start of the interpreter.
+    """The import takes no longer than that of an event loop, which the library therefore does late.
 
-    Both are measured in turn and the fastest of each compared: a busy machine makes a run slower,
+    All are measured in turn and the fastest of each compared: a busy machine makes a run slower,
     never faster.  While the machine is too busy for one quiet moment in seven, more are taken.
     """
     run("import retrysafe")  # compiles
     bare: list[float] = []
     with_import: list[float] = []
-    cost = 0.0
+    allowed: list[float] = []
+    cost = budget = 0.0
     for turn in range(1, 41):
         bare.append(seconds("pass"))
         with_import.append(seconds("import retrysafe"))
-        cost = min(with_import) - min(bare)
-        if turn >= 7 and cost <= BUDGET:
+        allowed.append(seconds(BUDGET))
+        cost, budget = min(with_import) - min(bare), min(allowed) - min(bare)
+        if turn >= 7 and cost <= budget:
             break
-    assert cost <= BUDGET, f"import retrysafe takes {cost * 1000:.0f} ms, see python -X importtime"
+    found = f"import retrysafe takes {cost * 1000:.0f} ms, and {BUDGET} {budget * 1000:.0f}"
+    assert cost <= budget, f"{found}: see python -X importtime"
 
 
 def test_importing_loads_nothing_optional() -> None:

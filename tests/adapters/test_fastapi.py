@@ -1,7 +1,7 @@
 """FastAPI against the reference application: endpoints that claim after dependencies and validation.
 
-All of it in one process on SQLite, in both modes.  On PostgreSQL and with several processes a sample; in
-`make test-all` all of it there too.
+All of it in one process on SQLite, and what a transaction makes different.  On PostgreSQL and with several
+processes a sample; in `make test-all` all of it there too.
 """
 
 from retrysafe.testing.adapters import (
@@ -10,7 +10,9 @@ from retrysafe.testing.adapters import (
     AdapterSuite,
     Concurrency,
     FailuresTx,
+    OutageTx,
     Stored,
+    StreamingTx,
     TransactionalSuite,
 )
 from retrysafe.testing.adapters.postgres import Postgres
@@ -33,7 +35,10 @@ class TestThreeProcesses(AdapterSuite):
     workers = 3
 
 
+@sample(FailuresTx, StreamingTx, AbandonedTx, OutageTx)
 class TestTransactions(TransactionalSuite):
+    """In every run what a transaction makes different: the rest is the same as in lease mode."""
+
     framework = "fastapi"
 
 

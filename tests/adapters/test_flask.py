@@ -15,8 +15,6 @@ from retrysafe.testing.adapters import (
     FailuresTx,
     Fingerprint,
     OutageTx,
-    PassThrough,
-    Stored,
     StreamingTx,
     TransactionalSuite,
 )
@@ -39,21 +37,21 @@ class TestSync(AdapterSuite):
     cannot: ClassVar[Limits] = SYNC
 
 
-@sample(PassThrough, Fingerprint)
+@sample(Fingerprint)
 class TestWaitress(AdapterSuite):
-    """In every run what depends on how it reads and writes."""
+    """In every run what depends on how it reads bodies."""
 
     framework = "flask"
     options: ClassVar[Mapping[str, Option]] = {"server": "waitress"}
     cannot: ClassVar[Limits] = WAITRESS
 
 
-@sample(Stored, Concurrency.test_a_hundred_at_once, Abandoned.test_killed_and_taken_over)
+@sample(Concurrency.test_a_hundred_at_once, Abandoned.test_killed_and_taken_over)
 class TestPostgres(TestThreads):
     backing = Postgres()
 
 
-@sample(Stored, FailuresTx, StreamingTx, AbandonedTx, OutageTx)
+@sample(FailuresTx, StreamingTx, AbandonedTx, OutageTx)
 class TestTransactions(TransactionalSuite):
     """In every run what a transaction makes different: the rest is the same as in lease mode."""
 

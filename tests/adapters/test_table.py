@@ -17,6 +17,7 @@ from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination, E
 from retrysafe.testing.adapters.limits import ADAPTERS
 from retrysafe.testing.adapters.table import proofs, table
 from tests.adapters.sampling import is_in_sample
+from tests.adapters.test_fastapi import TestTransactions as FastapiTransactions
 from tests.adapters.test_flask import TestTransactions as FlaskTransactions
 from tests.adapters.test_transactions import TestWsgiOnSqlite as WsgiOnSqlite
 
@@ -92,12 +93,11 @@ def test_a_whole_suite_in_every_run() -> None:
     assert ("asgi", "uvicorn", 1, "SQLite", False) in always
     assert ("asgi", "uvicorn", 1, "SQLite", True) in always
     assert ("fastapi", "uvicorn", 1, "SQLite", False) in always
-    assert ("fastapi", "uvicorn", 1, "SQLite", True) in always
     assert ("flask", "gthread", 1, "SQLite", False) in always
     assert ("wsgi", "gthread", 1, "SQLite", False) in always
     changed = set(vars(FailuresTx)) | set(vars(StreamingTx)) | set(vars(AbandonedTx)) | set(vars(OutageTx))
     for name in changed:
-        for suite in (WsgiOnSqlite, FlaskTransactions):
+        for suite in (WsgiOnSqlite, FastapiTransactions, FlaskTransactions):
             assert not name.startswith("test_") or is_in_sample(suite, name), name
 
 

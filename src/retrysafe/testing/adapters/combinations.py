@@ -55,7 +55,7 @@ COMBINATIONS = frozenset(
         _fastapi("SQLite", 1, False, "all"),
         _fastapi("SQLite", 3, False, "part"),
         _fastapi("PostgreSQL", 1, False, "part"),
-        _fastapi("SQLite", 1, True, "all"),
+        _fastapi("SQLite", 1, True, "part"),
         _fastapi("PostgreSQL", 1, True, "part"),
         _flask("gthread", "SQLite", 1, False, "all"),
         _flask("sync", "SQLite", 5, False, "part"),
