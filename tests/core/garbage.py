@@ -3,19 +3,25 @@
 import gc
 
 
-def sweep() -> None:
-    """Free what earlier tests have left.  What falls with it is garbage only then, so once is not enough."""
+def sweep() -> frozenset[int]:
+    """Free what earlier tests have left, and give what is still there.
+
+    What falls with it is garbage only then, so once is not enough; and a thread of an earlier test may let go
+    of its own even later, so what was there is not what comes after.
+    """
     for _ in range(10):
         if not gc.collect():
-            return
+            break
+    return frozenset(id(one) for one in gc.get_objects())
 
 
-def garbage_of_ours() -> list[object]:
-    """What the collector has to free that is ours: other threads of the process may leave some of theirs."""
+def garbage_of_ours(older: frozenset[int]) -> list[object]:
+    """What the collector has to free that is ours and was made since the sweep."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
-        return [one for one in gc.garbage if type(one).__module__.startswith("retrysafe")]
+        ours = [one for one in gc.garbage if type(one).__module__.startswith("retrysafe")]
+        return [one for one in ours if id(one) not in older]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
