@@ -128,24 +128,25 @@ clean:  ## Remove the environments, the caches and the builds
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is set up in two stages.  The first has what `make demo` runs: the package, its command line and
-# the build backend.  Only what a lock names is installed, the backend included: hence no build isolation.
+# the build backend.  Only what a lock names is installed, the backend included: hence no build isolation, and
+# no dependencies besides.
 $(VENV)/.demo: requirements/demo.txt pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 	    echo "retrysafe needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1):" \
 	        "name another, as in  make $(firstword $(MAKECMDGOALS) test) PYTHON=python3.12"; exit 1; }
 	@echo "Setting up $(VENV), once: some ten seconds"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $<
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement $<
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The second stage has what checks and tests need.
 $(INSTALLED): $(LOCK) $(VENV)/.demo
 	@echo "Installing the tools of development into $(VENV), once: about a minute"
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement $(LOCK)
 	@touch $@
 
 # Tools that only one command needs are installed when it is first given.
 $(VENV)/.docs $(VENV)/.bench $(VENV)/.fuzz: $(VENV)/.%: requirements/%.txt $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $<
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement $<
 	@touch $@
