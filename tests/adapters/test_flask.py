@@ -59,7 +59,11 @@ class TestTransactions(TransactionalSuite):
     cannot: ClassVar[Limits] = GTHREAD
 
 
-@sample(FailuresTx, Concurrency.test_a_hundred_at_once, AbandonedTx.test_killed_before_the_commit)
+@sample(
+    FailuresTx.test_a_failure_is_undone,
+    Concurrency.test_a_hundred_at_once,
+    AbandonedTx.test_killed_before_the_commit,
+)
 class TestTransactionsOnPostgres(TestTransactions):
     backing = Postgres()
 

@@ -15,9 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tests.cli.forkserver import forkserver
+from retrysafe.testing.adapters.server import Process
+from tests.cli import forkserver
+from tests.forkserver import ForkServer
 
 COMMAND = (sys.executable, "-m", "retrysafe")
+
+LONG = bool(os.environ.get("RETRYSAFE_LONG"))
 
 # Everything that rich may send: colours and weights, and for a progress bar cursor moves and line erasure.
 OURS = re.compile(rb"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K")
@@ -32,6 +36,10 @@ def environment(store: str | None, **more: str) -> dict[str, str]:
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
     base = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **inherited}
     return {**base, **({"RETRYSAFE_STORE": store} if store else {}), **more}
+
+
+def the_forkserver() -> ForkServer:
+    return forkserver.forkserver(tuple(environment(None).items()))
 
 
 class Run(NamedTuple):
@@ -53,9 +61,8 @@ def run(
     environment when they are imported.
     """
     if env is None and command is COMMAND:
-        base = environment(None)
-        forked = forkserver(tuple(base.items())).run(arguments, environment(store), stdin, _PATIENCE)
-        return Run(forked[0], forked[1].decode(), forked[2].decode())
+        code, out, err = forkserver.run(the_forkserver(), arguments, environment(store), stdin, _PATIENCE)
+        return Run(code, out.decode(), err.decode())
     done = subprocess.run(
         [*command, *arguments],
         input=stdin,
@@ -92,17 +99,35 @@ class Screen:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self._process = subprocess.Popen(
-            [*command, *arguments],
-            stdin=theirs,
-            stdout=subprocess.PIPE if piped_stdout else theirs,
-            stderr=theirs,
-            env={**environment(store), **(env or {})},
+        self._piped: int | None = None
+        stdout = theirs
+        if piped_stdout:
+            self._piped, stdout = os.pipe()
+        self._process = self._start([*command, *arguments], (theirs, stdout, theirs), environment(store), env)
+        for number in {theirs, stdout}:
+            os.close(number)
+        self.raw = b""
+
+    def _start(
+        self,
+        command: Sequence[str],
+        streams: tuple[int, int, int],
+        base: Mapping[str, str],
+        env: Mapping[str, str] | None,
+    ) -> Process:
+        """Forked or started, as by `run`; started in `make test-all`, where there is time."""
+        if not LONG and env is None and tuple(command[: len(COMMAND)]) == COMMAND:
+            return the_forkserver().start(command[1:], streams, base)
+        stdin, stdout, stderr = streams
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={**base, **(env or {})},
             start_new_session=True,
             preexec_fn=_as_a_shell_does,
         )
-        os.close(theirs)
-        self.raw = b""
 
     def expect(self, text: str) -> None:
         """Wait until this stands on the screen."""
@@ -162,15 +187,19 @@ class Screen:
         try:
             while self._read(until):
                 assert time.monotonic() < until, f"it does not end: {self.text}"
-            self.piped = self._process.stdout.read() if self._process.stdout else b""
+            self.piped = b""
+            if self._piped is not None:
+                with open(self._piped, "rb", closefd=False) as pipe:
+                    self.piped = pipe.read()
             return self._process.wait(_PATIENCE)
+        except BaseException:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            raise
         finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
-            if self._process.stdout:
-                self._process.stdout.close()
-            os.close(self._ours)
+            for number in (self._ours, self._piped):
+                if number is not None:
+                    os.close(number)
 
     @property
     def text(self) -> str:

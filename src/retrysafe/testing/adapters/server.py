@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from retrysafe.testing.adapters.client import PATIENCE, Client
+from retrysafe.testing.postgres_watch import children as children  # of processes of other kinds, too
 
 Option = str | int | float | bool
 
@@ -134,6 +135,26 @@ class Memory:
         return self.outage(api.store)
 
 
+class Process(Protocol):
+    """Of `subprocess.Popen`, what a server needs."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+
+def start(program: Sequence[str], stdout: int, stderr: int) -> Process:
+    """Start a Python program, in a group of its own: it can be killed or frozen with all its workers."""
+    return subprocess.Popen([sys.executable, *program], stdout=stdout, stderr=stderr, start_new_session=True)
+
+
+launch: Callable[[Sequence[str], int, int], Process] = start
+"""How a reference application becomes a process.  May be set to what takes less time."""
+
+
 class Server(Client):
     """A running reference application.
 
@@ -153,7 +174,7 @@ class Server(Client):
         main = ["-m", "retrysafe.testing.reference"] if skew is None else ["-c", _SKEWED, str(skew)]
         if self._trap is not None:
             main = ["-m", "retrysafe.testing.adapters.trapdoor", str(self._trap)]
-        self._command = [sys.executable, *main, framework, f"--store={store}"]
+        self._command = [*main, framework, f"--store={store}"]
         self._command.append(f"--effects={effects}")
         for name, value in options.items():
             flag = "--" + name.replace("_", "-")
@@ -161,20 +182,14 @@ class Server(Client):
         self._log = effects.with_name(f"log-{id(self)}")
         self._process = self._start()
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> Process:
         """Start it, on the port that it had before if it had one, and wait until it is ready."""
-        with self._log.open("ab") as log:
-            # In a group of its own, so that it can be killed or frozen with all its workers.
-            process = subprocess.Popen(
-                [*self._command, f"--port={self.port}"],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-        assert process.stdout is not None
-        with process.stdout:
-            readable, _, _ = select.select([process.stdout], [], [], PATIENCE)
-            line = process.stdout.readline().decode() if readable else ""
+        ours, theirs = os.pipe()
+        with open(ours) as stdout:
+            with open(theirs, "wb"), self._log.open("ab") as log:
+                process = launch([*self._command, f"--port={self.port}"], theirs, log.fileno())
+            readable, _, _ = select.select([stdout], [], [], PATIENCE)
+            line = stdout.readline() if readable else ""
         if not line.startswith("ready "):
             _signal_all(process, signal.SIGKILL)
             process.wait()
@@ -234,13 +249,6 @@ class Server(Client):
         self._process.wait()
 
 
-def children(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-    return []
-
-
-def _signal_all(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+def _signal_all(process: Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # it is gone, and so are its workers
         os.killpg(process.pid, number)

@@ -166,8 +166,10 @@ def main() -> None:
         said["effects"] = "database"
         if given.file is not None:
             log.warning("--effects is not used with --tx, effects are rows: it only says where attempts are")
-    scratch, owner = tempfile.mkdtemp(prefix="retrysafe-reference-"), os.getpid()
-    file = given.file or Path(scratch, "effects")
+    # One that is killed cannot remove it: so there is none where the caller has a place.
+    scratch = None if given.file else tempfile.mkdtemp(prefix="retrysafe-reference-")
+    owner = os.getpid()
+    file = given.file or Path(str(scratch), "effects")
 
     # Wire and policy only: all routes stay covered.
     profile = profiles.get(given.profile)._replace(paths=None) if "profile" in given else None
@@ -197,7 +199,7 @@ def main() -> None:
             arguments.error(str(error))
         FRAMEWORKS[given.framework](given, Making(make_guard, make_journal))
     finally:
-        if os.getpid() == owner:  # gunicorn's workers come by here too, when they end
+        if scratch is not None and os.getpid() == owner:  # gunicorn's workers come by here too, when they end
             shutil.rmtree(scratch)
 
 

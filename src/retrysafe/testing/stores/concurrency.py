@@ -11,6 +11,9 @@ from retrysafe.testing.stores.harness import Elapse, Harness, a_claim, an_outcom
 
 CROWD = 100
 
+_ENDING = 5.0
+"""Seconds: far more than a thread takes to end that has nothing left to do."""
+
 
 def all_at_once(claim: Callable[[], Reservation]) -> Counter[type]:
     """Run it in a hundred threads that start together; how many got what."""
@@ -114,4 +117,6 @@ class Concurrency(Harness):
         keeper.close()
         asyncio.run(store.aio.finish(claim, an_outcome()))
         store.close()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(_ENDING)  # one that has done its work may not have come to its end
         assert set(threading.enumerate()) <= before
