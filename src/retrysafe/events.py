@@ -29,14 +29,15 @@ class Event(NamedTuple):
     action: str
     target: str
     status: int | None
-    """What the client was sent; `None` where nothing was, or where it had flowed already."""
+    """What the client was sent; `None` where nothing was, where it had flowed already, and of operations."""
     attempt: int = 0
-    """Which execution of the handler it was or replays; 0 where there was none."""
+    """Which execution of the handler or function it was or replays; 0 where there was none."""
     scope: Parts = ()
     id: str = ""
     """The first digits of the record's identity, to find its lines in the log."""
     route: str = ""
-    """The template of the path where the framework knows it, else the guard's own route; else empty."""
+    """The template of the path where the framework knows it, else the guard's own route; of an operation its
+    action; else empty."""
     source: str = ""
     """Where a callback comes from."""
 
@@ -90,8 +91,7 @@ class Observers:
         verdict = result.verdict
         if call.background > SLOW_BACKGROUND:
             self.once(
-                call.action,
-                call.route or call.target,
+                *_called(call),
                 "the client waited for work after the last byte of its response (%.1f s this time); if a "
                 'failure of that work does not concern the client, background="after" responds first',
                 call.background,
@@ -120,15 +120,15 @@ class Observers:
                 )
             )
 
-    def keyless(self, action: str, target: str, route: str, *, warn: bool) -> None:
-        """A request without a key is served, on a route that takes keys."""
+    def keyless(self, action: str, target: str, route: str, *, warn: bool, door: Door = "request") -> None:
+        """A request without a key is served, on a route that takes keys; or a call of a tool."""
         if warn:
             self.once(action, route or target, "a request without a key was served; a key is to be required")
         if self._on_event is not None:
-            self._tell(Event("keyless", "request", action, target, None, route=route))
+            self._tell(Event("keyless", door, action, target, None, route=route))
 
     def once(self, action: str, target: str, remark: str, *details: object) -> None:
-        """Log a remark the first time that it applies to a route."""
+        """Log a remark the first time that it applies to a route, or to an operation."""
         logged = (action, target, remark)
         # Paths with ids in them are as many as there are ids: after a hundred, an operator knows.
         if logged not in self._logged and len(self._logged) < 100:
@@ -144,10 +144,10 @@ class Observers:
 
     def _log(self, call: Observed, result: Result) -> None:
         """Log what an operator has to know, and the first time what they could change."""
-        id, route = _short_id(call.claim), call.route or call.target
+        id = _short_id(call.claim)
         match result:
             case Result("store-unavailable", trouble=UnreadableRecord() as damage):
-                log.error("record %s: refused with 503: %s", id, damage)
+                log.error("record %s: refused as store-unavailable: %s", id, damage)
                 return
             case Result("store-unavailable" | "unprotected", trouble=trouble) if trouble is not None:
                 self._outage.note(id, result.verdict, trouble)
@@ -157,21 +157,19 @@ class Observers:
                 return
             case Result("replayed", Record(state="failed")):
                 self.once(
-                    call.action,
-                    route,
+                    *_called(call),
                     'a failure is replayed (failed="replay"); where running it again does no harm, '
                     'effects="repeatable" or failed="retry" lets the retry run',
                 )
             case Result("outcome-unknown"):
                 self.once(
-                    call.action,
-                    route,
-                    'the outcome of an abandoned request is unknown, and it is held (abandoned="hold"); '
+                    *_called(call),
+                    'its worker died or lost the store, and the unknown outcome is held (abandoned="hold"); '
                     'where running it again does no harm, effects="repeatable" or abandoned="retry" '
                     "lets the retry run",
                 )
             case Result("principal-required"):
-                self.once(call.action, route, "refused: the owner of a key was not found in %s", call.owner())
+                self.once(*_called(call), "refused: the owner of a key was not found in %s", call.owner())
             case _:
                 pass
         if self._outage.lasts and call.claim is not None:
@@ -181,7 +179,7 @@ class Observers:
 class _Outage:
     """One log line when the store cannot be used, and one with a count when it can be again.
 
-    A line for every refused request would fill the log at the worst of times.
+    A line for every refused call would fill the log at the worst of times.
     """
 
     lasts = False
@@ -200,7 +198,9 @@ class _Outage:
             self._began = monotonic()
         if verdict == "store-unavailable":
             log.error(
-                "record %s: refused with 503: %s (until it is back, others are only counted)", id, trouble
+                "record %s: refused as store-unavailable: %s (until it is back, others are only counted)",
+                id,
+                trouble,
             )
         else:
             log.error(
@@ -216,11 +216,18 @@ class _Outage:
             refused, ran = self._counts["store-unavailable"], self._counts["unprotected"]
             self._counts = dict.fromkeys(self._counts, 0)
         log.warning(
-            "the store can be used again after %.1f s: %d requests were refused with 503, %d ran unprotected",
+            "the store can be used again after %.1f s: %d calls were refused, %d ran unprotected",
             lasted,
             refused,
             ran,
         )
+
+
+def _called(call: Observed) -> tuple[str, str]:
+    """What a line is about: a method and a route, or an operation and its name."""
+    if call.door == "operation":
+        return call.door, call.action
+    return call.action, call.route or call.target
 
 
 def _short_id(claim: Claim | None) -> str:

@@ -225,7 +225,7 @@ class _View:
         """What holds for it under this guard."""
         rules = self._rules.get(guard)
         if rules is None:
-            rules = guard.compile(self._options)
+            rules = guard.compile_route(self._options)
             check_rules(rules)
             if not self._takes_any:
                 scopes.check_arguments(rules.request.scope, self._parameters, self._function.__qualname__)

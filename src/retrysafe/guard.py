@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Unpack
 
-from retrysafe import stores
+from retrysafe import scopes, stores
 from retrysafe._core.attempt import DEFAULT_SECRET
 from retrysafe._core.keys import MAKE_A_SECRET, Secret
 from retrysafe._core.times import Duration, seconds
@@ -70,7 +70,7 @@ class Guard:
         self.lives: set[object] = set()
         """Of the applications that have started with this guard and not stopped; several may share it."""
         self.runtime = Runtime(
-            stores.open(store) if isinstance(store, str) else store,
+            _opened(store, self.profile) if isinstance(store, str) else store,
             Observers(on_event),
             self._secret or DEFAULT_SECRET,
             _wait_threads(wait_threads),
@@ -87,7 +87,7 @@ class Guard:
         return self._options
 
     def compile(self, options: Options) -> Rules:
-        """The rules of a route that says `options`, and for the rest what the guard says."""
+        """The rules of a route or operation that says `options`, and for the rest what the guard says."""
         rules = compile_rules(layered(self._options, options), self.wire, self._secret, self._report_envelope)
         if not rules.policy.keep_key and self._secret is None:
             raise ConfigurationError(
@@ -102,11 +102,18 @@ class Guard:
         self.largest_request = max(self.largest_request, rules.request.max_request)
         return rules
 
+    def compile_route(self, options: Options) -> Rules:
+        """As `compile`, for requests: their keys are the clients', and each client's own."""
+        rules = self.compile(options)
+        if scopes.of_service(rules.request.scope) is not None:
+            raise ConfigurationError(scopes.SERVICE_FOR_REQUESTS)
+        return rules
+
     def routes(self, paths: Paths | None, routes: Mapping[str, Options] | None) -> Routes:
         """Which requests concern this guard, for an adapter.  Without `paths`, those of the profile."""
         if paths is None and self.profile is not None:
             paths = self.profile.paths
-        return Routes(self.compile, self.runtime.keyless, paths, routes)
+        return Routes(self.compile_route, self.runtime.keyless, paths, routes)
 
     def counts(self) -> dict[Counted, int]:
         """How calls have ended in this process, by verdict, door, route and source."""
@@ -217,6 +224,11 @@ def _said_by(profile: "Profile | None", options: Options) -> Options:
     # A variable that the code overrides is not read: a wrong value in it does no harm.
     read = {name: one for name, one in profile.environment.items() if one.option not in options}
     return profile._replace(environment=read).read(os.environ)
+
+
+def _opened(url: str, profile: "Profile | None") -> Store:
+    interval = None if profile is None else profile.read_cleanup_interval(os.environ)
+    return stores.open(url) if interval is None else stores.open(url, cleanup_interval=interval)
 
 
 def _grace(value: object) -> float:

@@ -43,11 +43,25 @@ class Profile(NamedTuple):
     """By the name of a variable.  Each overrides an option of the profile."""
     paths: tuple[str, ...] | None = None
     """What a middleware covers that is given no `paths`; `None`: all of them."""
+    cleanup_interval: float | None = None
+    """Seconds between two cleanups of a store that the guard opens by its URL; `None`: the store's own."""
 
     def read(self, environment: Mapping[str, str]) -> Options:
         """The profile's options as this environment has them."""
-        said: dict[str, object] = {**self.options}
+        # Checked by `compile_rules`, as all that users say.
+        return self._read({**self.options}, environment, of_store=False)  # type: ignore[return-value]
+
+    def read_cleanup_interval(self, environment: Mapping[str, str]) -> float | None:
+        """The same for the cleanup of a store that the guard opens."""
+        said = self._read({_CLEANUP: self.cleanup_interval}, environment, of_store=True)
+        return said[_CLEANUP]  # type: ignore[return-value]  # what its variable's `convert` makes
+
+    def _read(
+        self, said: dict[str, object], environment: Mapping[str, str], *, of_store: bool
+    ) -> dict[str, object]:
         for name, variable in self.environment.items():
+            if (variable.option == _CLEANUP) is not of_store:
+                continue
             if (text := environment.get(name)) is None:
                 continue
             try:
@@ -57,22 +71,32 @@ class Profile(NamedTuple):
                     f"the environment variable {name} is {text!r}: expected {variable.expected}. "
                     f"Correct it, or unset it for the default of the profile {self.name}"
                 ) from None
-        return said  # type: ignore[return-value]  # checked by `compile_rules`, as all that users say
+        return said
 
 
-_HOURS = re.compile(r"[0-9]{1,7}(\.[0-9]{1,6})?")
+_CLEANUP = "cleanup_interval"
+"""The option of a store that a profile may set: all others are a guard's."""
+
+_AMOUNT = re.compile(r"[0-9]{1,7}(\.[0-9]{1,6})?")
 
 
-def _hours(text: str) -> float:
-    """Hours as operators write them, in seconds.  Zero would be a key that protects nothing."""
-    if not _HOURS.fullmatch(text.strip()) or not (found := float(text) * HOUR):
-        raise ValueError
-    return found
+def _amount_of(unit: float) -> Callable[[str], float]:
+    """Reads a number of these units, as operators write it, in seconds.
+
+    Zero is refused: as a retention it would be a key that protects nothing, as an interval a busy loop.
+    """
+
+    def convert(text: str) -> float:
+        if not _AMOUNT.fullmatch(text.strip()) or not (found := float(text) * unit):
+            raise ValueError
+        return found
+
+    return convert
 
 
 def _retention_in(name: str) -> Mapping[str, Variable]:
     expected = 'a number of hours greater than zero, such as "24" or "0.5"'
-    return MappingProxyType({name: Variable("retention", _hours, expected)})
+    return MappingProxyType({name: Variable("retention", _amount_of(HOUR), expected)})
 
 
 _WITHOUT_DELETE = frozenset({"POST", "PUT", "PATCH"})
@@ -155,8 +179,31 @@ AGENTS = Profile(
     paths=("/api/*",),
 )
 
+WORKFLOW_CONTROL = Profile(
+    "workflow-control",
+    "the control of workflows (Elixir)",
+    Wire(
+        longest_key=200,
+        # There, all that is in the way of a key is a conflict.
+        statuses=MappingProxyType({"key-reused": 409}),
+        completed_word="succeeded",
+    ),
+    {"failed": "conflict", "retention": 7 * DAY, "retention_from": "update"},
+    MappingProxyType(
+        {
+            "IDEMPOTENCY_TTL_DAYS": Variable(
+                "retention", _amount_of(DAY), 'a number of days greater than zero, such as "7" or "0.5"'
+            ),
+            "IDEMPOTENCY_CLEANUP_INTERVAL_SECONDS": Variable(
+                _CLEANUP, _amount_of(1.0), 'a number of seconds greater than zero, such as "300"'
+            ),
+        }
+    ),
+    cleanup_interval=300.0,
+)
+
 PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {profile.name: profile for profile in (IETF, STRIPE, VALIDATION_API, ERP, AGENTS)}
+    {profile.name: profile for profile in (IETF, STRIPE, VALIDATION_API, ERP, AGENTS, WORKFLOW_CONTROL)}
 )
 
 

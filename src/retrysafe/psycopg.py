@@ -23,18 +23,19 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from retrysafe._core.attempt import connected
-from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import BeginLock, join
+from retrysafe._core.model import Claim, Final, Found
+from retrysafe._runtime.transactions import BeginLock, Previous, join
 from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.stores.queue import Arguments, Row
+from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.cursors import can_commit_with, commit_with, commit_with_async, fetch, fetch_async
 from retrysafe.stores.sql.join import Joint, not_committed
 
 __all__ = ["connection", "connection_async"]
 
+T = TypeVar("T")
 C = TypeVar("C", bound=psycopg.Connection[Any])
 A = TypeVar("A", bound=psycopg.AsyncConnection[Any])
 
@@ -209,6 +210,20 @@ class PsycopgTransaction:
     def fileno(self) -> int | None:
         return None if self._db is None or self._db.closed else self._db.fileno()
 
+    locks_database = False
+
+    def look(self, id: bytes) -> Found | None:
+        return self._perform(operations.look(id))
+
+    def store_within(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        return self._perform(operations.store_within(claim, final, previous))
+
+    def _perform(self, operation: Operation[T]) -> T:
+        try:
+            return self._joint.perform(operation, self._fetch)
+        except psycopg.Error as error:
+            raise _not_performed(error) from error
+
     def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
         return fetch(self._db, sql, arguments)
@@ -317,6 +332,20 @@ class AsyncPsycopgTransaction:
         if whole is not None:
             await whole.__aexit__(None if error is None else type(error), error, None)
 
+    locks_database = False
+
+    async def look_async(self, id: bytes) -> Found | None:
+        return await self._perform(operations.look(id))
+
+    async def store_within_async(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        return await self._perform(operations.store_within(claim, final, previous))
+
+    async def _perform(self, operation: Operation[T]) -> T:
+        try:
+            return await self._joint.perform_async(operation, self._fetch)
+        except psycopg.Error as error:
+            raise _not_performed(error) from error
+
     async def _fetch(self, sql: str, arguments: Arguments) -> Sequence[Row]:
         assert self._db is not None
         return await fetch_async(self._db, sql, arguments)
@@ -345,6 +374,10 @@ def _end_silently(transaction: psycopg.Transaction | psycopg.AsyncTransaction) -
     which the server says that there is nothing to commit.
     """
     transaction._outer_transaction = False  # pyright: ignore[reportPrivateUsage]
+
+
+def _not_performed(error: psycopg.Error) -> StoreUnavailable:
+    return StoreUnavailable(f"PostgreSQL could not read or store a record: {error}")
 
 
 def _check(closed: bool, status: TransactionStatus) -> None:

@@ -159,6 +159,26 @@ class _Public(ReadyMade):
 _EVERYONE = Scope((("public", "*"),), public=True)
 
 
+class _Service(ReadyMade):
+    __slots__ = ("scope",)
+
+    def __init__(self, name: str) -> None:
+        self.scope = Scope((("service", name),))
+
+    def find(self, request: Request) -> Scope | None:  # noqa: ARG002 - refused, whatever it is
+        raise ConfigurationError(SERVICE_FOR_REQUESTS)
+
+    def describe(self) -> str:
+        return f"the service {self.scope.parts[0][1]} itself"
+
+
+SERVICE_FOR_REQUESTS = (
+    "scopes.service(...) was given for requests, where one client could replay the response of another: it "
+    "is for operations, whose keys the service makes itself. Use a scope that tells clients apart, such as "
+    'scopes.user or scopes.header("X-Tenant")'
+)
+
+
 class _Argument(ReadyMade):
     __slots__ = ("_path",)
 
@@ -176,6 +196,10 @@ class _Argument(ReadyMade):
                 f"scopes.argument({self._path!r}) is for endpoints that are decorated with @idempotent: a "
                 "middleware does not know what an endpoint is called with. Give this route another scope"
             )
+        return self.find_in(arguments)
+
+    def find_in(self, arguments: Mapping[str, object]) -> Scope | None:
+        """The owner, by what a function is called with."""
         parameter, *attributes = self._path.split(".")
         found: object = arguments.get(parameter)
         for name in attributes:
@@ -329,6 +353,25 @@ def public() -> ScopeRule:
     return _Public()
 
 
+def service(name: str) -> ScopeRule:
+    """All keys belong to this service: for operations and tasks, which no client asks for."""
+    if not isinstance(name, str) or not _is_known((("service", name),)):
+        raise ConfigurationError(
+            f'scopes.service({name!r}): expected the name of a service, such as "billing"'
+        )
+    return _Service(name)
+
+
+def of_service(rule: ScopeRule) -> Scope | None:
+    """The owner of all keys, where a rule says that there is only one."""
+    return rule.scope if isinstance(rule, _Service) else None
+
+
+def by_argument(rule: object) -> "Callable[[Mapping[str, object]], Scope | None] | None":
+    """How an owner is found by what a function is called with, where a rule is `argument(…)`."""
+    return rule.find_in if isinstance(rule, _Argument) else None
+
+
 def argument(path: str) -> ScopeRule:
     """What an endpoint is called with: `argument("user.id")` is the attribute `id` of its parameter `user`.
 
@@ -376,6 +419,7 @@ _MAKERS: dict[object, str] = {
     argument: 'scopes.argument("user.id")',
     credentials: "scopes.credentials()",
     public: "scopes.public()",
+    service: 'scopes.service("billing")',
     first_of: "scopes.first_of(scopes.user, scopes.public())",
     all_of: 'scopes.all_of(scopes.header("X-Tenant"), scopes.user)',
 }

@@ -21,18 +21,20 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from retrysafe._core.attempt import connected
-from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import BeginLock, join, refuse_event_loop
+from retrysafe._core.model import Claim, Final, Found
+from retrysafe._runtime.transactions import BeginLock, Previous, join, refuse_event_loop, refuse_write_beside
 from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
-from retrysafe.stores.queue import Arguments, Row
+from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.stores.sql.sqlite.file import FileReplaced
-from retrysafe.stores.sql.sqlite.filelock import WriteLock
+from retrysafe.stores.sql.sqlite.filelock import WriteLock, may_write
 
 __all__ = ["connection"]
+
+T = TypeVar("T")
 
 Setup = Callable[[sqlite3.Connection], object]
 
@@ -65,6 +67,7 @@ def connection(guard: Guard, *, setup: Setup | None = None) -> Generator[sqlite3
     joined = join(store, SQLiteTransaction, lambda: SQLiteTransaction(store, setup))
     if joined is None:
         with closing(_open(store, OrdinaryConnection, setup)) as ordinary:
+            ordinary.store = store
             ordinary.write_lock = WriteLock(store.path, store.deadline)
             with ordinary, connected(store):
                 yield ordinary
@@ -135,6 +138,11 @@ class SQLiteTransaction:
                 took,
             )
         try:
+            if claim.door == "operation" and db.is_open:
+                raise CommitRefused(
+                    "a connection of an operation was open when its function returned, and its uncommitted "
+                    "changes are undone: leave its block in the function"
+                )
             db.undo_uncommitted()
             stored = self._store.joint.perform(operations.conclude(claim, final), db.fetch)
             if stored:
@@ -149,6 +157,22 @@ class SQLiteTransaction:
         finally:
             self.roll_back()
         return stored
+
+    locks_database = True
+    """SQLite has one writer at a time."""
+
+    def look(self, id: bytes) -> Found | None:
+        return self._perform(operations.look(id))
+
+    def store_within(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        return self._perform(operations.store_within(claim, final, previous))
+
+    def _perform(self, operation: Operation[T]) -> T:
+        assert self._db is not None
+        try:
+            return self._store.joint.perform(operation, self._db.fetch)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"SQLite could not read or store a record: {error}") from error
 
     def roll_back(self, *, discard: bool = False) -> None:  # noqa: ARG002 - the connection is always closed
         if self._db is not None:
@@ -171,10 +195,13 @@ class OrdinaryConnection(sqlite3.Connection):
     See `filelock.py`.  It may checkpoint itself, for it commits under the lock.
     """
 
+    store: SQLiteStore | None = None
     write_lock: WriteLock | None = None
 
     def lock_for(self, sql: str) -> None:
         if self.write_lock is not None:
+            if may_write(sql):
+                refuse_write_beside(self.store)
             try:
                 self.write_lock.acquire_for(sql)
             except StoreUnavailable as error:
@@ -301,6 +328,11 @@ class JoinedConnection(sqlite3.Connection):
         return cursor
 
     # --- what its transaction does
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a block of the handler's was not left."""
+        return self._depth > 0
 
     def undo_uncommitted(self) -> None:
         while self._depth:

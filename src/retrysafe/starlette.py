@@ -171,7 +171,7 @@ def compile_endpoint(guard: Guard, options: Options) -> tuple[Rules, bool]:
     exits of dependencies, it always waits for.
     """
     detached = layered(guard.options, options).get("background") != "before"
-    return guard.compile({**options, "background": "before"}), detached
+    return guard.compile_route({**options, "background": "before"}), detached
 
 
 def wrap(function: Callable[..., Any], guard: Guard, rules: Rules, *, detached: bool) -> Callable[..., Any]:

@@ -154,7 +154,7 @@ def test_an_outage_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) 
         assert "disk full" in caplog.text
         observers.ended(a_call(), Result("completed", Response(200)))
         assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.WARNING]
-        assert "500 requests were refused with 503, 1 ran unprotected" in caplog.text
+        assert "500 calls were refused, 1 ran unprotected" in caplog.text
         observers.ended(a_call(), Result("completed", Response(200)))
         assert len(caplog.records) == 2
 

@@ -53,6 +53,39 @@ def test_kills_and_freezes_on_postgresql(
     _survives(options, PostgreSQL(tmp_path, postgres), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [
+        ("nested", "sqlite3"),
+        pytest.param("nested", "sqlalchemy async", marks=pytest.mark.full),
+        pytest.param("tx", "sqlalchemy", marks=pytest.mark.full),
+        pytest.param("hold", "sqlalchemy async", marks=pytest.mark.full),
+        pytest.param("retry", "sqlite3", marks=pytest.mark.full),
+    ],
+)
+def test_operations_on_sqlite(tmp_path: Path, mode: Mode, way: str) -> None:
+    """The same where workers call operations.  One that is a part of another's transaction is committed with
+    it, and its effect happens once if two share it."""
+    options = Options("sqlite", (mode,), (way,), kills=6, freezes=2, door="operation")
+    _survives(options, SQLite(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [
+        ("nested", "psycopg async"),
+        pytest.param("nested", "sqlalchemy", marks=pytest.mark.full),
+        pytest.param("tx", "psycopg", marks=pytest.mark.full),
+        pytest.param("hold", "psycopg", marks=pytest.mark.full),
+        pytest.param("retry", "psycopg async", marks=pytest.mark.full),
+    ],
+)
+def test_operations_on_postgresql(postgres: PostgresServer, tmp_path: Path, mode: Mode, way: str) -> None:
+    """There, one that finds its record being written by another transaction waits for that, and is undone."""
+    options = Options("postgresql", (mode,), (way,), kills=6, freezes=2, door="operation")
+    _survives(options, PostgreSQL(tmp_path, postgres), tmp_path)
+
+
 def test_outages_on_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
     """The database is out of reach beyond the lease while a large response flows: no client gets the end of a
     response that is not stored, so none that has arrived whole is of unknown outcome to its retry."""

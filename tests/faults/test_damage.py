@@ -59,9 +59,14 @@ class Disk:
         self.app = Counting()
         self.guard = Guard(SQLiteStore(path, deadline=20.0), scope=scopes.header("X-Tenant"))
         self.guarded = Middleware(self.app, self.guard)
+        self._loop = asyncio.Runner()  # to make one takes longer than a request
 
     def ask(self, key: str) -> Heard:
-        return asyncio.run(call(self.guarded, connection(key=key), b"{}"))
+        return self._loop.run(call(self.guarded, connection(key=key), b"{}"))
+
+    def close(self) -> None:
+        self._loop.close()
+        self.guard.close()
 
     def damage(self, key: str, column: str, value: object, state: str) -> bool:
         """Overwrite a column of this key's record.  False: the table itself does not allow it."""
@@ -82,7 +87,7 @@ class Disk:
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     disk = Disk(tmp_path_factory.mktemp("disk") / "keys.db")
     yield disk
-    disk.guard.close()
+    disk.close()
 
 
 def assert_contained(disk: Disk, column: str, value: object, state: str) -> None:

@@ -7,7 +7,6 @@ parent puts a new one in its place.
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any, Self
 
 from retrysafe.testing.adapters.client import Reply, settled, until
 from retrysafe.testing.adapters.crash import DISCONNECTED
-from retrysafe.testing.adapters.server import Option, Server
+from retrysafe.testing.adapters.server import Option, Process, Server
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
@@ -30,7 +29,7 @@ class Trapped(Server):
     def start(cls, folder: Path, framework: Option = "asgi", **options: Option) -> Self:
         return cls(str(framework), f"sqlite:///{folder / 'keys.db'}", folder / "effects", **options)
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> Process:
         self.falls = self.effects_file.with_name("falls")
         self.falls.touch()
         if "-m" in self._command:

@@ -24,10 +24,11 @@ def a_guard(profile: str | Profile | None, **said: object) -> Guard:
 def test_a_profile_is_valid_data(profile: Profile) -> None:
     """Its wire and its options are such as a user could have given, and it is found by its name."""
     rules = compile_rules({"scope": scopes.user, **profile.options}, profile.wire)
-    assert rules.policy.retention == DAY
+    controls = profile.name == "workflow-control"
+    assert rules.policy.retention == (7 * DAY if controls else DAY)
     assert rules.outcome.max_response == MIB
-    assert rules.wire.longest_key == 255
-    assert rules.policy.failed == "replay"
+    assert rules.wire.longest_key == (200 if controls else 255)
+    assert rules.policy.failed == ("conflict" if controls else "replay")
     assert profiles.get(profile.name) is profile
     assert profiles.wire(profile.name) is profile.wire
     assert a_guard(profile.name).profile is profile
@@ -58,8 +59,9 @@ def test_the_environment_overrides_a_profile(
     assert a_guard(profile).rules.policy.retention == 48 * HOUR
     monkeypatch.setenv(variable, "0.5")
     assert a_guard(profile).rules.policy.retention == 0.5 * HOUR
-    for other in set(PROFILES) - {profile}:
+    for other in set(PROFILES) - {profile, "workflow-control"}:
         assert a_guard(other).rules.policy.retention == DAY
+    assert a_guard("workflow-control").rules.policy.retention == 7 * DAY
 
 
 @pytest.mark.parametrize(("profile", "variable"), TTL.items())

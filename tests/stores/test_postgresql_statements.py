@@ -18,7 +18,8 @@ STATEMENTS = sorted(set(load("postgresql")) - FRAGMENTS)
 # An operator may wait, and an index would cost every request.
 BY_HAND = frozenset(
     (
-        "list_records totals by_route by_scope verdicts list_audit_entries count_unreadable count_abandoned "
+        "list_records totals by_door by_route by_scope verdicts list_audit_entries count_unreadable "
+        "count_abandoned "
         "meta"
     ).split()
 )

@@ -305,7 +305,7 @@ def test_what_waits_for_an_operator(store: SQLiteStore, path: Path, monkeypatch:
     monkeypatch.setattr(generic, "_BACKLOG", 0)
     found = diagnose(path)
     assert (found["abandoned"].level, found["expired"].level) == ("warning", "warning")
-    assert "outcome of 1 requests" in found["abandoned"].found
+    assert "outcome of 1 records" in found["abandoned"].found
     assert "1 expired" in found["expired"].found
     assert found["records"].level == "problem"
     assert a_claim("unreadable").id.hex()[:8] in found["records"].found

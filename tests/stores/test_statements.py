@@ -20,6 +20,7 @@ ONCE = {"existing_tables", "table_columns", "meta", "index_request_id", "index_s
 BY_HAND = {
     "list_records",
     "totals",
+    "by_door",
     "by_route",
     "by_scope",
     "verdicts",

@@ -33,6 +33,8 @@ class Attempt:
     said_not_started = False
     callbacks: Sequence[Callable[[], object]] = ()
     """What is to be called after the commit, in this order."""
+    parts: Sequence["Attempt"] = ()
+    """Operations that were done in its transaction and have something to be called after the commit, too."""
     transaction: object = None
     """Where sessions and connections join, if there is one: see `_runtime/transactions.py`."""
 
@@ -106,7 +108,11 @@ running = _running.get
 
 
 enter = _running.set
-"""Make an attempt the current one, for the rest of this task or context."""
+"""Make an attempt the current one, for the rest of this task or context, or until `leave`."""
+
+
+leave = _running.reset
+"""Make the attempt the current one that was it before, given what `enter` returned."""
 
 
 class UnclaimedSession(Protocol):

@@ -85,6 +85,22 @@ def _parse_unusual(value: bytes) -> str | BadKey:
     )
 
 
+def check_key(key: object, *, longest: int = LONGEST) -> str | BadKey:
+    """The key that a caller passes as a value and not in a header: any printable text, without white space
+    around it.  Its length is counted in bytes of UTF-8, as a column or a peer would count it."""
+    if not isinstance(key, str):
+        return BadKey(f"it is of type {type(key).__name__}; pass a string")
+    trimmed = key.strip()
+    if not trimmed:
+        return BadKey("it is empty; pass the key of this operation")
+    if not trimmed.isprintable():
+        return BadKey("it holds characters that cannot be printed; pass letters, digits, - or _")
+    size = len(trimmed.encode())
+    if size > longest:
+        return BadKey(f"it has {size} bytes; pass 1 to {longest}")
+    return trimmed
+
+
 MAKE_A_SECRET = (
     "Pass Guard(..., secret=...) a text of at least 16 characters that stays the same, for example the "
     "output of python -c 'import secrets; print(secrets.token_hex())'"

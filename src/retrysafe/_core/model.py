@@ -110,6 +110,11 @@ class Request:
         return [value for found, value in self.headers if found == name]
 
 
+VALUE, RAISED, FAILED = 200, 422, 500
+"""How the outcome of an operation is stored, a value, an exception that it declares or any other: as the
+status that a request with it would have."""
+
+
 class Response(NamedTuple):
     """Status, headers and the exact bytes of a body."""
 

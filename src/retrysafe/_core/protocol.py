@@ -9,8 +9,9 @@ order, and what happens when a step fails.
 What must not live here: sockets, clocks, threads, SQL, header names, and any knowledge of a framework.
 
     respond ──► once ──► acquire ──► Run ──► conclude ──► store
-    (a door)                │           └──► commit
-                          judge              settle
+    operate ──►             │           └──► commit
+    (doors)               judge              settle
+       └──────► within: in the transaction of the call around it
 
 One flow per door, over the same sub-flows: a door brings a claim (`make_claim`) and how its problems are
 described; `once` and everything below it knows no door.
@@ -20,6 +21,7 @@ either stores, releases or forgets the claim, or leaves it to lapse because it i
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from retrysafe._core import headers, keys
 from retrysafe._core.attempt import Attempt
@@ -52,6 +54,8 @@ from retrysafe._core.steps import (
     Forget,
     Gone,
     Look,
+    LookWithin,
+    Operation,
     Outcome,
     Pause,
     Persist,
@@ -62,6 +66,8 @@ from retrysafe._core.steps import (
     Result,
     RollBack,
     Run,
+    Spoil,
+    StoreWithin,
     TakeOver,
     TooLarge,
     ToRelease,
@@ -94,10 +100,10 @@ def respond(
         return _refuse(key)
     scope: Scope | None = yield IDENTIFY
     if scope is None:
-        return _refuse(Problem("principal-required", "The owner of this key is not known."))
+        return _refuse(_NO_OWNER)
     parts, public = scope
-    if public and len(key) < (shortest := rules.wire.shortest_public_key):
-        return _refuse(Problem("key-invalid", f"A public key needs at least {shortest} characters."))
+    if public and (problem := _too_short(key, rules)):
+        return _refuse(problem)
     # Nothing is reserved before the body is complete.
     try:
         fingerprint: bytes | TooLarge | Gone = yield READ_BODY
@@ -125,6 +131,59 @@ def respond(
     reauthorises = rules.request.reauthorise is not None
     call = make(Call, (claim, policy, rules.outcome, describe, draining, secret, reauthorises))
     return (yield from once(call))
+
+
+def operate(
+    operation: Operation,
+    key: object,
+    rules: Rules,
+    describe: Callable[[Problem], Response],
+    token: bytes,
+    draining: Draining,
+    secret: bytes,
+    outer: Attempt | None = None,
+) -> Flow[Result]:
+    """The operation door: from a function's arguments to what its caller gets.
+
+    `outer` is the guarded call whose transaction it is a part of, if it is.
+    """
+    checked = keys.check_key(key, longest=rules.wire.longest_key)
+    if not isinstance(checked, str):
+        code: Literal["key-missing", "key-invalid"] = "key-missing" if key is None else "key-invalid"
+        return _refuse(Problem(code, f"The key of this operation is not valid: {checked.reason}."))
+    scope = yield from ask(IDENTIFY)
+    if scope is None:
+        return _refuse(_NO_OWNER)
+    parts, public = scope
+    if public and (problem := _too_short(checked, rules)):
+        return _refuse(problem)
+    policy = rules.policy
+    claim = make_claim(
+        "operation",
+        parts,
+        checked,
+        operation.fingerprint,
+        policy,
+        token,
+        operation.action,
+        operation.target,
+        operation.request_id,
+        operation.correlation_id,
+        (),
+        rules.identity_secret,
+    )
+    call = Call(claim, policy, rules.outcome, describe, draining, secret, False)
+    return (yield from once(call) if outer is None else within(call, outer))
+
+
+_NO_OWNER = Problem("principal-required", "The owner of this key is not known.")
+
+
+def _too_short(key: str, rules: Rules) -> Problem | None:
+    shortest = rules.wire.shortest_public_key
+    if len(key) >= shortest:
+        return None
+    return Problem("key-invalid", f"A public key needs at least {shortest} characters.")
 
 
 def make_claim(
@@ -196,7 +255,7 @@ def once(call: Call) -> Flow[Result]:
         # it is not known how far it came, so the lease is left to lapse.
         outcome: Outcome = yield make(Run, (attempt, call))
         result = yield from conclude(call, attempt, outcome)
-    if attempt.callbacks and result.verdict == "completed":
+    if (attempt.callbacks or attempt.parts) and result.verdict == "completed":
         yield from ask(CallBack(attempt))
     if unconfirmed and (result.verdict == "released" or _rolled_back(call, result)):
         yield from ask(Forget(call.claim))
@@ -232,7 +291,8 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
             case Busy(retry_after, first):
                 # Poll: fast at first, since most handlers are, then gently.
                 left = policy.wait_for - waited if policy.in_flight == "wait" else 0.0
-                went_by = (yield from ask(Wait(claim.id, min(pause, left)))) if left > 0 else None
+                wait = Wait(claim.id, min(pause, left), claim.door != "operation")
+                went_by = (yield from ask(wait)) if left > 0 else None
                 if went_by is None:
                     detail = "The first request with this key is still being processed."
                     return _refuse(Problem("in-flight", detail, retry_after, first=first))
@@ -349,6 +409,63 @@ def commit(call: Call, attempt: Attempt) -> Flow[Result]:
     if committed:
         return Result(settlement.final.state, settlement.reply, attempt=attempt.number)
     return (yield from _taken_over(call, None))
+
+
+def within(call: Call, outer: Attempt) -> Flow[Result]:
+    """Run an operation in the transaction of the guarded call around it, and store its record there.
+
+    Both are committed or rolled back together, so nothing has to be reserved: of two calls with one key that
+    run at the same time, the second finds the record of the first when it stores its own, and is undone.
+    What fails cannot be undone alone: then nothing of the call around it is committed.
+    """
+    attempt = Attempt(call.claim, 1, call.secret, leased=False)
+    attempt.transaction = outer.transaction
+    previous: CanTakeOver | None = None
+    try:
+        found = yield from ask(LookWithin(attempt))
+    except StoreError as trouble:
+        return _unavailable("The key could not be checked.", trouble)
+    if found is not None:
+        judgement = judge(found, call.claim, call.policy)
+        match judgement if isinstance(judgement, CanTakeOver) else _about(judgement, found):
+            case CanTakeOver() as previous:
+                attempt.number = found.record.attempt + 1
+            case Replay(record):
+                return _replayed(record)
+            case Busy(retry_after, first):
+                # It is not waited for: the transaction around it may hold what the other one needs.
+                detail = "The first request with this key is still being processed."
+                return _refuse(Problem("in-flight", detail, retry_after, first=first))
+            case Problem() as problem:
+                return _refuse(problem)
+            case Reserved():
+                raise AssertionError("tokens are drawn once")
+    name = call.claim.action
+    try:
+        outcome: Outcome = yield Run(attempt, call)
+        settlement = settle(outcome, attempt, call)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from ask(Spoil(attempt, f"the operation {name}, a part of it, was cut off"))
+        raise
+    if isinstance(settlement, ToRelease):
+        yield from ask(Spoil(attempt, f"the operation {name}, a part of it, failed"))
+        return Result("released", settlement.reply, error=settlement.error, attempt=attempt.number)
+    try:
+        stored = yield from ask(StoreWithin(attempt, settlement.final, previous))
+    except GeneratorExit:
+        raise
+    except BaseException as trouble:
+        yield from ask(Spoil(attempt, f"the operation {name}, a part of it, could not be stored", True))
+        if not isinstance(trouble, StoreError):
+            raise
+        return _unavailable("The outcome could not be stored, and everything is undone.", trouble)
+    if not stored:
+        reason = f"the operation {name}, a part of it, was done by another call at the same time"
+        yield from ask(Spoil(attempt, reason, True))
+        return _refused(call, CommitRefused(reason, passing=True), attempt.number)
+    return Result(settlement.final.state, settlement.reply, attempt=attempt.number)
 
 
 def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Result:

@@ -47,6 +47,17 @@ class Call(NamedTuple):
         return f"<Call for {self.claim!r}>"  # the secret is one
 
 
+class Operation(NamedTuple):
+    """One function call, as the operation door brings it."""
+
+    action: str
+    target: str
+    fingerprint: bytes
+    """Of the action, the target and all arguments."""
+    request_id: str
+    correlation_id: str | None
+
+
 # --- steps that a door performs
 
 
@@ -127,9 +138,39 @@ class RollBack(NamedTuple):
 
 
 class CallBack(NamedTuple):
-    """Call what the handler registered to be called after the commit."""
+    """Call what the handler registered to be called after the commit.
+
+    First what its parts did, as far as they were committed: one that was rolled back alone, with a savepoint
+    around it, has left no record.
+    """
 
     attempt: Attempt
+
+
+class LookWithin(NamedTuple):
+    """Read the record as the transaction of the call around this one sees it."""
+
+    attempt: Attempt
+
+
+class StoreWithin(NamedTuple):
+    """Store the record with its outcome in the transaction of the call around this one.
+
+    Gives False if another attempt has taken the key meanwhile.
+    """
+
+    attempt: Attempt
+    final: Final
+    previous: "CanTakeOver | None"
+
+
+class Spoil(NamedTuple):
+    """Have nothing of the call around this one committed: a part of it failed, and cannot be undone alone."""
+
+    attempt: Attempt
+    reason: str
+    passing: bool = False
+    """Whether the whole may well succeed the next time."""
 
 
 class Release(NamedTuple):
@@ -165,6 +206,9 @@ class Wait(NamedTuple):
 
     id: bytes
     seconds: float
+    in_server_thread: bool = True
+    """Whether blocking code waits in a thread that other requests need.  The caller of an operation has asked
+    to wait, and has a thread of its own for it."""
 
 
 IDENTIFY = Identify()
@@ -293,6 +337,9 @@ Step = (
     | Commit
     | RollBack
     | CallBack
+    | LookWithin
+    | StoreWithin
+    | Spoil
     | Release
     | Forget
     | Persist
@@ -311,15 +358,15 @@ def ask(step: ReadBody) -> Flow[bytes | TooLarge | Gone]: ...
 @overload
 def ask(step: Reserve | TakeOver) -> Flow[Reservation]: ...
 @overload
-def ask(step: Look) -> Flow[Found | None]: ...
+def ask(step: Look | LookWithin) -> Flow[Found | None]: ...
 @overload
 def ask(step: Run) -> Flow[Outcome]: ...
 @overload
-def ask(step: Checkpoint | Finish | Commit | Persist | Reauthorise) -> Flow[bool]: ...
+def ask(step: Checkpoint | Finish | Commit | StoreWithin | Persist | Reauthorise) -> Flow[bool]: ...
 @overload
 def ask(step: Wait) -> Flow[float | None]: ...
 @overload
-def ask(step: Release | RollBack | CallBack | Forget | Pause) -> Flow[None]: ...
+def ask(step: Release | RollBack | CallBack | Spoil | Forget | Pause) -> Flow[None]: ...
 def ask(step: Step) -> Flow[object]:
     """Yield one step and return what came of it."""
     return (yield step)

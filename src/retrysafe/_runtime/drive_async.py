@@ -21,7 +21,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar, cast
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Found, Reservation, Scope
+from retrysafe._core.model import Found, Reservation, Reserved, Scope
 from retrysafe._core.steps import (
     CallBack,
     Checkpoint,
@@ -32,6 +32,7 @@ from retrysafe._core.steps import (
     Gone,
     Identify,
     Look,
+    LookWithin,
     Outcome,
     Pause,
     Persist,
@@ -43,7 +44,9 @@ from retrysafe._core.steps import (
     Result,
     RollBack,
     Run,
+    Spoil,
     Step,
+    StoreWithin,
     TakeOver,
     TooLarge,
     Wait,
@@ -56,9 +59,11 @@ from retrysafe._runtime.transactions import (
     awaits,
     blocks,
     commit_in_time,
+    is_of,
+    log_not_called_back,
     roll_back_in_time,
 )
-from retrysafe.errors import NotDone, StoreUnavailable
+from retrysafe.errors import CommitRefused, NotDone, StoreError, StoreUnavailable
 from retrysafe.events import log
 
 T = TypeVar("T")
@@ -107,6 +112,12 @@ async def call_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer)
         task.add_done_callback(_log_failure)
         call.desert()
         raise
+
+
+async def call_within_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer) -> Result:
+    """The whole life of a call inside another one, in the task of that one: they share a transaction, and so
+    must not run at the same time."""
+    return await _end(flow, runtime, call, partial(next, flow))
 
 
 async def claim_async(flow: Flow[Result], runtime: Runtime, call: AsyncPerformer) -> Result | Run:
@@ -274,6 +285,8 @@ def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaita
         runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
             return _run_joinable(step, runtime, performer)
+    elif isinstance(attempt.transaction, CallTransaction):
+        attempt.transaction.begin_part(attempt.claim)
     return performer.run(step)
 
 
@@ -296,7 +309,10 @@ async def _commit_async(step: Commit, runtime: Runtime, performer: AsyncPerforme
 
 
 def _committing(junction: CallTransaction, step: Commit, runtime: Runtime) -> Awaitable[bool]:
-    match junction.close():
+    closed = junction.close()
+    if junction.refusal is not None:
+        return _refusing(junction, junction.refusal)
+    match closed:
         case None:
             if not junction.joined:
                 runtime.nothing_joined(step.claim, step.final)
@@ -306,6 +322,11 @@ def _committing(junction: CallTransaction, step: Commit, runtime: Runtime) -> Aw
         case transaction:
             assert blocks(transaction)
             return in_own_thread(commit_in_time, transaction, step.claim, step.final)
+
+
+async def _refusing(junction: CallTransaction, refusal: CommitRefused) -> bool:
+    await _rolling_back(junction, discard=False)
+    raise refusal
 
 
 async def _roll_back_async(step: RollBack, runtime: Runtime, performer: AsyncPerformer) -> None:
@@ -331,6 +352,52 @@ def _rolling_back(junction: CallTransaction, *, discard: bool) -> Awaitable[None
         case transaction:
             assert blocks(transaction)
             return in_own_thread(roll_back_in_time, transaction, discard=discard)
+
+
+async def _look_within_async(step: LookWithin, runtime: Runtime, performer: AsyncPerformer) -> Found | None:
+    claim = step.attempt.claim
+    runtime.begin(performer, claim)
+    match _transaction_of(step.attempt).begun:
+        case None:
+            return await runtime.aio.look(claim.id)
+        case transaction if awaits(transaction):
+            return await transaction.look_async(claim.id)
+        case transaction:
+            assert blocks(transaction)
+            return await in_own_thread(transaction.look, claim.id)
+
+
+async def _store_within_async(step: StoreWithin, runtime: Runtime, performer: AsyncPerformer) -> bool:
+    junction = _transaction_of(step.attempt)
+    junction.check_open()
+    stored = await _storing_within(step, runtime)
+    if stored:
+        junction.end_part(step.attempt.claim)
+    return stored
+
+
+async def _storing_within(step: StoreWithin, runtime: Runtime) -> bool:
+    claim, final, previous = step.attempt.claim, step.final, step.previous
+    match _transaction_of(step.attempt).begun:
+        case None:
+            # It wrote nothing that its record would have to be committed with.
+            runtime.nothing_joined(claim, final)
+            if previous is None:
+                reservation = await runtime.aio.reserve(claim)
+            else:
+                reservation = await runtime.aio.take_over(claim, *previous)
+            return isinstance(reservation, Reserved) and await runtime.aio.finish(claim, final)
+        case transaction if awaits(transaction):
+            return await transaction.store_within_async(claim, final, previous)
+        case transaction:
+            assert blocks(transaction)
+            return await in_own_thread(transaction.store_within, claim, final, previous)
+
+
+def _spoil(step: Spoil, runtime: Runtime, performer: AsyncPerformer) -> None:
+    transaction = _transaction_of(step.attempt)
+    transaction.spoil(step.reason, passing=step.passing)
+    transaction.end_part(step.attempt.claim)
 
 
 def _transaction_of(attempt: Attempt) -> CallTransaction:
@@ -370,6 +437,14 @@ def _let_be(task: asyncio.Future[Any]) -> None:
 
 
 async def _call_back_async(step: CallBack, runtime: Runtime, performer: AsyncPerformer) -> None:
+    for part in step.attempt.parts:
+        try:
+            found = await runtime.aio.look(part.claim.id)
+        except StoreError as trouble:
+            log_not_called_back(part, trouble)
+        else:
+            if is_of(found, part):
+                await _call_back_async(CallBack(part), runtime, performer)
     for callback in step.attempt.callbacks:
         try:
             # In a thread, because it may block.
@@ -424,6 +499,9 @@ _PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Any]] 
     Commit: _commit_async,
     RollBack: _roll_back_async,
     CallBack: _call_back_async,
+    LookWithin: _look_within_async,
+    StoreWithin: _store_within_async,
+    Spoil: _spoil,
     Release: lambda step, runtime, performer: runtime.aio.release(step.claim),
     Forget: lambda step, runtime, performer: runtime.leases.forget(step.claim),
     Persist: _persist_async,

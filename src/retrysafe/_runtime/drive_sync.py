@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any, Protocol, TypeVar, cast
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import Found, Reservation, Scope
+from retrysafe._core.model import Found, Reservation, Reserved, Scope
 from retrysafe._core.steps import (
     CallBack,
     Checkpoint,
@@ -20,6 +20,7 @@ from retrysafe._core.steps import (
     Gone,
     Identify,
     Look,
+    LookWithin,
     Outcome,
     Pause,
     Persist,
@@ -30,7 +31,9 @@ from retrysafe._core.steps import (
     Result,
     RollBack,
     Run,
+    Spoil,
     Step,
+    StoreWithin,
     TakeOver,
     TooLarge,
     Wait,
@@ -39,10 +42,14 @@ from retrysafe._runtime.runtime import LATER, GuardedCall, Later, Runtime
 from retrysafe._runtime.transactions import (
     CallTransaction,
     Transaction,
+    blocking,
     blocks,
     commit_in_time,
+    is_of,
+    log_not_called_back,
     roll_back_in_time,
 )
+from retrysafe.errors import StoreError
 from retrysafe.events import log
 
 T = TypeVar("T")
@@ -134,12 +141,18 @@ def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome | Later:
         runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
             attempt.transaction = CallTransaction(runtime.store, awaited=False)
+    elif isinstance(attempt.transaction, CallTransaction):
+        attempt.transaction.begin_part(attempt.claim)
     return performer.run(step)
 
 
 def _commit(step: Commit, runtime: Runtime, performer: Performer) -> bool:
     call_transaction = _transaction_of(step.attempt)
     transaction = _close(step.attempt)
+    if call_transaction.refusal is not None:
+        if transaction is not None:
+            roll_back_in_time(transaction, discard=False)
+        raise call_transaction.refusal
     if transaction is not None:
         stored = commit_in_time(transaction, step.claim, step.final)
     else:
@@ -157,6 +170,42 @@ def _roll_back(step: RollBack, runtime: Runtime, performer: Performer) -> None:
         roll_back_in_time(transaction, discard=step.cut_off)
 
 
+def _look_within(step: LookWithin, runtime: Runtime, performer: Performer) -> Found | None:
+    claim = step.attempt.claim
+    runtime.begin(performer, claim)
+    transaction = blocking(_transaction_of(step.attempt))
+    return runtime.store.look(claim.id) if transaction is None else transaction.look(claim.id)
+
+
+def _store_within(step: StoreWithin, runtime: Runtime, performer: Performer) -> bool:
+    call_transaction = _transaction_of(step.attempt)
+    call_transaction.check_open()
+    stored = _storing_within(step, runtime)
+    if stored:
+        call_transaction.end_part(step.attempt.claim)
+    return stored
+
+
+def _storing_within(step: StoreWithin, runtime: Runtime) -> bool:
+    claim = step.attempt.claim
+    transaction = blocking(_transaction_of(step.attempt))
+    if transaction is not None:
+        return transaction.store_within(claim, step.final, step.previous)
+    # It wrote nothing that its record would have to be committed with.
+    runtime.nothing_joined(claim, step.final)
+    if step.previous is None:
+        reservation = runtime.store.reserve(claim)
+    else:
+        reservation = runtime.store.take_over(claim, *step.previous)
+    return isinstance(reservation, Reserved) and runtime.store.finish(claim, step.final)
+
+
+def _spoil(step: Spoil, runtime: Runtime, performer: Performer) -> None:
+    transaction = _transaction_of(step.attempt)
+    transaction.spoil(step.reason, passing=step.passing)
+    transaction.end_part(step.attempt.claim)
+
+
 def _transaction_of(attempt: Attempt) -> CallTransaction:
     assert isinstance(attempt.transaction, CallTransaction)
     return attempt.transaction
@@ -169,6 +218,14 @@ def _close(attempt: Attempt) -> Transaction | None:
 
 
 def _call_back(step: CallBack, runtime: Runtime, performer: Performer) -> None:
+    for part in step.attempt.parts:
+        try:
+            found = runtime.store.look(part.claim.id)
+        except StoreError as trouble:
+            log_not_called_back(part, trouble)
+        else:
+            if is_of(found, part):
+                _call_back(CallBack(part), runtime, performer)
     for callback in step.attempt.callbacks:
         try:
             if isinstance(answer := callback(), Coroutine):
@@ -186,7 +243,7 @@ def _persist(step: Persist, runtime: Runtime, performer: Performer) -> bool:
 
 
 def _wait(step: Wait, runtime: Runtime, performer: Performer) -> float | None:
-    if not runtime.wait_limit.enter(step.id, blocks=True):
+    if not runtime.wait_limit.enter(step.id, blocks=step.in_server_thread):
         return None
     began = time.monotonic()
     ended = Event()
@@ -195,7 +252,7 @@ def _wait(step: Wait, runtime: Runtime, performer: Performer) -> float | None:
         ended.wait(step.seconds)
     finally:
         unsubscribe()
-        runtime.wait_limit.leave(step.id, blocks=True)
+        runtime.wait_limit.leave(step.id, blocks=step.in_server_thread)
     return time.monotonic() - began
 
 
@@ -212,6 +269,9 @@ _PERFORM: dict[type[Step], Callable[[Any, Runtime, Performer], object]] = {
     Commit: _commit,
     RollBack: _roll_back,
     CallBack: _call_back,
+    LookWithin: _look_within,
+    StoreWithin: _store_within,
+    Spoil: _spoil,
     Release: lambda step, runtime, performer: runtime.store.release(step.claim),
     Forget: lambda step, runtime, performer: runtime.leases.forget(step.claim),
     Persist: _persist,

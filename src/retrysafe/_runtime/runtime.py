@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import DEFAULT_SECRET
-from retrysafe._core.model import Claim, Final
+from retrysafe._core.model import Claim, Door, Final
 from retrysafe._core.steps import ASKED_AGAIN, Result
 from retrysafe._runtime import fork
 from retrysafe._runtime.admission import WAIT_THREADS, ConnectionLimit, WaitLimit
@@ -111,10 +111,10 @@ class Runtime:
         finally:
             self.running.discard(token)
 
-    def keyless(self, action: str, target: str, route: str, *, warn: bool) -> None:
-        """A request without a key is served, on a route that takes keys."""
-        self.leases.count(("keyless", "request", route, ""))
-        self.observers.keyless(action, target, route, warn=warn)
+    def keyless(self, action: str, target: str, route: str, *, warn: bool, door: Door = "request") -> None:
+        """A request without a key is served, on a route that takes keys; or a call of a tool."""
+        self.leases.count(("keyless", door, route, ""))
+        self.observers.keyless(action, target, route, warn=warn, door=door)
 
     # --- what is shared
 
@@ -128,11 +128,12 @@ class Runtime:
         """A call said that its effects are in our database, and used no session or connection of ours."""
         if final.response.status >= 300:
             return  # a redirect or a refusal needs none
+        is_operation = claim.door == "operation"  # whose target is an id
         self.observers.once(
-            claim.action,
-            claim.target,
-            'effects="database", but the handler used no session or connection of the guard\'s: what it '
-            "wrote by other means was not committed with its response, and a crash in between runs it again",
+            claim.door if is_operation else claim.action,
+            claim.action if is_operation else claim.target,
+            'effects="database", but it used no session or connection of the guard\'s: what it wrote by '
+            "other means was not committed with its outcome, and a crash in between runs it again",
         )
 
     def unfinished(self) -> int:

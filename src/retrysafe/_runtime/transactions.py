@@ -13,9 +13,10 @@ from threading import Lock
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
 from retrysafe._core import attempt as attempts
-from retrysafe._core.model import Claim, Final
+from retrysafe._core.model import Claim, Final, Found, Unsettled
 from retrysafe._runtime.watchdog import ending_within
-from retrysafe.errors import NotJoined
+from retrysafe.errors import CommitRefused, NotJoined, StoreError
+from retrysafe.events import log
 
 GRACE = 2.0
 """Seconds for the end of a transaction, beyond the lease, for which its completion may wait for a lock: as
@@ -36,6 +37,24 @@ _ON_EVENT_LOOP = (
     "handler a plain `def`, which frameworks run in a thread; or use async_sessionmaker(guard) with "
     "sqlite+aiosqlite; or call the blocking code with asyncio.to_thread"
 )
+
+
+def log_not_called_back(part: attempts.Attempt, trouble: StoreError) -> None:
+    log.error(
+        "what the operation %s left to be called after the commit is not called: it could not be checked "
+        "whether its record was committed, or rolled back alone",
+        part.claim.action,
+        exc_info=trouble,
+    )
+
+
+def is_of(found: Found | None, part: attempts.Attempt) -> bool:
+    """Whether the record that was found is that of a part: not where it was rolled back alone."""
+    return found is not None and found.record.token == part.claim.token
+
+
+Previous = tuple[bytes, Unsettled]
+"""The token and the state of an attempt that another one replaces."""
 
 
 class BeginLock:
@@ -109,6 +128,19 @@ class Transaction(Protocol):
         """
         ...
 
+    @property
+    def locks_database(self) -> bool:
+        """Whether no other connection can write as long as it lasts."""
+        ...
+
+    def look(self, id: bytes) -> Found | None:
+        """The record of a key, as this transaction sees it."""
+        ...
+
+    def store_within(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        """Store a record that is a part of it.  False: the key is taken.  Raises a `StoreError`."""
+        ...
+
 
 class AsyncTransaction(Protocol):
     """The same, awaiting."""
@@ -117,8 +149,12 @@ class AsyncTransaction(Protocol):
     def begin_lock(self) -> BeginLock: ...
     @property
     def begun(self) -> bool: ...
+    @property
+    def locks_database(self) -> bool: ...
     async def commit_async(self, claim: Claim, final: Final) -> bool: ...
     async def roll_back_async(self, *, discard: bool = False) -> None: ...
+    async def look_async(self, id: bytes) -> Found | None: ...
+    async def store_within_async(self, claim: Claim, final: Final, previous: Previous | None) -> bool: ...
 
 
 def blocks(transaction: Transaction | AsyncTransaction) -> TypeGuard[Transaction]:
@@ -128,6 +164,21 @@ def blocks(transaction: Transaction | AsyncTransaction) -> TypeGuard[Transaction
 
 def awaits(transaction: Transaction | AsyncTransaction) -> TypeGuard[AsyncTransaction]:
     return hasattr(transaction, "commit_async")
+
+
+def blocking(call: "CallTransaction") -> Transaction | None:
+    """The begun transaction of a call, for blocking code; refuses one that has to be awaited."""
+    transaction = call.begun
+    if transaction is None:
+        return None
+    # First: SQLAlchemy's asynchronous one has the methods of the blocking one too, to run them in greenlets.
+    if awaits(transaction):
+        raise NotJoined(
+            "a blocking operation was called inside a guarded call whose session is asynchronous, and cannot "
+            "be a part of its transaction: make the operation an `async def`"
+        )
+    assert blocks(transaction)
+    return transaction
 
 
 def commit_in_time(transaction: Transaction, claim: Claim, final: Final) -> bool:
@@ -157,6 +208,10 @@ class CallTransaction:
         self._state: Literal["open", "ending", "committed"] = "open"
         self.tasks: dict[object, Any] = {}
         """The futures of its commit and its rollback, where those are awaited."""
+        self.refusal: CommitRefused | None = None
+        """Why nothing of it may be committed: an operation that is a part of it has failed."""
+        self._parts: dict[bytes, str] = {}
+        """The actions of operations that are running as parts of it, by token."""
 
     def join(self, kind: type[T], begin: Callable[[], T]) -> T | None:
         """The call's transaction, made by `begin` for the first that joins.  `None`: it is committed."""
@@ -180,11 +235,49 @@ class CallTransaction:
         """Whether any session or connection has joined."""
         return self._transaction is not None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its handler is still running, so that more can become a part of it."""
+        return self._state == "open"
+
+    @property
+    def begun(self) -> Transaction | AsyncTransaction | None:
+        """What has joined, if it has a connection."""
+        transaction = self._transaction
+        return transaction if transaction is not None and transaction.begun else None
+
+    def spoil(self, reason: str, *, passing: bool) -> None:
+        """Have nothing of it committed, whatever the handler makes of the error."""
+        if self.refusal is None:
+            self.refusal = CommitRefused(f"nothing of this call was committed: {reason}", passing=passing)
+
+    def begin_part(self, claim: Claim) -> None:
+        """An operation runs as a part of it: until its record is stored, nothing may be committed."""
+        with self._lock:
+            self._check_open()
+            self._parts[claim.token] = claim.action
+
+    def end_part(self, claim: Claim) -> None:
+        """Its record is stored, or nothing of all this will be committed."""
+        self._parts.pop(claim.token, None)
+
+    def check_open(self) -> None:
+        """Raise `NotJoined` where a record would be stored of an operation whose transaction is over."""
+        with self._lock:
+            self._check_open()
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise NotJoined(_ENDED)
+
     def close(self) -> Transaction | AsyncTransaction | None:
         """The handler is done, or cancelled: no session may join any more.  Gives what is to be ended."""
         with self._lock:
             self._state = "ending"
             transaction = self._transaction
+            for action in self._parts.values():
+                # It was not waited for; committed now, what it wrote would have no record.
+                self.spoil(f"the operation {action}, a part of it, was still running", passing=False)
         if transaction is None:
             return None
         transaction.begin_lock.end()
@@ -216,6 +309,17 @@ def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool 
             "and cannot join it: use a blocking session"
         )
     return found.join(kind, begin)
+
+
+def refuse_write_beside(store: object) -> None:
+    """Raise `NotJoined` where an ordinary connection would write in a call whose transaction it is not in."""
+    attempt = attempts.running()
+    call = None if attempt is None else attempt.transaction
+    if isinstance(call, CallTransaction) and call.store is store and call.is_open:
+        raise NotJoined(
+            "a connection of the guard's that was opened before the guarded call was about to write in it: "
+            "what it writes would not be committed with the record. Open it in the function"
+        )
 
 
 def refuse_event_loop() -> None:

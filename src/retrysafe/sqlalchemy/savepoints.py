@@ -8,6 +8,8 @@ refused, and with it the call, because nothing may be stored that is not whole.
 """
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
@@ -60,16 +62,39 @@ class SavepointStack:
         """Whether a session has executed anything since the transaction began, or began again."""
         self._stack: list[Savepoint] = []
         self._moving = False
+        self._recording = False
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether a session has written what it has not committed."""
+        return any(one.wrote for one in self._stack)
 
     def before_statement(self, connection: Connection, statement: str) -> None:
         if self._moving or not self._stack or _READS.match(statement):
             return
         top = self._stack[-1]
+        if self._recording and not top.wrote:
+            top.contains_commit = True
+            return
         if top.owner is not self.user and any(one.owner is self.user for one in self._stack):
             raise self.refuse(_UNCOMMITTED)
         if top.contains_commit and not top.wrote:
             self._move(top, self._stack[:-1], connection)
         top.wrote = True
+
+    @contextmanager
+    def recording(self) -> Generator[None]:
+        """While the record of an operation is stored, which shares the fate of what the operation wrote.
+
+        Its own sessions have committed that: then the record is as their commit, and a session around them
+        that has only read does not undo it.  A session that has written may have written for the operation:
+        then the record is a part of its changes, and is undone with them.
+        """
+        self._recording = True
+        try:
+            yield
+        finally:
+            self._recording = False
 
     def begin(self, name: str, *, nothing_executed: bool) -> bool:
         """Add a savepoint.  Whether the server has to be sent one."""

@@ -7,7 +7,7 @@ engine the same code runs inside SQLAlchemy's greenlets: only how it is called a
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, text
@@ -15,22 +15,32 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from retrysafe._core.model import Claim, Final
-from retrysafe._runtime.transactions import BeginLock, refuse_event_loop
+from retrysafe._core.model import Claim, Final, Found
+from retrysafe._runtime.transactions import BeginLock, Previous, refuse_event_loop
 from retrysafe.errors import CommitRefused, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.sqlalchemy.dialect import INFO_KEY, watching
 from retrysafe.sqlalchemy.savepoints import SavepointStack
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction, sleep_in_greenlet
-from retrysafe.stores.queue import Arguments, Row
+from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.join import Joint, not_committed, sqlstate
 from retrysafe.stores.sql.sqlite import SQLiteStore
+
+T = TypeVar("T")
 
 _CLOSED = (
     "a handler closed or invalidated the connection of its guarded call, so nothing was committed: close "
     "sessions instead, and leave the connection to the guard"
 )
+
+_LEFT_TO_CALLER = (
+    "the session of an operation had uncommitted changes when its function returned, and they are undone: a "
+    "caller that commits them afterwards would come too late, because the record is committed now. Call "
+    "session.commit() to commit in the function"
+)
+"""A request that forgets its commit has no effect, as without a guard.  A function that is passed its session
+often leaves the commit to its caller: the effect would be lost, and retries be told that it happened."""
 
 _AUTOCOMMIT = (
     "this guard's engine is in autocommit, where every statement is committed by itself: nothing could be "
@@ -121,6 +131,8 @@ class AlchemyTransaction:
         try:
             if not self._whole.is_active:
                 raise CommitRefused(_CLOSED)
+            if claim.door == "operation" and self.savepoints.uncommitted:
+                raise CommitRefused(_LEFT_TO_CALLER)
             self._undo_uncommitted(connection)
             if self.savepoints.refusal:
                 raise CommitRefused(self.savepoints.refusal)
@@ -147,6 +159,29 @@ class AlchemyTransaction:
         finally:
             self.roll_back()
         return stored
+
+    @property
+    def locks_database(self) -> bool:
+        return self._sqlite is not None
+
+    def look(self, id: bytes) -> Found | None:
+        return self._perform(operations.look(id))
+
+    def store_within(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        with self.savepoints.recording():
+            return self._perform(operations.store_within(claim, final, previous))
+
+    def _perform(self, operation: Operation[T]) -> T:
+        try:
+            return self._joint.perform(operation, self._fetch_watched)
+        except (SQLAlchemyError, OSError) as error:
+            raise StoreUnavailable(f"the database could not read or store a record: {error}") from error
+
+    def _fetch_watched(self, sql: str, arguments: Arguments) -> Sequence[Row]:
+        """As a session's own statement: what is undone with its savepoint is undone with the record."""
+        connection = self._connection
+        assert connection is not None
+        return [tuple(row) for row in connection.execute(_text(sql), arguments)]
 
     def _translated(self, error: DBAPIError) -> CommitRefused | StoreUnavailable:
         original = error.orig if isinstance(error.orig, Exception) else error
@@ -294,3 +329,9 @@ class AsyncAlchemyTransaction(AlchemyTransaction):
 
     async def roll_back_async(self, *, discard: bool = False) -> None:
         await greenlet_spawn(self.roll_back, discard=discard)
+
+    async def look_async(self, id: bytes) -> Found | None:
+        return await greenlet_spawn(self.look, id)
+
+    async def store_within_async(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        return await greenlet_spawn(self.store_within, claim, final, previous)

@@ -35,7 +35,7 @@ def parse(data: bytes) -> Value:
         value: Value = _decoder.decode(data.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if _deeper(value, DEEPEST):
+    if deeper(value, DEEPEST):
         raise ValueError("nested too deeply")
     return value
 
@@ -76,7 +76,7 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _deeper(value: Value, limit: int) -> bool:
+def deeper(value: Value, limit: int) -> bool:
     """Level by level, so that measuring needs no stack itself."""
     level = [value]
     for _ in range(limit):

@@ -90,7 +90,7 @@ def records(ask: Ask) -> Iterator[Finding]:
             "records",
             "problem",
             f"{number} records cannot be read by this release, among them {name}",
-            "requests with their keys get 503: use the release that wrote them, or delete these rows by hand",
+            "their keys are refused (503): use the release that wrote them, or delete these rows by hand",
         )
     else:
         yield Finding("records", "ok", "every record has a known version and state")
@@ -117,7 +117,7 @@ def abandoned(ask: Ask) -> Iterator[Finding]:
         yield Finding(
             "abandoned",
             "warning",
-            f"the outcome of {number} requests is unknown, the oldest of "
+            f"the outcome of {number} records is unknown, the oldest of "
             f"{cast(float, age) / 3600:.1f} hours ago",
             "`retrysafe ls --state abandoned` lists them; find out what happened, then `retrysafe "
             "resolve` or `retrysafe release`",

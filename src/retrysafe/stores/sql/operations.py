@@ -18,6 +18,7 @@ from typing import cast
 from retrysafe._core.model import (
     Claim,
     Deliveries,
+    Door,
     Final,
     Found,
     Purged,
@@ -132,6 +133,19 @@ def _conclusion(claim: Claim, final: Final) -> Arguments:
     return {**codec.outcome(claim, final), "lease": claim.lease, "patience": claim.lease}
 
 
+def store_within(claim: Claim, final: Final, previous: tuple[bytes, Unsettled] | None) -> Operation[bool]:
+    """Store a record with its outcome inside a transaction of the caller's own, of which it is a part.
+
+    `previous` is the attempt that it replaces.  False: the key was taken meanwhile, and everything is to be
+    rolled back.  Not one statement but two, which the transaction makes atomic.
+    """
+    token, state = previous or (b"", "failed")
+    replaced = yield "discard", {"id": claim.id, "previous": token, "previous_state": state}
+    attempt = cast(int, replaced[0][0]) + 1 if replaced else 1
+    arguments = {**codec.bid(claim), **codec.outcome(claim, final), "attempt": attempt}
+    return bool((yield "store_within", arguments))
+
+
 def release(claim: Claim) -> Operation[None]:
     yield "release", {**codec.fence(claim), "announced": int(claim.announced)}
 
@@ -172,8 +186,8 @@ def postpone_cleanup(pause: float) -> Operation[None]:
     yield "postpone_cleanup", {"pause": pause}
 
 
-def purge(limit: int) -> Operation[Purged]:
-    rows = yield "purge", {"limit": limit}
+def purge(limit: int, door: Door | None = None) -> Operation[Purged]:
+    rows = yield "purge", {"limit": limit, "door": door}
     unresolved: list[Record] = []
     for state, *columns in rows:
         if state != "in_progress":

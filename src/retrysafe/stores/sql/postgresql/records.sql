@@ -343,6 +343,55 @@ SELECT CASE
 END
 FROM concluded
 
+-- name: discard
+-- In a transaction of the caller's own: delete the record of a key that has expired, or that a new attempt replaces
+-- because it failed, or was abandoned before anything left.
+-- Arguments: id, previous, previous_state
+-- Columns: attempt of the record that is replaced, 0 of one that had expired; no row when nothing was deleted
+--
+-- Atomic with whatever else that transaction writes: if it is rolled back, the record is there again.
+DELETE FROM retrysafe_records AS record
+WHERE record.id = CAST(:id AS bytea)
+    AND (
+        ({expired})
+        OR (
+            record.token = CAST(:previous AS bytea)
+            AND record.state = CAST(:previous_state AS text)
+            AND record.version = 1
+            AND (
+                record.state = 'failed'
+                OR (record.checkpointed = 0 AND coalesce(record.lease_until, record.expires_at) <= {now})
+            )
+        )
+    )
+RETURNING CASE WHEN {expired} THEN 0 ELSE record.attempt END
+
+-- name: store_within
+-- In a transaction of the caller's own: store the record of an operation that is part of it, with its outcome.
+-- Arguments: id, token, fingerprint, mode, attempt, lease, retention, hold, door, scope, key, action, target,
+--            request_id, correlation_id, details, retention_from, state, status, headers, body, omitted
+-- Columns: 1; no row when the key is taken
+--
+-- Atomic with whatever else that transaction writes.  It waits for another transaction that has stored this key and
+-- is not over, as long as any statement of the caller's would.
+INSERT INTO retrysafe_records (
+    {columns}, status, headers, body, omitted
+)
+VALUES (
+    1, CAST(:id AS bytea), CAST(:token AS bytea), CAST(:fingerprint AS bytea),
+    CAST(:state AS text), CAST(:mode AS text), CAST(:attempt AS integer),
+    {now} + CAST(:lease AS float8) * interval '1 second', 0,
+    CAST(:door AS text), CAST(:scope AS text), CAST(:key AS text), CAST(:action AS text),
+    CAST(:target AS text), CAST(:request_id AS text), CAST(:correlation_id AS text),
+    {now}, {now}, {now},
+    {now} + CAST(:retention AS float8) * interval '1 second',
+    {now} + CAST(:hold AS float8) * interval '1 second',
+    CAST(:details AS text), CAST(:retention_from AS text), 1, NULL, NULL,
+    CAST(:status AS integer), CAST(:headers AS text), CAST(:body AS bytea), CAST(:omitted AS smallint)
+)
+ON CONFLICT (id) DO NOTHING
+RETURNING 1
+
 -- name: release
 -- Delete a running record.
 -- Arguments: id, token, announced, patience
@@ -358,8 +407,8 @@ WHERE record.id = CAST(:id AS bytea)
 RETURNING 1, {notify_waiters}
 
 -- name: purge
--- Remove some expired records, the oldest first.
--- Arguments: limit
+-- Remove some expired records, the oldest first; of one door, or of all.
+-- Arguments: limit, door
 -- Columns: state, then those of a record; of one that is not in progress the response is left out, because it is
 --          only counted and its body may be large
 --
@@ -373,6 +422,7 @@ DELETE FROM retrysafe_records AS record
 WHERE record.ctid = ANY (ARRAY(
     SELECT record.ctid FROM retrysafe_records AS record
     WHERE {expired} AND record.expires_at >= '-infinity'
+        AND (CAST(:door AS text) IS NULL OR record.door = CAST(:door AS text))
     ORDER BY record.expires_at
     LIMIT CAST(:limit AS integer)
     FOR UPDATE SKIP LOCKED

@@ -201,6 +201,50 @@ UPDATE retrysafe_records SET
 WHERE id = :id AND token = :token AND state = 'in_progress'
 RETURNING 1
 
+-- name: discard
+-- In a transaction of the caller's own: delete the record of a key that has expired, or that a new attempt replaces
+-- because it failed, or was abandoned before anything left.
+-- Arguments: id, previous, previous_state, now
+-- Columns: attempt of the record that is replaced, 0 of one that had expired; no row when nothing was deleted
+--
+-- Atomic with whatever else that transaction writes: if it is rolled back, the record is there again.
+DELETE FROM retrysafe_records
+WHERE id = :id
+    AND (
+        ({expired})
+        OR (
+            token = :previous
+            AND state = :previous_state
+            AND version = 1
+            AND typeof(attempt) = 'integer'
+            AND (
+                state = 'failed'
+                OR (checkpointed = 0 AND coalesce(lease_until, expires_at) <= :now)
+            )
+        )
+    )
+RETURNING CASE WHEN {expired} THEN 0 ELSE attempt END
+
+-- name: store_within
+-- In a transaction of the caller's own: store the record of an operation that is part of it, with its outcome.
+-- Arguments: id, token, fingerprint, mode, attempt, lease, retention, hold, door, scope, key, action, target,
+--            request_id, correlation_id, details, retention_from, state, status, headers, body, omitted, now
+-- Columns: 1; no row when the key is taken
+--
+-- Atomic with whatever else that transaction writes.
+INSERT INTO retrysafe_records (
+    {columns}, status, headers, body, omitted
+)
+VALUES (
+    1, :id, :token, :fingerprint, :state, :mode, :attempt, :now + :lease, 0,
+    :door, :scope, :key, :action, :target, :request_id, :correlation_id,
+    :now, :now, :now, :now + :retention, :now + :hold,
+    :details, :retention_from, 1, NULL, NULL,
+    :status, :headers, :body, :omitted
+)
+ON CONFLICT (id) DO NOTHING
+RETURNING 1
+
 -- name: release
 -- Delete a running record.
 -- Arguments: id, token
@@ -212,8 +256,8 @@ WHERE id = :id AND token = :token AND state = 'in_progress'
 RETURNING 1
 
 -- name: purge
--- Remove some expired records, the oldest first.
--- Arguments: limit, now
+-- Remove some expired records, the oldest first; of one door, or of all.
+-- Arguments: limit, door, now
 -- Columns: state, then those of a record; of one that is not in progress the response is left out, because it is
 --          only counted and its body may be large
 --
@@ -222,7 +266,7 @@ RETURNING 1
 DELETE FROM retrysafe_records
 WHERE rowid IN (
     SELECT rowid FROM retrysafe_records
-    WHERE {expired}
+    WHERE {expired} AND (:door IS NULL OR door = :door)
     ORDER BY expires_at
     LIMIT :limit
 )
