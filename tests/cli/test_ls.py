@@ -18,6 +18,7 @@ RECORD: dict[str, type | tuple[type, ...]] = {
     "scope": dict,
     "key": (str, type(None)),
     "status": (int, type(None)),
+    "outcome": (str, type(None)),
     "size": int,
     "omitted": bool,
     "attempt": int,
@@ -127,7 +128,7 @@ def test_fields_for_awk(full: Shop) -> None:
         assert re.fullmatch(r"\d+[smhd]", age)
         assert re.fullmatch(r"\d+[smhd]", expires)
         assert key.endswith("••••")
-        assert status == "-" or status.isdecimal()
+        assert status in ("-", "returned") or status.isdecimal()
         assert "=" in scope
         assert action in ("POST", "cancel")
         assert target
@@ -141,7 +142,7 @@ def test_without_a_terminal(full: Shop) -> None:
     done = run("ls", store=full.url)
     assert (done.code, done.err) == (0, "")
     header, *rows = done.out.splitlines()
-    assert header.split() == "RECORD STATE AGE KEY STATUS EXPIRES SCOPE REQUEST".split()
+    assert header.split() == "RECORD STATE AGE KEY STATUS EXPIRES SCOPE CALL".split()
     assert len(rows) == 7
     assert path in done.out
     assert sorted(map(len, rows))[-2] <= 120

@@ -91,12 +91,12 @@ def test_they_are_named_also_if_the_rest_cannot_be_counted(
     try:
         shop.at(0)
         with purge._reporting_failure(removed):
-            purge._remove(admin, 10, None, None, lambda: False, lambda _number: None, removed)
+            purge._remove(admin, 10, None, None, None, lambda: False, lambda _number: None, removed)
             purge._report_unresolved(removed.unresolved)
         with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
             other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
         with pytest.raises(Failure, match="removed 1 expired record; cannot count") as failed:
-            purge._left(admin, removed)
+            purge._left(admin, None, removed)
     finally:
         admin.close()
     assert failed.value.exit == 3

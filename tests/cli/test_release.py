@@ -179,7 +179,7 @@ def test_many_are_shown_before_the_question(shop: Shop) -> None:
     screen.expect("Release 22 completed records? [y/N] ")
     text = " ".join(screen.text.split())
     assert "and 2 more" in text
-    assert "Their requests are DONE." in text
+    assert "They are DONE." in text
     assert "the next request with its key will RUN the handler again" in text
     assert len(left(shop)) == 22
     changed = claims[7]

@@ -74,7 +74,7 @@ def build() -> typer.Typer:
         ("ls", "List records, abandoned ones first.", ls.ls),
         ("show", "Show one record in full.", show.show),
         ("stats", "Count outcomes, duplicates and abandoned records.", stats.stats),
-        ("release", "Delete a record: the next request RUNS.", release.release),
+        ("release", "Delete a record: the next call RUNS.", release.release),
         ("resolve", "Settle an abandoned record as done or failed.", resolve.resolve),
         ("audit", "Show what operators did, who and why.", audit.audit),
         ("purge", "Remove expired records.", purge.purge),

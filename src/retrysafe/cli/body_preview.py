@@ -2,7 +2,7 @@
 
 import json
 from itertools import takewhile
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 from retrysafe.cli.format import clean_lines
 from retrysafe.cli.redaction import redacted, redacted_text
@@ -29,9 +29,12 @@ class Preview(NamedTuple):
     """There is more than is shown."""
 
 
-def preview(body: bytes, limit: int) -> Preview:
-    """The beginning of a body, secrets hidden: at most about `limit` characters."""
-    kind, value = recognise(body)
+def preview(body: bytes, limit: int, *, is_json: bool = False) -> Preview:
+    """The beginning of a body, secrets hidden: at most about `limit` characters.
+
+    `is_json`: a number or a text alone is JSON, too, as values of operations are.
+    """
+    kind, value = recognise(body, is_json=is_json)
     if kind == "empty":
         return Preview(kind, (), False)
     if kind == "binary":
@@ -67,7 +70,7 @@ def whole(body: bytes) -> list[str]:
     return hex_rows(body) if kind == "binary" else clean_lines(body.decode())
 
 
-def recognise(body: bytes) -> tuple[Kind, object]:
+def recognise(body: bytes, *, is_json: bool = False) -> tuple[Kind, object]:
     """What the bytes are, whatever their content type says; and the value, if they are JSON."""
     if not body:
         return "empty", None
@@ -80,8 +83,8 @@ def recognise(body: bytes) -> tuple[Kind, object]:
     except (ValueError, RecursionError):
         pass
     else:
-        if isinstance(value, dict | list):
-            return "json", cast("object", value)
+        if is_json or type(value) in (dict, list):
+            return "json", value
     printable = sum(char.isprintable() or char in "\t\r\n" for char in text)
     return ("text" if printable >= _MOSTLY * len(text) else "binary"), None
 

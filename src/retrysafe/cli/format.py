@@ -15,6 +15,7 @@ from retrysafe._core.model import Parts, Record
 from retrysafe._core.times import iso as iso
 from retrysafe._core.times import parse_duration
 from retrysafe.cli.redaction import redacted_scope
+from retrysafe.cli.words import Outcome, outcome_of, status_text, words
 from retrysafe.stores.admin import Entry, Share, Sighting, Standing
 
 _ESCAPES: Mapping[str, str] = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -125,13 +126,14 @@ class RecordDocument(TypedDict):
     """A record in JSON, as docs/cli.md has it: scripts rely on names and meanings."""
 
     id: str
-    standing: Standing
+    standing: str
     door: str
     action: str
     target: str
     scope: dict[str, str]
     key: str | None
     status: int | None
+    outcome: Outcome | None
     size: int
     omitted: bool
     attempt: int
@@ -154,17 +156,18 @@ class RecordDocument(TypedDict):
     delivery_times: list[str | None]
 
 
-def record_document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
+def record_document(sighting: Sighting, *, show_keys: bool, completed: str = "completed") -> RecordDocument:
     record = sighting.record
     return {
         "id": record.id.hex(),
-        "standing": sighting.standing,
+        "standing": standing_word(sighting.standing, completed),
         "door": record.door,
         "action": record.action,
         "target": record.target,
         "scope": redacted_scope(dict(record.scope)),
         "key": visible_key(record.key, show_keys=show_keys),
-        "status": record.response.status if record.response else None,
+        "status": _status(record),
+        "outcome": outcome_of(record),
         "size": sighting.size,
         "omitted": record.omitted,
         "attempt": record.attempt,
@@ -186,6 +189,11 @@ def record_document(sighting: Sighting, *, show_keys: bool) -> RecordDocument:
         "seen_at": iso(record.seen_at),
         "delivery_times": [iso(at) for at in record.delivery_times],
     }
+
+
+def _status(record: Record) -> int | None:
+    """Of a response: an operation has an outcome instead."""
+    return None if record.door == "operation" or record.response is None else record.response.status
 
 
 def removed_document(record: Record, *, show_keys: bool) -> dict[str, object]:
@@ -219,8 +227,10 @@ def entry_document(entry: Entry, *, show_keys: bool) -> dict[str, object]:
     }
 
 
-def share_document(share: Share) -> dict[str, object]:
-    counts: dict[str, object] = {standing: share.records.get(standing, 0) for standing in STANDINGS}
+def share_document(share: Share, completed: str = "completed") -> dict[str, object]:
+    counts: dict[str, object] = {
+        standing_word(standing, completed): share.records.get(standing, 0) for standing in STANDINGS
+    }
     return {"records": {"total": sum(share.records.values()), **counts}, "bytes": share.size}
 
 
@@ -232,8 +242,13 @@ def short_id(id: bytes | None) -> str:
     return id.hex()[:DIGITS] if id else ""
 
 
-def standing_text(standing: Standing) -> str:
-    return standing.replace("_", " ")
+def standing_word(standing: Standing, completed: str = "completed") -> str:
+    """A standing as the profile of a service calls it."""
+    return completed if standing == "completed" else standing
+
+
+def standing_text(standing: Standing, completed: str = "completed") -> str:
+    return standing_word(standing, completed).replace("_", " ")
 
 
 def key_text(key: str | None, *, show_keys: bool) -> str:
@@ -270,15 +285,15 @@ class Event(NamedTuple):
 
 
 def timeline(sighting: Sighting) -> list[Event]:
-    """From the first request to the moment when the key is free again."""
+    """From the first call to the moment when the key is free again."""
     record, standing = sighting.record, sighting.standing
-    events = [Event("created", record.created_at, f"first request {record.request_id}")]
+    events = [Event("created", record.created_at, f"first {words(record.door).call} {record.request_id}")]
     if record.checkpointed and record.completed_at is None:
         events.append(Event("checkpointed", record.updated_at, "part of the response was sent"))
     elif record.attempt > 1 and record.completed_at is None:
         events.append(Event("attempt", record.updated_at, f"attempt {record.attempt} began"))
     if record.completed_at is not None:
-        status = record.response.status if record.response else "without a response"
+        status = status_text(record) or "without a response"
         name: Name = "failed" if record.state == "failed" else "completed"
         events.append(Event(name, record.completed_at, f"{status}, attempt {record.attempt}"))
     elif standing == "abandoned" and record.lease_until is not None:

@@ -9,6 +9,7 @@ from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import long_duration, record_document, short_id, standing_text
 from retrysafe.cli.lookup import find_one_or_list
 from retrysafe.cli.store import open_admin
+from retrysafe.cli.words import status_text
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.admin import Admin, Note, Query, Sighting
 
@@ -103,9 +104,8 @@ def describe(sighting: Sighting | None) -> str:
     """A record's standing and status: `completed (201)`."""
     if sighting is None:
         return "it no longer exists"
-    response = sighting.record.response
-    status = f" ({response.status})" if response and sighting.record.state != "in_progress" else ""
-    return f"{standing_text(sighting.standing)}{status}"
+    status = status_text(sighting.record) if sighting.record.state != "in_progress" else ""
+    return f"{standing_text(sighting.standing)}{f' ({status})' if status else ''}"
 
 
 def _introduce(seen: Sighting, intervention: Intervention, *, show_keys: bool) -> None:

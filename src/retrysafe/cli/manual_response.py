@@ -1,15 +1,16 @@
-"""The response that an operator stores for a request whose own response is unknown.
+"""The response that an operator stores for a request whose own response is unknown, or the value of a call.
 
 Stored as given, after the checks that every response to clients passes.  Without a body it is a tombstone:
 retries get the status and headers, an empty body, and a header that says that the body is missing.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from retrysafe._core import headers
-from retrysafe._core.model import Final, Header, Headers, Record, Response
+from retrysafe._core.model import FAILED, VALUE, Final, Header, Headers, Record, Response
 from retrysafe.cli.body_preview import recognise
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import clean, size_text
@@ -19,6 +20,8 @@ Outcome = Literal["completed", "failed"]
 
 LARGEST_BODY: int = OutcomeRules._field_defaults["max_response"]
 """The limit of services that set none of their own."""
+
+_JSON: Headers = ((b"content-type", b"application/json"),)
 
 _BODILESS = frozenset({204, 205, 304})
 """RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5: such a response has no content."""
@@ -31,6 +34,54 @@ class ResponseOptions(NamedTuple):
     body: str | None = None
     headers: tuple[str, ...] = ()
     content_type: str | None = None
+
+
+class OperationOptions(NamedTuple):
+    """The same for an operation."""
+
+    value: str | None = None
+    message: str | None = None
+
+
+def refuse_options(given: NamedTuple, why: str, advice: str) -> None:
+    """Options that belong to another door."""
+    fields = given._asdict()
+    named = [_OPTIONS.get(name, f"--{name}") for name in fields if fields[name] not in (None, ())]
+    if named:
+        raise _usage_error(f"{why}, and so no {' or '.join(named)}", advice)
+
+
+_OPTIONS = {"headers": "--header", "content_type": "--content-type"}
+"""Where an option is called otherwise than its field."""
+
+_BY_HAND = "ResolvedByOperator"
+"""Stands where the class of an exception stands in a failure: the caller reads it."""
+
+
+def build_outcome(outcome: Outcome, given: OperationOptions) -> Final:
+    """What to store for an operation, in the form in which its own outcome would be."""
+    unused = "--message" if outcome == "completed" else "--value"
+    if (given.message if outcome == "completed" else given.value) is not None:
+        raise _usage_error(
+            f"{unused} does not go with --{'done' if outcome == 'completed' else 'failed'}",
+            "--value says what a call returned that was done, --message how it failed.",
+        )
+    if outcome == "failed":
+        message = given.message or "an operator found that it failed"
+        failure = json.dumps({"type": _BY_HAND, "message": message}).encode()
+        return Final("failed", Response(FAILED, _JSON, failure))
+    if given.value is None:
+        return Final("completed", Response(VALUE, _JSON), True)
+    body = _body(given.value, "--value")
+    try:
+        value: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _usage_error(
+            f"--value is not valid JSON: {error}",
+            "Write it as the service stores it: retrysafe show prints the value of an earlier call. A text "
+            """is written with its quotation marks: --value '"paid"'.""",
+        ) from None
+    return Final("completed", Response(VALUE, _JSON, json.dumps(value, ensure_ascii=False).encode()))
 
 
 def build_final(outcome: Outcome, given: ResponseOptions, seen: Record) -> Final:
@@ -80,7 +131,7 @@ def _status(outcome: Outcome, given: ResponseOptions, seen: Record) -> int:
     return status
 
 
-def _body(text: str) -> bytes:
+def _body(text: str, option: str = "--body") -> bytes:
     if not text.startswith("@"):
         body = text.encode()
     elif text == "@-":
@@ -92,12 +143,12 @@ def _body(text: str) -> bytes:
         except OSError as error:
             raise _usage_error(
                 f"{clean(text[1:])} cannot be read: {error.strerror}",
-                "Give --body @FILE, --body @- for stdin, or the text itself.",
+                f"Give {option} @FILE, {option} @- for stdin, or the text itself.",
             ) from None
     if len(body) > LARGEST_BODY:
         raise _usage_error(
-            f"the body is larger than {size_text(LARGEST_BODY)}, the most that is stored",
-            "Leave --body out: retries then get the status, and a header that says that the body is missing.",
+            f"{option} is larger than {size_text(LARGEST_BODY)}, the most that is stored",
+            f"Leave {option} out: retries then learn that it was done, and that this is missing.",
         )
     return body
 

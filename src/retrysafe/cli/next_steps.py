@@ -1,6 +1,6 @@
-"""What the next request with a key would get, and the commands that an operator can run.
+"""What the next call with a key would get, and the commands that an operator can run.
 
-`decisions.judge` decides it, as for real requests.  The policy belongs to the service and is not in the
+`decisions.judge` decides it, as for real calls.  The policy belongs to the service and is not in the
 store, so where the result depends on it, there is one result per choice.
 """
 
@@ -10,10 +10,11 @@ from typing import NamedTuple, assert_never
 
 from retrysafe._core.decisions import judge
 from retrysafe._core.model import Claim, Found, Record, Reserved
-from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.problems import CATALOGUE, Code, Problem
 from retrysafe._core.steps import Busy, CanTakeOver, Judgement, Replay
 from retrysafe.cli.format import long_duration, short_id
 from retrysafe.cli.options import ENVIRONMENT
+from retrysafe.cli.words import exception_of, outcome_of, words
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.stores.admin import Sighting
 
@@ -31,12 +32,14 @@ def next_results(sighting: Sighting) -> list[NextResult]:
     """What a retry would get, under each policy that makes a difference."""
     record = sighting.record
     if record.state == "failed":
-        return [_next_result(sighting, Policy(failed=choice), f'failed="{choice}"') for choice in _FAILED]
+        # An operation has one exception for both `replay` and `conflict`.
+        choices = _FAILED[:2] if record.door == "operation" else _FAILED
+        return [_next_result(sighting, Policy(failed=choice), f'failed="{choice}"') for choice in choices]
     if sighting.standing != "abandoned" or record.mode == "tx" or record.checkpointed:
         return [_next_result(sighting, Policy(), "")]
     # The service's own choice comes first: it sets `held_until` when it claims a key.
-    choices = _ABANDONED if record.held_until > record.updated_at else _ABANDONED[::-1]
-    return [_next_result(sighting, Policy(abandoned=choice), f'abandoned="{choice}"') for choice in choices]
+    ordered = _ABANDONED if record.held_until > record.updated_at else _ABANDONED[::-1]
+    return [_next_result(sighting, Policy(abandoned=choice), f'abandoned="{choice}"') for choice in ordered]
 
 
 _FAILED: tuple[Failed, ...] = ("replay", "retry", "conflict")
@@ -50,7 +53,7 @@ def _next_result(sighting: Sighting, policy: Policy, when: str) -> NextResult:
 
 
 def _retry(record: Record) -> Claim:
-    """The same request once more."""
+    """The same call once more."""
     return Claim(
         id=record.id,
         token=_ANOTHER,
@@ -68,21 +71,41 @@ def _retry(record: Record) -> Claim:
 
 
 def _describe(judgement: Judgement, record: Record) -> str:
+    code_word = words(record.door).code
     match judgement:
         case Replay():
-            status = record.response.status if record.response else None
-            body = "with an empty body, marked as omitted" if record.omitted else "response"
-            return f"gets the stored {status} {body}; the handler does not run"
+            return f"{_replay(record)}; the {code_word} does not run"
         case CanTakeOver():
-            return f"runs the handler again, as attempt {record.attempt + 1}"
+            return f"runs the {code_word} again, as attempt {record.attempt + 1}"
         case Busy(retry_after):
-            return f"409 in-flight: try again in {long_duration(retry_after)}"
+            return f"{_refusal('in-flight', record)}: try again in {long_duration(retry_after)}"
         case Problem(code):
-            return f"{CATALOGUE[code].status} {code}; the handler does not run"
+            return f"{_refusal(code, record)}; the {code_word} does not run"
         case Reserved():
             raise AssertionError("no record has a token of zeros")
         case unreachable:
             assert_never(unreachable)
+
+
+def _replay(record: Record) -> str:
+    match outcome_of(record):
+        case "failed":
+            return "is refused with previously-failed"
+        case "raised":
+            exception = exception_of(record)
+            return f"gets the stored {exception.type if exception else 'exception'}, raised again"
+        case "returned":
+            return (
+                "is told that it was done, without its value" if record.omitted else "gets the stored value"
+            )
+        case None:
+            status = record.response.status if record.response else None
+            body = "with an empty body, marked as omitted" if record.omitted else "response"
+            return f"gets the stored {status} {body}"
+
+
+def _refusal(code: Code, record: Record) -> str:
+    return f"is refused with {code}" if record.door == "operation" else f"{CATALOGUE[code].status} {code}"
 
 
 def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
@@ -94,8 +117,9 @@ def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
     # A completed one can be released, too, but that does it twice: no command to copy.
     if sighting.standing != "abandoned":
         return []
+    value = " --value JSON" if sighting.record.door == "operation" else ""
     return [
-        f'retrysafe resolve {id} --done --reason "…"{where}',
+        f'retrysafe resolve {id} --done{value} --reason "…"{where}',
         f'retrysafe resolve {id} --failed --reason "…"{where}',
         f'retrysafe release {id} --reason "…"{where}',
     ]

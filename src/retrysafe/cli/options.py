@@ -104,9 +104,26 @@ DoorOption = Annotated[
     Door | None,
     typer.Option("--door", metavar="DOOR", help="Only this door: request, callback or operation."),
 ]
+ActionOption = Annotated[
+    str | None,
+    typer.Option("--action", metavar="NAME", help="Only this operation, or this method of requests."),
+]
 PathOption = Annotated[
     str | None,
-    typer.Option("--path", metavar="PATH", help="Only this path or target; a * at its end matches anything."),
+    typer.Option(
+        "--path",
+        "--target",
+        metavar="PATH",
+        help="Only this path, or target of operations; a * at its end matches anything.",
+    ),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The service's profile, for its word for a completed record: succeeded in workflow-control.",
+    ),
 ]
 RequestIdOption = Annotated[
     str | None,
@@ -129,7 +146,7 @@ KeyArgument = Annotated[
     str,
     typer.Argument(
         metavar="KEY",
-        help="The key as the client sent it, or the first 6 or more digits of the record's id.",
+        help="The key as the client or caller gave it, or the first 6 or more digits of the record's id.",
         show_default=False,
     ),
 ]
@@ -173,6 +190,15 @@ def door_name(door: Door | None) -> DoorName | None:
             return "callback"
         case Door.OPERATION:
             return "operation"
+
+
+def completed_word(profile: str | None) -> str:
+    """What a service with this profile calls a completed record."""
+    if profile is None:
+        return "completed"
+    from retrysafe import profiles  # rarely wanted
+
+    return profiles.wire(profile).completed_word
 
 
 def scope_parts(given: list[str] | None) -> Parts:

@@ -9,12 +9,22 @@ from typing import Annotated
 
 import typer
 
-from retrysafe._core.model import Record
+from retrysafe._core.model import Door, Record
 from retrysafe.cli import output, prompt
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import clean, plural, removed_document, route_text, scope_text, short_id
-from retrysafe.cli.options import AUDITED, ByOption, JsonOption, ShowKeysOption, StoreOption, number
+from retrysafe.cli.options import (
+    AUDITED,
+    ByOption,
+    DoorOption,
+    JsonOption,
+    ShowKeysOption,
+    StoreOption,
+    door_name,
+    number,
+)
 from retrysafe.cli.store import open_admin
+from retrysafe.cli.words import words
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Admin, Note
 
@@ -36,6 +46,7 @@ class _Removed:
 
 def purge(
     store: StoreOption = None,
+    door: DoorOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many there are.")] = False,
     batch: Annotated[
         int | None,
@@ -74,8 +85,9 @@ def purge(
             Exit.USAGE,
         )
     note = _note(by, reason)
+    only = door_name(door)
     with open_admin(store) as admin:
-        backlog = admin.expired()
+        backlog = admin.expired(only)
         wanted = backlog if limit is None else min(backlog, limit)
         if dry_run:
             _print_backlog(backlog, wanted, json=json)
@@ -83,11 +95,11 @@ def purge(
         removed = _Removed()
         with _reporting_failure(removed), _stop_on_interrupt() as stopped:
             with _progress(wanted) as advance:
-                _remove(admin, batch or _BATCH, limit, note, stopped, advance, removed)
+                _remove(admin, batch or _BATCH, limit, note, only, stopped, advance, removed)
             # Before anything else that can fail: no other process knows about them any more.
             if removed.unresolved:
                 _report_unresolved(removed.unresolved)
-        left = _left(admin, removed)
+        left = _left(admin, only, removed)
     if json:
         unresolved = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
         output.write_json(
@@ -135,13 +147,14 @@ def _remove(
     batch: int,
     limit: int | None,
     note: Note | None,
+    door: Door | None,
     stopped: Callable[[], bool],
     advance: Advance,
     removed: _Removed,
 ) -> None:
     while not stopped() and (limit is None or removed.number < limit):
         wanted = batch if limit is None else min(batch, limit - removed.number)
-        purged = admin.purge(wanted, note)
+        purged = admin.purge(wanted, note, door)
         removed.number += purged.records
         removed.unresolved += purged.unresolved
         advance(purged.records)
@@ -149,9 +162,9 @@ def _remove(
             break
 
 
-def _left(admin: Admin, removed: _Removed) -> int:
+def _left(admin: Admin, door: Door | None, removed: _Removed) -> int:
     try:
-        return admin.expired()
+        return admin.expired(door)
     except StoreError as trouble:
         raise Failure(
             f"removed {plural(removed.number, 'expired record')}; cannot count how many are left: {trouble}",
@@ -237,4 +250,6 @@ def _report_unresolved(unresolved: list[Record]) -> None:
     )
     for record in unresolved:
         route, scope = route_text(record.action, record.target), scope_text(record.scope)
-        output.notice(f"  {short_id(record.id)}  {route}  {scope}  request {clean(record.request_id)}")
+        output.notice(
+            f"  {short_id(record.id)}  {route}  {scope}  {words(record.door).call} {clean(record.request_id)}"
+        )

@@ -1,7 +1,7 @@
-"""`retrysafe release`: delete records, so that the next request with such a key runs.
+"""`retrysafe release`: delete records, so that the next call with such a key runs.
 
 Abandoned ones, of which the operator knows that nothing was done; with `--state` also failed or completed
-ones.  One record by its key, or all that match `--path`.
+ones.  One record by its key, or all that match `--path` or `--action`.
 """
 
 import sys
@@ -17,6 +17,7 @@ from retrysafe.cli.format import plural, short_id, standing_text
 from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene, refusal
 from retrysafe.cli.lookup import build_query
 from retrysafe.cli.options import (
+    ActionOption,
     ByOption,
     DoorOption,
     JsonOption,
@@ -34,6 +35,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.cli.store import open_admin
+from retrysafe.cli.words import words
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Admin, Note, Query, Sighting, Standing
 
@@ -49,8 +51,8 @@ def release(
         str | None,
         typer.Argument(
             metavar="KEY",
-            help="The key as the client sent it, or the first 6 or more digits of the record's id. "
-            "Without one, --path is required.",
+            help="The key as the client or caller gave it, or the first 6 or more digits of the record's id. "
+            "Without one, --path or --action is required.",
             show_default=False,
         ),
     ] = None,
@@ -63,6 +65,7 @@ def release(
             help="The state of what is released: abandoned, failed or completed.",
         ),
     ] = State.ABANDONED,
+    action: ActionOption = None,
     path: PathOption = None,
     older: OlderOption = None,
     younger: YoungerOption = None,
@@ -72,7 +75,7 @@ def release(
             "--limit",
             parser=number(1),
             metavar="N",
-            help="With --path: release at most N records.",
+            help="Without a key: release at most N records.",
             show_default=str(_LIMIT),
         ),
     ] = None,
@@ -84,7 +87,7 @@ def release(
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete a record: the next request with its key RUNS. For when it is known that nothing was done."""
+    """Delete a record: the next call with its key RUNS. For when it is known that nothing was done."""
     if state is State.IN_PROGRESS:
         raise Failure(
             "--state in-progress cannot be released: the worker holds the lease",
@@ -93,18 +96,24 @@ def release(
         )
     settings = Settings(by, reason, yes, show_keys, json)
     if key is not None:
-        _refuse_filters(path=path, older=older, younger=younger, limit=limit)
+        _refuse_filters(action=action, path=path, older=older, younger=younger, limit=limit)
         selection = Selection(key, door_name(door), scope_parts(scope), store)
         intervene(selection, settings, lambda seen: _decide(seen, state))
         return
-    if path is None:
+    if path is None and action is None:
         raise Failure(
-            "neither a key nor --path was given",
-            "Give the key or the id of one record, or --path to release all records of a path.",
+            "neither a key nor --path nor --action was given",
+            "Give the key or the id of one record, or --path or --action to release all records of one.",
             Exit.USAGE,
         )
     query = build_query(
-        [state.standing], door_name(door), scope_parts(scope), path=path, older=older, younger=younger
+        [state.standing],
+        door_name(door),
+        scope_parts(scope),
+        action=action,
+        path=path,
+        older=older,
+        younger=younger,
     )
     _release_matching(query, state.standing, settings, limit or _LIMIT, store)
 
@@ -121,36 +130,39 @@ def _refuse_filters(**given: object) -> None:
 
 def _decide(seen: Sighting, state: State) -> Intervention:
     if seen.standing != state.standing:
-        raise refusal(seen, _advice(seen.standing))
+        raise refusal(seen, _advice(seen))
+    said = words(seen.record.door)
+    deleted = _DELETED[seen.standing].format(**said._asdict())
     return Intervention(
-        consequence=f"{_CONSEQUENCES[seen.standing]} {_danger(seen.record)}",
+        consequence=f"{deleted} will be deleted, and the next {said.call} with this key will RUN the "
+        f"{said.code} again. {_danger(seen.record)}",
         question="Release it?",
         act=_release,
-        done="released; the next request with this key runs",
+        done=f"released; the next {said.call} with this key runs",
     )
 
 
-def _advice(standing: Standing) -> str:
-    if standing == "abandoned":
+def _advice(seen: Sighting) -> str:
+    if seen.standing == "abandoned":
         return "Leave --state out to release it."
+    said = words(seen.record.door)
     return (
-        f"Add --state {standing} to release it all the same: its stored response is deleted, and the next "
-        "request with this key runs again."
+        f"Add --state {seen.standing} to release it all the same: its stored {said.result} is deleted, and "
+        f"the next {said.call} with this key runs again."
     )
 
 
-_CONSEQUENCES: dict[Standing, str] = {
-    "abandoned": "The record will be deleted, and the next request with this key will RUN the handler again.",
-    "failed": "The stored failure will be deleted, and the next request with this key will RUN the handler "
-    "again.",
-    "completed": "This request is DONE. Its stored response will be deleted, and the next request with this "
-    "key will RUN the handler again.",
+_DELETED: dict[Standing, str] = {
+    "abandoned": "The record",
+    "failed": "The stored failure",
+    "completed": "This {call} is DONE. Its stored {result}",
 }
 
 
 def _danger(seen: Record) -> str:
     if seen.state == "completed":
-        return "Whatever it did will then be done twice, also if that request is only a late retry."
+        call = words(seen.door).call
+        return f"Whatever it did will then be done twice, also if that {call} is only a late retry."
     if seen.checkpointed:
         return "Part of its response was sent: whatever leads to that response will then be done twice."
     if seen.mode == "tx":
@@ -223,7 +235,8 @@ def _report(
     more: bool,
 ) -> None:
     if not settings.json:
-        output.write(f"Released {len(released):,} of {number}; the next request with such a key runs.\n")
+        call = words(*(one.record.door for one in [*released, *changed])).call
+        output.write(f"Released {len(released):,} of {number}; the next {call} with such a key runs.\n")
         return
     output.write_json(
         {
@@ -247,9 +260,11 @@ def _introduce(seen: Sequence[Sighting], standing: Standing, *, more: bool, show
     rest = len(seen) - _ROWS
     hidden = [Text(f"… and {rest:,} more", "dim")] if rest > 0 else []
     beyond = [Text(f"More than {len(seen):,} match; the others stay.", "dim")] if more else []
-    done = "Their requests are DONE. " if standing == "completed" else ""
+    done = "They are DONE. " if standing == "completed" else ""
+    said = words(*(one.record.door for one in seen))
     consequence = (
-        f"{done}Each record will be deleted, and the next request with its key will RUN the handler again. "
+        f"{done}Each record will be deleted, and the next {said.call} with its key will RUN the {said.code} "
+        "again. "
         + (
             "Whatever they did will then be done twice."
             if standing == "completed"

@@ -25,34 +25,45 @@ from retrysafe.cli.format import (
 )
 from retrysafe.cli.next_steps import next_results, possible_commands
 from retrysafe.cli.redaction import redacted_header
+from retrysafe.cli.words import exception_of, outcome_of, words
 from retrysafe.stores.admin import Entry, Sighting
 
 _EXPLAINED = {
     "abandoned": "Its worker died or lost the store; the outcome is unknown.",
     "in_progress": "Its lease has not ended: the worker runs it, or died a moment ago.",
-    "completed": "Retries get its response.",
+    "completed": "Retries get {result}.",
     "failed": "Retries get the failure, or run again, as the service chose.",
 }
 
 
 _ADVICE = {
     "abandoned": "Find out what happened, then settle it:",
-    "failed": "If nothing was done, or it was undone, let the next request run:",
+    "failed": "If nothing was done, or it was undone, let the next {call} run:",
 }
 
 
 def render_record(
-    sighting: Sighting, entries: Sequence[Entry], store: str | None, *, preview: int, show_keys: bool
+    sighting: Sighting,
+    entries: Sequence[Entry],
+    store: str | None,
+    *,
+    preview: int,
+    show_keys: bool,
+    completed: str = "completed",
 ) -> list[RenderableType]:
-    parts: list[RenderableType] = [_title(sighting), "", _facts(sighting, show_keys=show_keys)]
-    parts += _section("Timeline", _events(sighting))
-    parts += _section("Response", *_response(sighting, preview))
+    said = words(sighting.record.door)
+    parts: list[RenderableType] = [_title(sighting, completed), "", _facts(sighting, show_keys=show_keys)]
+    parts += _section("Timeline", _events(sighting, completed))
+    if sighting.record.door == "operation":
+        parts += _section("Outcome", *_outcome(sighting, preview))
+    else:
+        parts += _section("Response", *_response(sighting, preview))
     if entries:
         parts += _section("Interventions", *interventions(entries, sighting.now))
-    parts += _section("The next request with this key", _next(sighting))
+    parts += _section(f"The next {said.call} with this key", _next(sighting))
     commands = possible_commands(sighting, store)
     if commands:
-        parts += _section("What you can do", Text(_ADVICE[sighting.standing], "dim"))
+        parts += _section("What you can do", Text(_ADVICE[sighting.standing].format(call=said.call), "dim"))
         parts += [f"  {command}" for command in commands]
     return parts
 
@@ -62,27 +73,36 @@ def render_summary(sighting: Sighting, *, show_keys: bool) -> Group:
     return Group(_title(sighting), _facts(sighting, show_keys=show_keys, short=True))
 
 
-def _title(sighting: Sighting) -> Text:
+def _title(sighting: Sighting, completed: str = "completed") -> Text:
     record = sighting.record
+    explained = _EXPLAINED[sighting.standing].format(result=_result(record))
     return Text.assemble(
         (record.id.hex()[:DIGITS], "bold"),
         "  ",
-        (standing_text(sighting.standing), STYLES[sighting.standing]),
+        (standing_text(sighting.standing, completed), STYLES[sighting.standing]),
         "  ",
-        (_EXPLAINED[sighting.standing], "dim"),
+        (explained, "dim"),
     )
+
+
+def _result(record: Record) -> str:
+    """What retries get."""
+    if record.door == "operation" and record.omitted:
+        return "no value, but that it was done"
+    return "its exception again" if outcome_of(record) == "raised" else f"its {words(record.door).result}"
 
 
 def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> RenderableType:
     record, now = sighting.record, sighting.now
+    is_operation = record.door == "operation"
     facts = [
-        ("request", route_text(record.action, record.target)),
+        ("operation" if is_operation else "request", route_text(record.action, record.target)),
         ("scope", scope_text(record.scope)),
         ("key", key_text(record.key, show_keys=show_keys)),
     ]
     if short:
         facts += [("created", f"{relative(record.created_at, now)}, {timestamp(record.created_at)}")]
-        facts += [("request id", clean(record.request_id))]
+        facts += [(f"{words(record.door).call} id", clean(record.request_id))]
         if record.checkpointed and record.response:
             facts += [("sent", f"part of its response, {record.response.status}")]
         return _grid(facts)
@@ -91,7 +111,7 @@ def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> Rende
         ("mode", _mode(record)),
         ("attempt", str(record.attempt)),
         ("fingerprint", record.fingerprint.hex()[: 2 * DIGITS]),
-        ("request id", clean(record.request_id)),
+        (f"{words(record.door).call} id", clean(record.request_id)),
     ]
     if record.correlation_id:
         facts += [("correlation", clean(record.correlation_id))]
@@ -106,7 +126,7 @@ def _mode(record: Record) -> str:
     return "lease: effects may be anywhere"
 
 
-def _events(sighting: Sighting) -> Table:
+def _events(sighting: Sighting, completed: str) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
@@ -116,7 +136,7 @@ def _events(sighting: Sighting) -> Table:
         style = "dim" if event.at > sighting.now else ""
         emphasis = next((STYLES[standing] for standing in STANDINGS if standing == event.name), style)
         grid.add_row(
-            Text(event.name, emphasis),
+            Text(completed if event.name == "completed" else event.name, emphasis),
             Text(relative(event.at, sighting.now), style),
             Text(timestamp(event.at), style),
             Text(clean(event.remark), "dim"),
@@ -142,11 +162,31 @@ def _response(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
         return
     if record.state == "in_progress":
         return
-    seen = body_preview.preview(response.body, limit)
+    yield from _body(body_preview.preview(response.body, limit), len(response.body))
+
+
+def _outcome(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
+    """What an operation returned or raised: its stored form has a status and headers, but no caller has."""
+    record = sighting.record
+    kind = outcome_of(record)
+    if kind is None or record.response is None:
+        yield Text("none yet", "dim")
+        return
+    exception = exception_of(record)
+    told = f"{exception.type}: {exception.message}".rstrip(": ") if exception else ""
+    yield Text.assemble((kind, "bold"), " with " if told and kind == "failed" else " ", clean(told))
+    if record.omitted:
+        yield Text("The value was not stored; retries are told that it was done.", "dim")
+    elif exception is None:
+        body = record.response.body
+        yield from _body(body_preview.preview(body, limit, is_json=True), len(body))
+
+
+def _body(seen: body_preview.Preview, size: int) -> Iterable[RenderableType]:
     if seen.kind == "empty":
         yield Text("The body is empty.", "dim")
         return
-    yield Text(f"{size_text(len(response.body))} of {'JSON' if seen.kind == 'json' else seen.kind}:", "dim")
+    yield Text(f"{size_text(size)} of {'JSON' if seen.kind == 'json' else seen.kind}:", "dim")
     for line in seen.lines:
         yield Text(f"  {line}", overflow="fold")
     if seen.cut:

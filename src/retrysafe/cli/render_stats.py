@@ -32,19 +32,22 @@ _SHARE_COLUMNS = (
 )
 
 
-def render_stats(found: Statistics) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text("Records", "bold"), _inset(_records(found))]
-    parts += ["", Text("Requests", "bold"), _inset(_requests(found))]
+def render_stats(found: Statistics, completed: str = "completed") -> list[RenderableType]:
+    parts: list[RenderableType] = [Text("Records", "bold"), _inset(_records(found, completed))]
+    called = "Requests" if found.by_door.keys() <= {"request"} else "Calls"
+    parts += ["", Text(called, "bold"), _inset(_calls(found, called.lower()))]
+    if found.by_door.keys() - {"request"}:
+        parts += ["", _shares("BY DOOR", list(found.by_door.items()), completed)]
     if found.by_route:
         routes = [(route_text(*route), share) for route, share in found.by_route.items()]
-        parts += ["", _shares("BY ROUTE", routes)]
+        parts += ["", _shares("BY ROUTE", routes, completed)]
     if found.by_scope:
         scopes = [(scope_text(scope), share) for scope, share in found.by_scope.items()]
-        parts += ["", _shares("BY SCOPE", scopes)]
+        parts += ["", _shares("BY SCOPE", scopes, completed)]
     return parts
 
 
-def _records(found: Statistics) -> Table:
+def _records(found: Statistics, completed: str) -> Table:
     grid = _numbers()
     oldest: Mapping[Standing, float | None] = {
         "abandoned": found.oldest_abandoned,
@@ -55,7 +58,7 @@ def _records(found: Statistics) -> Table:
         since = oldest.get(standing)
         remark = f"the oldest {relative(since, found.now)}, {timestamp(since)}" if since is not None else ""
         grid.add_row(
-            Text(standing_text(standing), STYLES[standing] if number else "dim"),
+            Text(standing_text(standing, completed), STYLES[standing] if number else "dim"),
             f"{number:,}",
             Text(remark, "dim"),
         )
@@ -69,7 +72,7 @@ def _records(found: Statistics) -> Table:
     return grid
 
 
-def _requests(found: Statistics) -> RenderableType:
+def _calls(found: Statistics, called: str) -> RenderableType:
     counted = sum(found.verdicts.values())
     if not counted:
         return Text("None counted yet: services write their counts every few seconds.", "dim")
@@ -82,14 +85,18 @@ def _requests(found: Statistics) -> RenderableType:
     grid.add_row(
         Text("duplicates", "bold"),
         f"{duplicates(found.verdicts):,}",
-        Text(f"{rate:.1%} of requests with a key", "bold"),
+        Text(f"{rate:.1%} of {called} with a key", "bold"),
     )
     return grid
 
 
-def _shares(title: str, shares: Sequence[tuple[str, Share]]) -> RenderableType:
+def _shares(title: str, shares: Sequence[tuple[str, Share]], completed: str) -> RenderableType:
+    columns = [
+        column._replace(title=completed.upper()) if column.title == "COMPLETED" else column
+        for column in _SHARE_COLUMNS
+    ]
     rows = [[Text(name), *_share_cells(share)] for name, share in shares]
-    return table((Column(title, narrowest=20), *_SHARE_COLUMNS), rows)
+    return table((Column(title, narrowest=20), *columns), rows)
 
 
 def _share_cells(share: Share) -> list[Text]:

@@ -24,9 +24,11 @@ from retrysafe.cli.format import (
     short_duration,
     short_id,
     size_text,
+    standing_word,
     timestamp,
     visible_key,
 )
+from retrysafe.cli.words import status_text, words
 from retrysafe.stores.admin import Entry, Sighting
 
 
@@ -126,7 +128,7 @@ def _least(column: Column, natural: int) -> int:
     return min(natural, column.narrowest) if column.narrowest else natural
 
 
-_RECORD_COLUMNS = (
+_COLUMNS = (
     Column("RECORD"),
     Column("STATE"),
     Column("AGE", right=True, rank=1),
@@ -140,47 +142,53 @@ _RECORD_COLUMNS = (
 )
 
 
+_CALLED = {words("request").call: "REQUEST", words("operation").call: "OPERATION"}
+"""The title of what was called, where all records are of one kind."""
+
 _PIPED = ("RECORD", "STATE", "AGE", "KEY", "STATUS", "EXPIRES", "SCOPE", "REQUEST")
 """In plain text, where a line of ordinary values stays within 120 characters; `--json` has the rest."""
 
 
 def records_table(
-    shown: Sequence[Sighting], *, show_keys: bool, stream: IO[str] | None = None
+    shown: Sequence[Sighting],
+    *,
+    show_keys: bool,
+    completed: str = "completed",
+    stream: IO[str] | None = None,
 ) -> RenderableType:
     where: IO[str] = sys.stdout if stream is None else stream
     # In plain text no field but the last contains a space, so that awk can tell them apart.
     separator = " " if output.on_terminal(where) else ","
-    rows = [_record_cells(one, separator, show_keys=show_keys) for one in shown]
+    rows = [_record_cells(one, separator, completed, show_keys=show_keys) for one in shown]
+    called = _CALLED.get(words(*(one.record.door for one in shown)).call, "CALL")
+    columns = [column._replace(title=called) if column.title == "REQUEST" else column for column in _COLUMNS]
     if not output.on_terminal(where):
-        titles = [column.title for column in _RECORD_COLUMNS]
+        titles = [column.title for column in _COLUMNS]
         order = [titles.index(title) for title in _PIPED]
         return table(
-            [_RECORD_COLUMNS[index] for index in order],
+            [columns[index] for index in order],
             [[row[index] for index in order] for row in rows],
             where,
         )
-    columns = [
-        # An operator who asks for keys wants them in full.
-        Column("KEY", narrowest=20, fold=True) if show_keys and column.title == "KEY" else column
-        for column in _RECORD_COLUMNS
-    ]
+    if show_keys:  # who asks for keys wants them in full
+        full = Column("KEY", narrowest=20, fold=True)
+        columns = [full if column.title == "KEY" else column for column in columns]
     return table(columns, rows, where)
 
 
-def _record_cells(sighting: Sighting, separator: str, *, show_keys: bool) -> list[Text]:
+def _record_cells(sighting: Sighting, separator: str, completed: str, *, show_keys: bool) -> list[Text]:
     record, now = sighting.record, sighting.now
     key = visible_key(record.key, show_keys=show_keys)
-    status = str(record.response.status) if record.response else "-"
     body = "omitted" if record.omitted else size_text(sighting.size) if record.response else "-"
     return [
         Text(short_id(record.id), "bold"),
         # As `--state` takes it.
-        Text(sighting.standing.replace("_", "-"), STYLES[sighting.standing]),
+        Text(standing_word(sighting.standing, completed).replace("_", "-"), STYLES[sighting.standing]),
         Text(short_duration(now - record.created_at)),
         Text(route_text(record.action, record.target)),
         Text(scope_text(record.scope, separator) or "-"),
         Text("digest" if key is None else clean(key), "dim"),
-        Text(status),
+        Text(status_text(record) or "-"),
         Text(body),
         Text(str(record.attempt)),
         Text(short_duration(_gone_at(sighting) - now), "dim"),
@@ -194,7 +202,7 @@ def _gone_at(sighting: Sighting) -> float:
 
 
 _ENTRY_COLUMNS = tuple(
-    Column(title) for title in ("AT", "BY", "ACT", "OUTCOME", "RECORD", "KEY", "SCOPE", "REQUEST", "REASON")
+    Column(title) for title in ("AT", "BY", "ACT", "OUTCOME", "RECORD", "KEY", "SCOPE", "CALL", "REASON")
 )
 
 

@@ -8,7 +8,14 @@ from retrysafe._core.model import Final, Record
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import size_text
 from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene, refusal
-from retrysafe.cli.manual_response import Outcome, ResponseOptions, build_final
+from retrysafe.cli.manual_response import (
+    OperationOptions,
+    Outcome,
+    ResponseOptions,
+    build_final,
+    build_outcome,
+    refuse_options,
+)
 from retrysafe.cli.options import (
     ByOption,
     DoorOption,
@@ -22,15 +29,18 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
+from retrysafe.cli.words import words
 from retrysafe.stores.admin import Admin, Note, Sighting
 
-_RESPONSE = "How it ended, and what retries get"
+_ENDED = "How it ended"
+_RESPONSE = "What retries of a request get"
+_OPERATION = "What retries of an operation get"
 
 
 def resolve(
     key: KeyArgument,
-    done: Annotated[bool, typer.Option("--done", rich_help_panel=_RESPONSE, help="It was done.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", rich_help_panel=_RESPONSE, help="It failed.")] = False,
+    done: Annotated[bool, typer.Option("--done", rich_help_panel=_ENDED, help="It was done.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", rich_help_panel=_ENDED, help="It failed.")] = False,
     status: Annotated[
         int | None,
         typer.Option(
@@ -69,6 +79,24 @@ def resolve(
             show_default="guessed from the body",
         ),
     ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            "--value",
+            metavar="JSON|@FILE",
+            rich_help_panel=_OPERATION,
+            help="With --done: what it returned, as JSON; @- is stdin. Without one, retries get no value.",
+        ),
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(
+            "--message",
+            metavar="TEXT",
+            rich_help_panel=_OPERATION,
+            help="With --failed: what retries are told.",
+        ),
+    ] = None,
     store: StoreOption = None,
     door: DoorOption = None,
     scope: ScopeOption = None,
@@ -78,7 +106,7 @@ def resolve(
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Settle an abandoned record as done or failed: retries get that response, and nothing runs again."""
+    """Settle an abandoned record as done or failed: retries get that outcome, and nothing runs again."""
     if done == failed:
         raise Failure(
             "either --done or --failed is required",
@@ -87,34 +115,49 @@ def resolve(
         )
     outcome: Outcome = "completed" if done else "failed"
     given = ResponseOptions(status, body, tuple(header or ()), content_type)
+    called = OperationOptions(value, message)
     selection = Selection(key, door_name(door), scope_parts(scope), store)
     intervene(
         selection,
         Settings(by, reason, yes, show_keys, json),
-        lambda seen: _decide(seen, outcome, given),
+        lambda seen: _decide(seen, outcome, given, called),
     )
 
 
-def _decide(sighting: Sighting, outcome: Outcome, given: ResponseOptions) -> Intervention:
+def _decide(
+    sighting: Sighting, outcome: Outcome, given: ResponseOptions, called: OperationOptions
+) -> Intervention:
     if sighting.standing != "abandoned":
         raise refusal(sighting, "Its outcome is known. Only abandoned records can be resolved.")
-    final = build_final(outcome, given, sighting.record)
-    again = (
-        "The handler will not run again."
-        if final.state == "completed"
-        else 'The handler will not run again, unless the service chose failed="retry".'
-    )
+    record = sighting.record
+    if record.door == "operation":
+        refuse_options(given, "an operation has no response", "Give --value or --message.")
+        final = build_outcome(outcome, called)
+    else:
+        refuse_options(called, "a request has no value", "Give --status, --body or --header.")
+        final = build_final(outcome, given, record)
+    unless = "" if final.state == "completed" else ', unless the service chose failed="retry"'
+    again = f"The {words(record.door).code} will not run again{unless}."
 
     def act(admin: Admin, seen: Record, note: Note) -> bool:
         return admin.resolve(seen, final, note)
 
+    result = _describe_outcome(final) if record.door == "operation" else _describe(final)
     how = "done" if final.state == "completed" else "failed"
     return Intervention(
-        consequence=f"Retries with this key will get {_describe(final)}. {again}",
+        consequence=f"Retries with this key will get {result}. {again}",
         question=f"Resolve it as {how}?",
         act=act,
-        done=f"resolved as {how}; retries get {_describe(final)}",
+        done=f"resolved as {how}; retries get {result}",
     )
+
+
+def _describe_outcome(final: Final) -> str:
+    if final.state == "failed":
+        return "PreviouslyFailed"
+    if final.omitted:
+        return "no value, but that it was done"
+    return f"the value that you gave, {size_text(len(final.response.body))} of JSON"
 
 
 def _describe(final: Final) -> str:

@@ -16,15 +16,18 @@ from retrysafe.cli.options import (
     DoorOption,
     JsonOption,
     KeyArgument,
+    ProfileOption,
     ScopeOption,
     ShowKeysOption,
     StoreOption,
+    completed_word,
     door_name,
     number,
     scope_parts,
 )
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.store import open_admin
+from retrysafe.cli.words import exception_of, words
 from retrysafe.stores.admin import Entry, Sighting
 
 _ENTRIES = 20
@@ -42,18 +45,21 @@ def show(
             "--preview",
             parser=number(0),
             metavar="N",
-            help="How many characters of the body to show, secrets hidden.",
+            help="How many characters of the body or value to show, secrets hidden.",
             show_default=str(_PREVIEW),
         ),
     ] = None,
     body: Annotated[
         bool,
-        typer.Option("--body", help="Print the whole stored body, secrets included, and nothing else."),
+        typer.Option(
+            "--body", help="Print the whole stored body or value, secrets included, and nothing else."
+        ),
     ] = False,
+    profile: ProfileOption = None,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show one record: its timeline, its response with secrets hidden, what a retry gets, what you can do."""
+    """Show one record: its timeline, its outcome with secrets hidden, what a retry gets, what you can do."""
     if body and preview is not None and not json:
         raise Failure(
             "--body prints the whole body, so --preview would have no effect",
@@ -61,24 +67,31 @@ def show(
             Exit.USAGE,
         )
     length = _PREVIEW if preview is None else preview
+    completed = completed_word(profile)
     with open_admin(store) as admin:
         sighting = find_one_or_list(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
         entries = admin.audit(_ENTRIES, sighting.record.id.hex())
     if json:
-        output.write_json(_document(sighting, entries, store, preview=length, body=body, show_keys=show_keys))
+        shown = record_document(sighting, show_keys=show_keys, completed=completed)
+        more = _document(sighting, entries, store, preview=length, body=body, show_keys=show_keys)
+        output.write_json({**shown, **more})
     elif body:
         _print_body(sighting)
     else:
         from retrysafe.cli.render_record import render_record
 
-        output.draw(*render_record(sighting, entries, store, preview=length, show_keys=show_keys))
+        drawn = render_record(
+            sighting, entries, store, preview=length, show_keys=show_keys, completed=completed
+        )
+        output.draw(*drawn)
 
 
 def _print_body(sighting: Sighting) -> None:
     response = sighting.record.response
     if response is None or sighting.record.omitted:
-        why = "it was not stored" if response else "there is no response yet"
-        raise Failure(f"this record has no body: {why}")
+        result = words(sighting.record.door).result
+        why = "it was not stored" if response else f"there is no {result} yet"
+        raise Failure(f"this record has no {'body' if result == 'response' else result}: {why}")
     if output.on_terminal(sys.stdout):
         # A body may contain bytes that steer a terminal; a file or pipe gets them unchanged.
         output.write("".join(f"{line}\n" for line in body_preview.whole(response.body)))
@@ -98,8 +111,9 @@ def _document(
     record = sighting.record
     headers = record.response.headers if record.response else ()
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    exception = exception_of(record)
     return {
-        **record_document(sighting, show_keys=show_keys),
+        "error": exception and exception._asdict(),
         "headers": [[name, redacted_header(name, value)] for name, value in pairs],
         "body": _body_document(sighting, preview, whole=body),
         "timeline": [{"event": event.name, "at": iso(event.at)} for event in timeline(sighting)],
@@ -113,7 +127,7 @@ def _body_document(sighting: Sighting, limit: int, *, whole: bool) -> dict[str, 
     response = sighting.record.response
     if response is None or sighting.record.omitted:
         return None
-    seen = body_preview.preview(response.body, limit)
+    seen = body_preview.preview(response.body, limit, is_json=sighting.record.door == "operation")
     shown: dict[str, object] = {"kind": seen.kind, "preview": "\n".join(seen.lines), "cut": seen.cut}
     if whole:
         shown["base64"] = base64.b64encode(response.body).decode("ascii")

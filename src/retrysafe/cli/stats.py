@@ -1,4 +1,4 @@
-"""`retrysafe stats`: how many records there are, how requests ended, how many were duplicates."""
+"""`retrysafe stats`: how many records there are, how calls ended, how many were duplicates."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -7,13 +7,13 @@ import typer
 
 from retrysafe.cli import output
 from retrysafe.cli.format import iso, share_document
-from retrysafe.cli.options import JsonOption, StoreOption, number
+from retrysafe.cli.options import JsonOption, ProfileOption, StoreOption, completed_word, number
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.store import open_admin
 from retrysafe.stores.admin import Statistics
 
 DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
-"""Verdicts of requests whose key had been used before."""
+"""Verdicts of calls whose key had been used before."""
 
 
 def stats(
@@ -22,17 +22,19 @@ def stats(
         int,
         typer.Option("--groups", parser=number(0), metavar="N", help="How many routes and scopes to list."),
     ] = 10,
+    profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Count outcomes, duplicates, and records in progress, abandoned or expired, by route and by scope."""
+    """Count outcomes, duplicates, and records in progress, abandoned or expired, by door, route and scope."""
+    completed = completed_word(profile)
     with open_admin(store) as admin:
         found = admin.statistics(groups)
     if json:
-        output.write_json(_document(found))
+        output.write_json(_document(found, completed))
         return
     from retrysafe.cli.render_stats import render_stats
 
-    output.draw(*render_stats(found))
+    output.draw(*render_stats(found, completed))
 
 
 def duplicates(verdicts: Mapping[str, int]) -> int:
@@ -40,16 +42,16 @@ def duplicates(verdicts: Mapping[str, int]) -> int:
 
 
 def duplicate_rate(verdicts: Mapping[str, int]) -> float | None:
-    """The share of duplicates among requests with a key; `None` if none was counted."""
+    """The share of duplicates among calls with a key; `None` if none was counted."""
     keyed = sum(number for verdict, number in verdicts.items() if verdict != "keyless")
     return duplicates(verdicts) / keyed if keyed else None
 
 
-def _document(found: Statistics) -> dict[str, object]:
+def _document(found: Statistics, completed: str) -> dict[str, object]:
     rate = duplicate_rate(found.verdicts)
     return {
         "now": iso(found.now),
-        **share_document(found.total),
+        **share_document(found.total, completed),
         "expired": found.expired,
         "oldest_in_progress": _since(found.oldest_running, found.now),
         "oldest_abandoned": _since(found.oldest_abandoned, found.now),
@@ -58,12 +60,13 @@ def _document(found: Statistics) -> dict[str, object]:
         "counted_since": iso(found.counted_since),
         "duplicates": duplicates(found.verdicts),
         "duplicate_rate": None if rate is None else round(rate, 6),
+        "by_door": {door: share_document(share, completed) for door, share in found.by_door.items()},
         "by_route": [
-            {"action": action, "target": target, **share_document(share)}
+            {"action": action, "target": target, **share_document(share, completed)}
             for (action, target), share in found.by_route.items()
         ],
         "by_scope": [
-            {"scope": redacted_scope(dict(parts)), **share_document(share)}
+            {"scope": redacted_scope(dict(parts)), **share_document(share, completed)}
             for parts, share in found.by_scope.items()
         ],
     }

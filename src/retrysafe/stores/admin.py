@@ -46,8 +46,10 @@ class Query(NamedTuple):
     door: Door | None = None
     scope: Parts = ()
     """Parts that a record's scope has among its own."""
+    action: str | None = None
+    """A method, or the name of an operation."""
     target: str | None = None
-    """A path as it was asked for, or a prefix that ends with `*`."""
+    """A path as it was asked for, or what an operation is about; or a prefix that ends with `*`."""
     older: float | None = None
     """Created at least so many seconds ago."""
     younger: float | None = None
@@ -87,12 +89,14 @@ class Statistics(NamedTuple):
     oldest_running: float | None
     """When the oldest record in progress, abandoned ones aside, was created."""
     oldest_abandoned: float | None
+    by_door: Mapping[str, Share]
     by_route: Mapping[tuple[str, str], Share]
-    """By action and target, those with the most records first."""
+    """By method and path, those with the most records first.  Of operations and callbacks by action alone,
+    with an empty target: theirs is an id, and there are as many as calls."""
     by_scope: Mapping[Parts, Share]
     """Those with the most records first."""
     verdicts: Mapping[str, int]
-    """How requests ended, by verdict, as the services counted them.  A count reaches the store some seconds
+    """How calls ended, by verdict, as the services counted them.  A count reaches the store some seconds
     after the fact, and a process that is killed takes those seconds with it."""
     counted_since: float | None
     """When the first of these was counted."""
@@ -113,7 +117,8 @@ class Entry(NamedTuple):
     reason: str
     act: Literal["release", "resolve", "purge"]
     outcome: str
-    """The result: "released", "released, was failed 500", "completed 201", "1200 records removed"."""
+    """The result: "released", "released, was failed 500", "completed 201", "1200 records removed"; of an
+    operation "released, was failed", "completed"."""
     id: bytes | None
     """The record's identity; `None` where the act was not about one."""
     key: str | None
@@ -127,7 +132,17 @@ def release_outcome(seen: Record) -> str:
     """What the audit trail says of a release: a settled record's outcome is gone with it."""
     if seen.state == "in_progress":
         return "released"
-    return f"released, was {seen.state}" + (f" {seen.response.status}" if seen.response else "")
+    return f"released, was {_outcome(seen, seen.state, seen.response)}"
+
+
+def resolve_outcome(seen: Record, final: Final) -> str:
+    """What the audit trail says of a record that is settled by hand."""
+    return _outcome(seen, final.state, final.response)
+
+
+def _outcome(seen: Record, state: str, response: Response | None) -> str:
+    # What an operation ended with has no status that its caller would know.
+    return state if response is None or seen.door == "operation" else f"{state} {response.status}"
 
 
 def storable(final: Final) -> Final:
@@ -174,12 +189,13 @@ class Admin(Protocol):
         """What there is, in one consistent view; of routes and scopes the largest `groups`."""
         ...
 
-    def expired(self) -> int:
-        """How many records a purge would remove now."""
+    def expired(self, door: Door | None = None) -> int:
+        """How many records a purge would remove now; of one door, if it is given."""
         ...
 
-    def purge(self, limit: int, note: Note | None = None) -> Purged:
-        """Remove up to `limit` expired records in small steps, so that requests do not wait long.
+    def purge(self, limit: int, note: Note | None = None, door: Door | None = None) -> Purged:
+        """Remove up to `limit` expired records in small steps, so that requests do not wait long; of one
+        door, if it is given.
 
         With a note there is one entry for the whole call, which is correct after each step; none if nothing
         was removed.
@@ -187,7 +203,7 @@ class Admin(Protocol):
         ...
 
     def release(self, seen: Record, note: Note, *, settled: bool = False) -> bool:
-        """Delete an abandoned record, so that the next request with its key runs.  False: it is not as it was
+        """Delete an abandoned record, so that the next call with its key runs.  False: it is not as it was
         seen.
 
         A checkpointed record too, which no retry may take over: an operator knows what the client has seen.

@@ -20,6 +20,7 @@ from retrysafe.stores.admin import (
     Standing,
     Statistics,
     release_outcome,
+    resolve_outcome,
     storable,
 )
 
@@ -108,21 +109,21 @@ class MemoryAdmin(Generic[R]):
             expired=expired,
             oldest_running=_oldest(seen, "in_progress"),
             oldest_abandoned=_oldest(seen, "abandoned"),
-            by_route=_grouped(seen, lambda record: (record.action, record.target), groups),
+            by_door=_grouped(seen, lambda record: str(record.door)),
+            by_route=_grouped(seen, _route, groups),
             by_scope=_grouped(seen, lambda record: record.scope, groups),
             verdicts=verdicts,
             counted_since=since,
         )
 
-    def expired(self) -> int:
+    def expired(self, door: Door | None = None) -> int:
         with self._lock():
-            now = self._clock()
-            return sum(row.expired(now) for row in self._rows.values())
+            return sum(1 for _ in self._expired(self._clock(), door))
 
-    def purge(self, limit: int, note: Note | None = None) -> Purged:
+    def purge(self, limit: int, note: Note | None = None, door: Door | None = None) -> Purged:
         with self._lock():
             now = self._clock()
-            expired = [*islice((row for row in self._rows.values() if row.expired(now)), limit)]
+            expired = [*islice(self._expired(now, door), limit)]
             for row in expired:
                 del self._rows[row.claim.id]
             if note is not None and expired:
@@ -150,7 +151,7 @@ class MemoryAdmin(Generic[R]):
             row = self._as_seen(seen, now, settled=False)
             if row is None:
                 return False
-            self._enter(row, note, "resolve", f"{final.state} {final.response.status}", now)
+            self._enter(row, note, "resolve", resolve_outcome(seen, final), now)
             row.claim = row.claim._replace(token=tokens.draw())
             retention = row.expires_at - (
                 row.updated_at if row.claim.retention_from == "update" else row.created_at
@@ -173,9 +174,7 @@ class MemoryAdmin(Generic[R]):
         findings = [Finding("memory", "ok", f"{len(self._rows)} records in this process alone", advice)]
         abandoned = found.total.records.get("abandoned", 0)
         if abandoned:
-            findings.append(
-                Finding("abandoned", "warning", f"the outcome of {abandoned} requests is unknown")
-            )
+            findings.append(Finding("abandoned", "warning", f"the outcome of {abandoned} records is unknown"))
         return findings
 
     def migrate(self, indexes: Sequence[Index] = ()) -> str:  # noqa: ARG002 - as every `Admin`
@@ -189,6 +188,10 @@ class MemoryAdmin(Generic[R]):
 
     def _living(self, now: float) -> Iterable[Row]:
         return (row for row in self._rows.values() if not row.expired(now))
+
+    def _expired(self, now: float, door: Door | None) -> Iterable[Row]:
+        rows = self._rows.values()
+        return (row for row in rows if row.expired(now) and door in (None, row.claim.door))
 
     def _as_seen(self, seen: Record, now: float, *, settled: bool) -> R | None:
         """The row of this record if it is still as it was seen: abandoned, or `settled` in the same state."""
@@ -246,6 +249,7 @@ def _matches(sighting: Sighting, query: Query) -> bool:
         (not query.standings or sighting.standing in query.standings)
         and query.door in (None, record.door)
         and set(query.scope) <= set(record.scope)
+        and query.action in (None, record.action)
         and (query.target is None or _is_at(record.target, query.target))
         and (query.older is None or age >= query.older)
         and (query.younger is None or age <= query.younger)
@@ -271,7 +275,13 @@ def _oldest(sightings: Iterable[Sighting], standing: Standing) -> float | None:
     return min((each.record.created_at for each in sightings if each.standing == standing), default=None)
 
 
-def _grouped(sightings: Iterable[Sighting], by: Callable[[Record], K], groups: int) -> Mapping[K, Share]:
+def _route(record: Record) -> tuple[str, str]:
+    return record.action, record.target if record.door == "request" else ""
+
+
+def _grouped(
+    sightings: Iterable[Sighting], by: Callable[[Record], K], groups: int | None = None
+) -> Mapping[K, Share]:
     found: dict[K, list[Sighting]] = {}
     for sighting in sightings:
         found.setdefault(by(sighting.record), []).append(sighting)

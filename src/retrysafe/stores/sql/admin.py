@@ -71,8 +71,8 @@ class SQLAdmin(ABC):
     def statistics(self, groups: int = 20) -> Statistics:
         return self._read(admin_operations.statistics(groups))
 
-    def expired(self) -> int:
-        return self._read(admin_operations.expired())
+    def expired(self, door: Door | None = None) -> int:
+        return self._read(admin_operations.expired(door))
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
         return self._read(admin_operations.audit(limit, id))
@@ -83,11 +83,12 @@ class SQLAdmin(ABC):
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
         return self._write(admin_operations.resolve(seen, final, note))
 
-    def purge(self, limit: int, note: Note | None = None) -> Purged:
+    def purge(self, limit: int, note: Note | None = None, door: Door | None = None) -> Purged:
         removed, unresolved, entry = 0, tuple[Record, ...](), None
         while removed < limit:
             wanted = min(self.step, limit - removed)
-            (purged, entry), took = self._purge_step(admin_operations.purge(wanted, note, removed, entry))
+            step = admin_operations.purge(wanted, note, door, removed, entry)
+            (purged, entry), took = self._purge_step(step)
             removed += purged.records
             unresolved += purged.unresolved
             for record in purged.unresolved:

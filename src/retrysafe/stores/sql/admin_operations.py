@@ -23,6 +23,7 @@ from retrysafe.stores.admin import (
     Standing,
     Statistics,
     release_outcome,
+    resolve_outcome,
     storable,
 )
 from retrysafe.stores.queue import Arguments, Operation, Row
@@ -81,6 +82,7 @@ def export(after: bytes, limit: int, expiring: float | None, door: Door | None) 
 def statistics(groups: int) -> Operation[Statistics]:
     """Several statements: the caller runs them in one snapshot."""
     [totals] = yield "totals", {}
+    doors = yield "by_door", {}
     routes = yield "by_route", {"groups": groups}
     scopes = yield "by_scope", {"groups": groups}
     counts = yield "verdicts", {}
@@ -93,6 +95,7 @@ def statistics(groups: int) -> Operation[Statistics]:
         expired=cast(int, expired),
         oldest_running=cast(float | None, oldest_running),
         oldest_abandoned=cast(float | None, oldest_abandoned),
+        by_door={str(door): _share(share) for door, *share in doors},
         by_route={(str(action), str(target)): _share(share) for action, target, *share in routes},
         by_scope=dict(_scopes(scopes)),
         verdicts={str(verdict): cast(int, count) for verdict, count, _ in counts},
@@ -100,8 +103,8 @@ def statistics(groups: int) -> Operation[Statistics]:
     )
 
 
-def expired() -> Operation[int]:
-    [(records,)] = yield "count_expired", {}
+def expired(door: Door | None) -> Operation[int]:
+    [(records,)] = yield "count_expired", {"door": door}
     return cast(int, records)
 
 
@@ -120,13 +123,14 @@ def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
         **codec.resolution(final),
     }
     rows = yield "admin_resolve", arguments
-    outcome = f"{final.state} {final.response.status}"
-    return (yield from _entered(rows, note, "resolve", outcome, seen.id))
+    return (yield from _entered(rows, note, "resolve", resolve_outcome(seen, final), seen.id))
 
 
-def purge(limit: int, note: Note | None, so_far: int, entry: int | None) -> Operation[PurgeStep]:
+def purge(
+    limit: int, note: Note | None, door: Door | None, so_far: int, entry: int | None
+) -> Operation[PurgeStep]:
     """One step of a purge that has removed so many records."""
-    purged = yield from operations.purge(limit)
+    purged = yield from operations.purge(limit, door)
     if note is None or not purged.records:
         return purged, entry
     removed = so_far + purged.records
@@ -174,6 +178,7 @@ def _filters(query: Query) -> Arguments:
         "door": query.door,
         "scope": codec.parts_text(query.scope) if query.scope else None,
         "part": codec.parts_text(query.scope[:1])[1:-1] if query.scope else None,
+        "action": None if query.action is None else codec.storable(query.action),
         "target": None if is_prefix else target,
         "prefix": target[:-1] if target is not None and is_prefix else None,
         "older": query.older,

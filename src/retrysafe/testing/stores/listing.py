@@ -87,12 +87,16 @@ class Listing(Harness):
             (Query(scope=(("user", "4"),)), []),
             (Query(scope=(('a"b\\', "é\n[1]"),)), ["odd"]),
             (Query(scope=(("tenant", "é\n[1]"),)), []),
+            (Query(action="cancel"), ["cancel"]),
+            (Query(action="POST"), ["odd", "callback", "order"]),
+            (Query(action="POST", door="operation"), []),
+            (Query(action="cancel", target="wf-1"), ["cancel"]),
             (Query(target="/orders"), ["order"]),
             (Query(target="/orders*"), ["odd", "order"]),
             (Query(target="/orders/%_*"), ["odd"]),
-            (Query(target="*"), ["odd", "callback", "order"]),
+            (Query(target="*"), ["odd", "callback", "order", "cancel"]),
             (Query(target="/order"), []),
-            (Query(older=25.0), ["order"]),
+            (Query(older=25.0), ["order", "cancel"]),
             (Query(older=20.0, younger=20.0), ["callback"]),
             (Query(younger=15.0), ["odd"]),
             (Query(key="order"), ["order"]),
@@ -111,8 +115,12 @@ class Listing(Harness):
     def test_a_record_is_asked_for(
         self, store: Store, admin: Admin, elapse: Elapse, query: Query, expected: list[str]
     ) -> None:
-        """By door, parts of its scope, path or beginning of it, age, key and request; by several at once."""
+        """By door, parts of its scope, action, path or beginning of it, age, key and request; by several at
+        once."""
         for claim in (
+            a_claim("cancel")._replace(
+                door="operation", scope=(("service", "jobs"),), action="cancel", target="wf-1"
+            ),
             a_claim("order"),
             a_claim("callback")._replace(
                 door="callback",
@@ -202,6 +210,7 @@ class Listing(Harness):
         assert found.oldest_running == running[0].record.created_at
         assert found.oldest_abandoned == abandoned[0].record.created_at
         assert abs(found.now - running[0].now) < 1.0
+        assert found.by_door == {"request": found.total}
         assert found.by_route == {("POST", "/orders"): found.total}
         assert found.by_scope == {(("tenant", "7"), ("user", "42")): found.total}
 
@@ -210,7 +219,8 @@ class Listing(Harness):
         found = admin.statistics()
         assert found.total == Share({}, 0)
         assert (found.expired, found.oldest_running, found.oldest_abandoned) == (0, None, None)
-        assert (found.by_route, found.by_scope, found.verdicts, found.counted_since) == ({}, {}, {}, None)
+        assert (found.by_door, found.by_route, found.by_scope) == ({}, {}, {})
+        assert (found.verdicts, found.counted_since) == ({}, None)
 
     def test_statistics_show_the_largest_groups(self, store: Store, admin: Admin) -> None:
         """In their order, and no more than were asked for; the total has all."""
@@ -226,6 +236,33 @@ class Listing(Harness):
         assert list(found.by_scope) == [(("user", "3"),), (("user", "2"),)]
         assert found.by_route["POST", "/of/3"] == Share({"in_progress": 3}, 0)
         assert found.total == Share({"in_progress": 6}, 0)
+
+    def test_statistics_group_operations_by_action(self, store: Store, admin: Admin) -> None:
+        """Their targets are ids, and there are as many as calls."""
+        for n in range(3):
+            claim = a_claim(f"key {n}")._replace(door="operation", action="charge", target=f"o-{n}")
+            store.reserve(claim)
+        store.reserve(a_claim("request"))
+        found = admin.statistics()
+        assert found.by_route == {
+            ("charge", ""): Share({"in_progress": 3}, 0),
+            ("POST", "/orders"): Share({"in_progress": 1}, 0),
+        }
+        assert found.by_door == {
+            "operation": Share({"in_progress": 3}, 0),
+            "request": Share({"in_progress": 1}, 0),
+        }
+
+    def test_one_door_is_purged(self, store: Store, admin: Admin, elapse: Elapse) -> None:
+        """What has expired of the others stays until it is asked for."""
+        for n in range(3):
+            claim = a_claim(f"key {n}")._replace(door="operation" if n else "request")
+            store.reserve(claim)
+            store.finish(claim, an_outcome())
+        elapse(3600.0)
+        assert (admin.expired(), admin.expired("operation"), admin.expired("callback")) == (3, 2, 0)
+        assert admin.purge(10, door="operation").records == 2
+        assert (admin.expired(), admin.purge(10).records) == (1, 1)
 
     def test_counts_add_up(self, store: Store, admin: Admin, elapse: Elapse) -> None:
         """Of several keepers, as of several processes; and it is known since when."""

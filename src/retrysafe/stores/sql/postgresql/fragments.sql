@@ -131,7 +131,7 @@ ORDER BY
 
 -- name: matches_query
 -- True for a record that an operator asks for and that has not expired.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id
+-- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id
 --
 -- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as the
 -- scope column has them.  JSON is not parsed here: a scope that is not JSON would make the statement fail for
@@ -140,6 +140,7 @@ ORDER BY
 ({expired}) IS NOT TRUE
 AND (CAST(:states AS text) IS NULL OR strpos(CAST(:states AS text), '"' || {effective_state} || '"') > 0)
 AND (CAST(:door AS text) IS NULL OR record.door = CAST(:door AS text))
+AND (CAST(:action AS text) IS NULL OR record.action = CAST(:action AS text))
 AND (CAST(:target AS text) IS NULL OR record.target = CAST(:target AS text))
 AND (CAST(:prefix AS text) IS NULL OR starts_with(record.target, CAST(:prefix AS text)))
 AND (
@@ -172,7 +173,9 @@ AND (
 --
 -- The length of a body is known without fetching it.
 SELECT
-    record.action, record.target, record.scope, record.created_at,
+    record.door, record.action,
+    CASE record.door WHEN 'request' THEN record.target ELSE '' END AS route_target,
+    record.scope, record.created_at,
     coalesce(octet_length(record.body), 0) AS size,
     CASE
         WHEN {expired} THEN 5

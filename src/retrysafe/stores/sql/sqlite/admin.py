@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from retrysafe._core.model import Purged
+from retrysafe._core.model import Door, Purged
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Finding, Index, Note
 from retrysafe.stores.queue import Operation
@@ -42,9 +42,9 @@ class SQLiteAdmin(SQLAdmin):
         self._connection: Connection | None = None
         self._writes: object = None
 
-    def purge(self, limit: int, note: Note | None = None) -> Purged:
+    def purge(self, limit: int, note: Note | None = None, door: Door | None = None) -> Purged:
         self._writes = self._writes_of_others()
-        return super().purge(limit, note)
+        return super().purge(limit, note, door)
 
     def _purge_step(self, operation: Operation[PurgeStep]) -> tuple[PurgeStep, float]:
         with self._use() as connection:

@@ -1,4 +1,4 @@
--- What operators ask and do, the audit trail, and how requests ended.
+-- What operators ask and do, the audit trail, and how calls ended.
 --
 -- Lists and statistics scan the table, because an index for them would cost every request; except by id, by the
 -- subject of a callback or an operation, and by what an operator has asked for an index on.
@@ -6,7 +6,7 @@
 
 -- name: list_records
 -- Records that an operator asks for.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
 -- Columns: those of a record, then effective state, size, now
 --
 -- One statement, so one view.  Only what is shown is fetched whole, after the limit.
@@ -22,7 +22,7 @@ WHERE rowid IN (
 
 -- name: list_records_by_id
 -- As `list_records`, among the ids from low to high.
--- Arguments: low, high, states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit,
+-- Arguments: low, high, states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit,
 --            now
 -- Columns: those of a record, then effective state, size, now
 --
@@ -35,7 +35,7 @@ LIMIT :limit
 
 -- name: list_records_by_request_id
 -- As `list_records`, of one request.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
 -- Columns: those of a record, then effective state, size, now
 --
 -- By the index on request ids, where an operator has made one.
@@ -47,7 +47,7 @@ LIMIT :limit
 
 -- name: list_records_by_subject
 -- As `list_records`, of what callbacks and operations have to do with one subject.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
 -- Columns: those of a record, then effective state, size, now
 --
 -- By the partial index on targets.
@@ -59,7 +59,7 @@ LIMIT :limit
 
 -- name: list_records_by_scope
 -- As `list_records`, of one scope or of a part of it.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, bodies, limit, now
+-- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
 -- Columns: those of a record, then effective state, size, now
 --
 -- By the index on scopes, where an operator has made one: it is walked through instead of the table, and only
@@ -109,17 +109,28 @@ SELECT
 FROM ({record_summaries})
 
 -- name: by_route
--- Actions and targets with the most records, the expired ones aside.
+-- Methods and paths with the most records, the expired ones aside; of operations and callbacks the action alone,
+-- because their target is an id.
 -- Arguments: groups, now
 -- Columns: action, target, then records abandoned, in_progress, completed, failed, and bytes of their bodies
 --
 -- It loads no body; SQLite sorts on disk what does not fit its cache.
-SELECT action, target, {group_counts}
+SELECT action, route_target, {group_counts}
 FROM ({record_summaries})
 WHERE state_number BETWEEN 1 AND 4
-GROUP BY action, target
-ORDER BY count(*) DESC, action, target
+GROUP BY action, route_target
+ORDER BY count(*) DESC, action, route_target
 LIMIT :groups
+
+-- name: by_door
+-- As `by_route`, of doors.
+-- Arguments: now
+-- Columns: door, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+SELECT door, {group_counts}
+FROM ({record_summaries})
+WHERE state_number BETWEEN 1 AND 4
+GROUP BY door
+ORDER BY count(*) DESC, door
 
 -- name: by_scope
 -- As `by_route`, of scopes.
@@ -134,11 +145,11 @@ LIMIT :groups
 
 -- name: count_expired
 -- How many records a purge would remove.
--- Arguments: now
+-- Arguments: door, now
 -- Columns: records
 --
 -- A range of the index on the expiry.
-SELECT count(*) FROM retrysafe_records WHERE {expired}
+SELECT count(*) FROM retrysafe_records WHERE {expired} AND (:door IS NULL OR door = :door)
 
 -- name: admin_release
 -- Delete a record that is abandoned, or that was seen completed or failed, by an operator's decision.

@@ -65,7 +65,7 @@ ORDER BY ({abandoned}) DESC, CASE WHEN {abandoned} THEN created_at ELSE -created
 
 -- name: matches_query
 -- True for a record that an operator asks for and that has not expired.
--- Arguments: states, door, scope, part, target, prefix, older, younger, key, request_id, now
+-- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, now
 --
 -- An argument that is NULL excludes nothing.  States and scope are JSON arrays, the scope's of parts as
 -- the scope column has them.  A scope that is not JSON has no parts, and does not make the statement fail for
@@ -73,6 +73,7 @@ ORDER BY ({abandoned}) DESC, CASE WHEN {abandoned} THEN created_at ELSE -created
 ({expired}) IS NOT TRUE
 AND (:states IS NULL OR {effective_state} IN (SELECT value FROM json_each(:states)))
 AND (:door IS NULL OR door = :door)
+AND (:action IS NULL OR action = :action)
 AND (:target IS NULL OR target = :target)
 AND (:prefix IS NULL OR substr(target, 1, length(:prefix)) = :prefix)
 AND (:older IS NULL OR created_at <= :now - :older)
@@ -100,7 +101,8 @@ AND (
 -- LIMIT -1 excludes nothing, but keeps SQLite from merging this with the query around it, which would carry
 -- whole bodies through a sort and judge each record once for every column of the result.
 SELECT
-    action, target, scope, created_at, coalesce(length(body), 0) AS size,
+    door, action, CASE door WHEN 'request' THEN target ELSE '' END AS route_target, scope, created_at,
+    coalesce(length(body), 0) AS size,
     CASE
         WHEN {expired} THEN 5
         WHEN {abandoned} THEN 1
