@@ -1,0 +1,140 @@
+"""Why an operation was not done, or not again: one exception per reason, with the codes that requests have.
+
+Refused
+├── KeyRefused         key-missing, key-invalid, principal-required: nothing was done
+├── InFlight           in-flight: the first call with this key is still running
+├── KeyReused          key-reused: the key belongs to a call with other arguments
+├── PreviouslyFailed   previously-failed: the first call failed, and is not made again
+├── OutcomeUnknown     outcome-unknown: the first call was interrupted, how far it got is not known
+├── Undone             not-done, handler-failed: the transaction was not committed, nothing is left of it
+└── Unavailable        store-unavailable, draining: try again later
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from retrysafe._core.problems import Code, Problem
+from retrysafe.errors import RetrysafeError
+from retrysafe.policy import Rules
+
+_TEXTS: Mapping[Code, tuple[str, str]] = {
+    "key-missing": ("No key was passed.", "Pass a key, and the same one with every retry."),
+    "principal-required": (
+        "It is not known whose key this is: its scope was found to be nothing.",
+        "Return the owner's id from the scope function, or pass scope=.",
+    ),
+    "in-flight": (
+        "The first call with this key is still running.",
+        "Call again after retry_after seconds with the same key, or wait for it with wait=.",
+    ),
+    "outcome-unknown": (
+        "An earlier call with this key was interrupted, and what it did is not known.",
+        "Check what it was about, or ask the operator. Do not use a new key before you know.",
+    ),
+    "previously-failed": (
+        "The first call with this key failed. It is not made again.",
+        "Check what it was about, then use a new key to try again.",
+    ),
+    "key-reused": (
+        "This key was used for another call: of another action or target, or with other arguments.",
+        "Use a new key for a new call.",
+    ),
+    "not-done": ("Nothing was done, or it was undone.", "Call again with the same key."),
+    "handler-failed": ("The transaction was not committed, and nothing is left of it.", "See the cause."),
+    "store-unavailable": ("", "Call again after retry_after seconds with the same key."),
+    "draining": ("This process is shutting down.", "Call again, in another process, with the same key."),
+}
+"""What happened and what to do about it, in the words of a call.  Empty: as the occurrence says."""
+
+
+class Failure(NamedTuple):
+    """How a call failed."""
+
+    type: str | None
+    """The name of the exception's class; `None` where it was not stored."""
+    message: str
+    at: str | None = None
+    """When, by the store's clock: ISO 8601, in UTC."""
+
+
+class Refused(RetrysafeError):
+    """The function was not called, or what it did was undone."""
+
+    def __init__(self, problem: Problem, rules: Rules, what: str, failure: Failure | None = None) -> None:
+        kind = rules.rendering.problems.kinds[problem.code]
+        text, advice = _TEXTS.get(problem.code, ("", kind.advice))
+        detail = rules.wire.details.get(problem.code) or text or problem.detail
+        retry = True if problem.undone else kind.retry
+        happened = f" ({failure.type}: {failure.message})" if failure is not None and failure.type else ""
+        super().__init__(f"{what}: {detail}{happened} {advice}")
+        self.problem = problem
+        self.code: Code = problem.code
+        """The same word as in problems of requests: it does not change."""
+        self.status: int = kind.status
+        """What a request would be refused with."""
+        self.title: str = kind.title
+        self.detail: str = detail
+        self.retry: bool | None = retry
+        """Whether the same call with the same key may be made again by itself; `None`: not as it is."""
+        self.retry_after: float | None = problem.retry_after if retry else None
+        """After how many seconds."""
+        self.failure = failure
+        """How the first call failed, where that is the reason."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It can be sent to another process, as from a worker to its pool; the rules of its guard cannot."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[Refused], args: tuple[object, ...], state: dict[str, object]) -> Refused:
+    refused = kind.__new__(kind, *args)
+    refused.__dict__.update(state)
+    return refused
+
+
+class KeyRefused(Refused, ValueError):
+    """What was passed is not a key, or it is not known whose key it is."""
+
+
+class InFlight(Refused):
+    """The first call with this key is still running."""
+
+
+class KeyReused(Refused):
+    """The key was used for a call of another action or target, or with other arguments."""
+
+
+class PreviouslyFailed(Refused):
+    """The first call with this key failed; `failure` says how."""
+
+
+class OutcomeUnknown(Refused):
+    """The first call was interrupted, and how far it got is not known."""
+
+
+class Undone(Refused):
+    """What the call wrote was not committed."""
+
+
+class Unavailable(Refused):
+    """The store cannot be reached, or this process is shutting down."""
+
+
+_KINDS: Mapping[Code, type[Refused]] = {
+    "key-missing": KeyRefused,
+    "key-invalid": KeyRefused,
+    "principal-required": KeyRefused,
+    "in-flight": InFlight,
+    "key-reused": KeyReused,
+    "previously-failed": PreviouslyFailed,
+    "outcome-unknown": OutcomeUnknown,
+    "not-done": Undone,
+    "handler-failed": Undone,
+    "store-unavailable": Unavailable,
+    "draining": Unavailable,
+}
+
+
+def refusal(problem: Problem, rules: Rules, what: str, failure: Failure | None = None) -> Refused:
+    """The exception for a problem; `what` names the operation."""
+    return _KINDS[problem.code](problem, rules, what, failure)

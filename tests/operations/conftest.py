@@ -1,0 +1,33 @@
+"""Guards for operations, on each store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retrysafe import Guard, scopes
+from retrysafe.stores.memory import MemoryStore
+from tests.transactions.conftest import database, kept_database
+
+__all__ = ["database", "guard", "kept_database", "memory"]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def guard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guard]:
+    """Of a service whose keys are its own."""
+    if request.param == "memory":
+        guard = Guard(MemoryStore(), scope=scopes.service("billing"))
+    elif request.param == "sqlite":
+        guard = Guard(f"sqlite:///{tmp_path}/keys.db", scope=scopes.service("billing"))
+    else:
+        guard = Guard(request.getfixturevalue("database"), scope=scopes.service("billing"))
+    yield guard
+    guard.close()
+
+
+@pytest.fixture
+def memory() -> Iterator[Guard]:
+    """Where any store will do."""
+    guard = Guard(MemoryStore(), scope=scopes.service("billing"))
+    yield guard
+    guard.close()

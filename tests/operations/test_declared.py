@@ -1,0 +1,211 @@
+"""What is checked when a function is decorated, and how its arguments are compared."""
+
+import io
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from retrysafe import ConfigurationError, Guard
+from retrysafe.operations import KeyReused, operation
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+
+class Session:
+    """Not a value."""
+
+
+def test_an_argument_is_the_same_however_it_is_passed(memory: Guard) -> None:
+    """By position, by name, or left to its default; and a default that is added later changes nothing."""
+
+    @operation(memory, action="charge")
+    def charge(order: str, amount: int = 5) -> None: ...
+
+    @operation(memory, action="charge")
+    def newer(order: str, amount: int = 5, currency: str = "EUR", *more: str, **rest: str) -> None: ...
+
+    charge.once("o", key="k")
+    assert charge.once(order="o", key="k").replayed
+    assert charge.once("o", 5, key="k").replayed
+    assert newer.once("o", key="k").replayed
+    for other in ({"currency": "USD"}, {"note": "x"}):
+        with pytest.raises(KeyReused):
+            newer.once("o", key="k", **other)
+    with pytest.raises(KeyReused):
+        newer.once("o", 5, "EUR", "more", key="k")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(1, "1"), (1, True), (1, Decimal(1)), ([1, 2], [2, 1]), ({"a": 1}, {"a": 2}), (None, ""), ("a", b"a")],
+)
+def test_values_that_differ_are_another_call(memory: Guard, first: Any, second: Any) -> None:
+    """By their type, too."""
+
+    @operation(memory)
+    def charge(amount: Any) -> None: ...
+
+    charge.once(first, key="k")
+    assert charge.once(first, key="k").replayed
+    with pytest.raises(KeyReused):
+        charge.once(second, key="k")
+
+
+def test_the_order_of_members_does_not_matter(memory: Guard) -> None:
+    """Dictionaries and sets have none."""
+
+    @operation(memory)
+    def charge(amount: Any) -> None: ...
+
+    charge.once({"a": {1, 2, 30}, "b": 2}, key="k")
+    assert charge.once({"b": 2, "a": {30, 2, 1}}, key="k").replayed
+
+
+def test_what_cannot_be_compared_is_refused_when_decorated(memory: Guard) -> None:
+    """If its annotation shows it."""
+    with pytest.raises(ConfigurationError, match=r"session is a Session.*ignore=\('session',\)"):
+
+        @operation(memory)
+        def charge(session: Session, order: str) -> None: ...
+
+
+def test_or_when_called_and_before_anything_is_done(memory: Guard) -> None:
+    """If only its value shows it."""
+
+    @operation(memory)
+    def charge(session: Any) -> None:
+        raise AssertionError("not reached")
+
+    with pytest.raises(TypeError, match=r"session.*ignore=\('session',\)"):
+        charge.once(io.StringIO(), key="k")
+    assert memory.counts() == {}
+
+
+UNSET: Any = object()
+
+
+def test_a_default_that_only_marks_what_was_not_passed(memory: Guard) -> None:
+    """It has no value to compare, and is not there where it is not passed."""
+
+    @operation(memory)
+    def charge(amount: int, note: str = UNSET) -> None: ...
+
+    charge.once(5, key="k")
+    assert charge.once(5, key="k").replayed
+    with pytest.raises(KeyReused):
+        charge.once(5, "thanks", key="k")
+
+
+def test_what_is_ignored_is_not_compared(memory: Guard) -> None:
+    """It is passed on all the same."""
+
+    @operation(memory, ignore=("session",))
+    def charge(session: Session, order: str) -> str:
+        assert isinstance(session, Session)
+        return order
+
+    charge.once(Session(), "o", key="k")
+    assert charge.once(Session(), "o", key="k").replayed
+
+
+def test_the_target_may_be_a_part_of_what_cannot_be_compared(memory: Guard) -> None:
+    """It stands for the whole."""
+
+    class Account:
+        def __init__(self, id: int) -> None:
+            self.id = id
+
+    @operation(memory, target="account.id")
+    def charge(account: Account) -> None: ...
+
+    @operation(memory, target=lambda account: account.id, ignore=("account",), action="charge")
+    def by_function(account: Account) -> None: ...
+
+    charge.once(Account(1), key="k")
+    assert charge.once(Account(1), key="k").replayed
+    assert by_function.once(Account(1), key="k").replayed
+    with pytest.raises(KeyReused):
+        charge.once(Account(2), key="k")
+    with pytest.raises(TypeError, match="its target is None: expected the id"):
+        charge.once(Account(None), key="k")  # type: ignore[arg-type]
+
+
+def test_arguments_that_the_function_does_not_take(memory: Guard) -> None:
+    """As Python says it, and nothing is done."""
+
+    @operation(memory)
+    def charge(order: str) -> None: ...
+
+    with pytest.raises(TypeError, match="missing a required argument: 'order'"):
+        charge.once(key="k")
+    assert memory.counts() == {}
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def asynchronous_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+def with_key(key: str) -> None: ...
+
+
+def unresolved() -> "Counter[str]": ...  # type: ignore[empty-body]
+
+
+def not_storable() -> Session: ...  # type: ignore[empty-body]
+
+
+def nothing(order: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "reason"),
+    [
+        (generator, {}, "is a generator"),
+        (asynchronous_generator, {}, "is a generator"),
+        (with_key, {}, "a parameter 'key', which is an argument of once"),
+        (unresolved, {}, "not known when it is decorated"),
+        (not_storable, {}, "Session"),
+        (nothing, {"action": ""}, "must be a word"),
+        (nothing, {"target": "orders"}, "has no parameter 'orders'"),
+        (nothing, {"target": "order id"}, "is not the name of a parameter"),
+        (nothing, {"target": 7}, "is neither the name of a parameter"),
+        (nothing, {"ignore": ("x",)}, "has no parameter 'x'"),
+        (nothing, {"ignore": "order"}, "must be a tuple of parameters"),
+        (nothing, {"required": True}, "required is not an option of operations"),
+        (nothing, {"effects": "somewhere"}, "is not a choice"),
+        (nothing, {"effects": "database"}, "in the database of the records|database of the records"),
+        (nothing, {"scope": ["ann"]}, "expected a string"),
+        (7, {}, "expected a function or a method"),
+        (staticmethod(nothing), {}, "expected a function or a method"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_decorated(
+    memory: Guard, function: Any, options: Any, reason: str
+) -> None:
+    """And not at its first call."""
+    with pytest.raises(ConfigurationError, match=reason):
+        operation(memory, **options)(function)
+
+
+def test_a_guard_is_needed() -> None:
+    """And not the address of a store."""
+    with pytest.raises(ConfigurationError, match="is not a Guard"):
+        operation("sqlite:///keys.db")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wait", [0, -1, "soon", float("nan")])
+def test_how_long_to_wait_is_checked(memory: Guard, wait: Any) -> None:
+    """It is a duration as everywhere."""
+
+    @operation(memory)
+    def charge() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="wait="):
+        charge.once(key="k", wait=wait)
