@@ -72,7 +72,7 @@ def test_one_schedule_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["--schedules", "many"], "'many' is not a number"),
         (["--store", "redis"], "invalid choice"),
         (["--search", "--store", "sqlite"], "got also --store: leave it out"),
-        (["--show", "0", "--json", "file"], "--show can be combined with --setting and --store only"),
+        (["--show", "0", "--json", "file"], "--show can be combined with --door, --setting and --store only"),
     ],
 )
 def test_nonsense_is_refused(

@@ -12,7 +12,7 @@ from retrysafe.testing.simulate.walk import Walk
 SCHEDULES = 48_000
 ON_SQLITE = 2_000
 CHUNKS = 8
-ALWAYS = 3
+ALWAYS = 1
 """Chunks that `make test` walks: everything that can happen does in each, and the others are more of it."""
 
 VERDICTS = {

@@ -10,7 +10,8 @@ schedule is chosen by a seed: requests arrive and step through the protocol one 
 and delayed, of single calls and of batches, workers crash, freeze and are cancelled, leases end, clocks are
 wrong, records expire and are purged.  The promises are checked on what really happened, which is tracked
 beside the store.  A broken promise is an exception with its seed, the shortened schedule, and what happened
-step by step; the same seed gives the same run.
+step by step; the same seed gives the same run.  `settings=OPERATIONS` has the worlds in which calls are
+operations, beside requests, and as a part of another call's transaction.
 
     setting.py      what a world is like: policies, and how handlers behave
     stage.py        one setting, compiled, and the claims of the requests that may arrive
@@ -32,18 +33,20 @@ step by step; the same seed gives the same run.
 `python -m retrysafe.testing.simulate --help` is the command.
 """
 
-from retrysafe.testing.simulate.model import Database, Fragile
+from retrysafe.testing.simulate.model import Database, Fragile, Nesting
 from retrysafe.testing.simulate.run import Broken, Result, Seen, Simulation, simulate
 from retrysafe.testing.simulate.search import Bound, Refuted, search
-from retrysafe.testing.simulate.setting import SETTINGS, Setting
+from retrysafe.testing.simulate.setting import OPERATIONS, SETTINGS, Setting
 from retrysafe.testing.simulate.stage import Stage
 
 __all__ = [
+    "OPERATIONS",
     "SETTINGS",
     "Bound",
     "Broken",
     "Database",
     "Fragile",
+    "Nesting",
     "Refuted",
     "Result",
     "Seen",

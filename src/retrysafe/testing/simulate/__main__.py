@@ -1,6 +1,7 @@
 """The command line of the simulator.
 
 python -m retrysafe.testing.simulate --schedules 100000     random schedules, by seed
+python -m retrysafe.testing.simulate --door operation       the same of operations, nested ones included
 python -m retrysafe.testing.simulate --search               every schedule within a bound
 python -m retrysafe.testing.simulate --show 4711            what happens in one schedule
 """
@@ -18,7 +19,7 @@ from retrysafe.testing.report import Report, Stopwatch
 from retrysafe.testing.simulate import story
 from retrysafe.testing.simulate.run import Broken, Simulation
 from retrysafe.testing.simulate.search import Bound, Refuted, search
-from retrysafe.testing.simulate.setting import HOLDING, RETRYING, SETTINGS, TX, Setting
+from retrysafe.testing.simulate.setting import HOLDING, NESTED, OPERATIONS, RETRYING, SETTINGS, TX, Setting
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
@@ -36,6 +37,19 @@ BOUNDS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
     ),
 }
 """What is searched: one thing more that may happen is ten times as many schedules."""
+
+_TWO = Bound(2, identities=(0, 1))
+"""Two calls with keys of their own, which share a part where they have one."""
+
+BOUNDS_OF_OPERATIONS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
+    "small": (_TWO._replace(lost_replies=0), (OPERATIONS[0], NESTED)),
+    "full": (_TWO, OPERATIONS),
+    "cancelled": (_TWO._replace(crashes=0, cancellations=1), OPERATIONS),
+}
+"""The same of operations."""
+
+DOORS = {"request": (SETTINGS, BOUNDS), "operation": (OPERATIONS, BOUNDS_OF_OPERATIONS)}
+"""What `--door` selects: settings, and what is searched."""
 
 SCHEDULES = 10_000
 
@@ -55,13 +69,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--schedules", type=_positive, help="how many (default: 10000)")
     parser.add_argument("--seed", type=int, help="of the first schedule (default: 0)")
     parser.add_argument("--store", choices=["memory", "sqlite"], help="(default: memory)")
+    parser.add_argument("--door", choices=DOORS, help="through which calls come (default: request)")
     parser.add_argument("--setting", action="append", metavar="NAME", help="only this one; may be repeated")
     parser.add_argument("--search", choices=BOUNDS, nargs="?", const="small", help="(default: small)")
     parser.add_argument("--show", type=int, metavar="SEED", help="show what happens in this schedule")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a report to FILE")
     options = parser.parse_args(arguments)
     _check_options(parser, options)
-    settings = _settings(parser, options.setting)
+    every, bounds = DOORS[options.door or "request"]
+    settings = _settings(parser, options.setting, every)
+    if options.search not in (None, *bounds):
+        parser.error(
+            f"--search {options.search} is not known of this door: expected one of {', '.join(bounds)}"
+        )
     store = options.store or "memory"
     gc.freeze()  # what is imported stays
     try:
@@ -69,7 +89,8 @@ def main(arguments: list[str] | None = None) -> int:
             if options.show is not None:
                 return _show(_simulation(store, settings), options.show)
             if options.search:
-                report = _search(options.search, settings if options.setting else None)
+                bound, searched = bounds[options.search]
+                report = _search(options.search, bound, settings if options.setting else searched)
             else:
                 report = _walk(store, settings, options.seed or 0, options.schedules or SCHEDULES)
     except KeyboardInterrupt:
@@ -91,8 +112,8 @@ def _positive(text: str) -> int:
 
 
 GOES_WITH = {
-    "--show": {"store", "setting"},
-    "--search": {"setting", "json"},
+    "--show": {"store", "setting", "door"},
+    "--search": {"setting", "json", "door"},
 }
 """The options that may be combined with these; without them, all may."""
 
@@ -104,17 +125,20 @@ def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace)
         name = option.removeprefix("--")
         if name in given and (ignored := given - others - {name}):
             also = ", ".join(f"--{one}" for one in sorted(ignored))
-            goes = " and ".join(f"--{one}" for one in sorted(others))
+            *first, last = (f"--{one}" for one in sorted(others))
+            goes = f"{', '.join(first)} and {last}"
             parser.error(f"{option} can be combined with {goes} only, got also {also}: leave it out")
 
 
-def _settings(parser: argparse.ArgumentParser, names: list[str] | None) -> tuple[Setting, ...]:
-    known = {setting.name: setting for setting in SETTINGS}
+def _settings(
+    parser: argparse.ArgumentParser, names: list[str] | None, every: tuple[Setting, ...]
+) -> tuple[Setting, ...]:
+    known = {setting.name: setting for setting in every}
     for name in names or ():
         if name not in known:
             listed = "".join(f"\n  {one}" for one in known)
             parser.error(f"--setting {name!r} is not a setting: expected one of{listed}")
-    return tuple(known[name] for name in dict.fromkeys(names)) if names else SETTINGS
+    return tuple(known[name] for name in dict.fromkeys(names)) if names else every
 
 
 def _simulation(store: str, settings: tuple[Setting, ...]) -> Simulation:
@@ -167,12 +191,11 @@ def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int)
     return report
 
 
-def _search(name: str, only: tuple[Setting, ...] | None) -> Report:
+def _search(name: str, bound: Bound, settings: tuple[Setting, ...]) -> Report:
     watch = Stopwatch()
-    bound, settings = BOUNDS[name]
     found: dict[str, Any] = {}
     violations: list[str] = []
-    for setting in _progress(only or settings, "settings"):
+    for setting in _progress(settings, "settings"):
         own, stage = Stopwatch(), Stage(setting)
         # A request that waits looks again repeatedly: three of them have too many orders.
         attempts = 2 if setting.in_flight == "wait" else bound.attempts

@@ -14,6 +14,7 @@ from retrysafe.testing.simulate import clocks
 from retrysafe.testing.simulate.batches import QUEUED, Exchange, Lost, Refused
 from retrysafe.testing.simulate.keystate import Outcome
 from retrysafe.testing.simulate.model import Fragile
+from retrysafe.testing.simulate.monitor import BY_HAND
 from retrysafe.testing.simulate.request import SimulatedRequest, Worker
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.world import STORE_STEPS, World
@@ -80,7 +81,7 @@ class Action(NamedTuple):
 _UNINTERRUPTED = frozenset({Finish, Release, Checkpoint, Commit, RollBack})
 """Steps that the drivers complete even if the request is cancelled."""
 
-_BY_HAND = Final("completed", Response(200, (), b"by hand"))
+_BY_HAND = Final("completed", Response(200, (), BY_HAND))
 """The outcome that an operator enters."""
 
 _LOOKS = 3
@@ -106,7 +107,7 @@ def _awake(world: World, action: Action) -> SimulatedRequest | None:
 
 def _step(world: World, action: Action) -> bool:
     request = _awake(world, action)
-    if request is None or request.queued is not None:
+    if request is None or request.queued is not None or world.waits_for(request) is not None:
         return False
     world.turn(request)
     return True
@@ -116,6 +117,8 @@ def _talking(world: World, action: Action) -> SimulatedRequest | None:
     """The request, if it is about to call a store that is available."""
     request = _awake(world, action)
     if request is None or request.queued is not None or world.down:
+        return None
+    if request.refusal is not None or (world.waits_for(request) and action.kind != "lose request"):
         return None
     return request if type(request.step) in STORE_STEPS else None
 
@@ -140,8 +143,8 @@ def _lose_request(world: World, action: Action) -> bool:
 
 def _delay(world: World, action: Action) -> bool:
     request = _talking(world, action)
-    if request is None or request.step is None:
-        return False
+    if request is None or request.step is None or request.calls_part:
+        return False  # in a transaction, a statement that arrives late has none to belong to
     world.delayed.append([(request, request.step)])
     world.fail(request)
     return True
@@ -150,7 +153,10 @@ def _delay(world: World, action: Action) -> bool:
 def _deliver(world: World, action: Action) -> bool:
     if not world.delayed or world.down:
         return False
-    for request, step in world.delayed.pop(action.who % len(world.delayed)):
+    which = action.who % len(world.delayed)
+    if any(world.locked(request.claim.id, request) for request, _ in world.delayed[which]):
+        return False
+    for request, step in world.delayed.pop(which):
         request.arrived_late = True
         world.apply_without_reply(request, step)
     return True
@@ -199,7 +205,7 @@ def _crash_after_batch(world: World, request: SimulatedRequest) -> bool:
 
 def _cancel(world: World, action: Action) -> bool:
     request = _awake(world, action)
-    if request is None or request.cancelled:
+    if request is None or request.cancelled or world.waits_for(request) is not None:
         return False
     request.cancelled = True
     step = request.step
@@ -215,13 +221,14 @@ def _cancel(world: World, action: Action) -> bool:
         return True
     # How far its handler came is not known, so nothing is released; but a transaction is rolled back.
     request.stranded |= isinstance(step, Run) and world.setting.mode == "lease"
-    if request.inner is not None or type(step) in _UNINTERRUPTED:
+    if (request.inner is not None and not request.calls_part) or type(step) in _UNINTERRUPTED:
         world.turn(request)
         return True
     if action.kind == "cancel after":
         if isinstance(step, Run):
+            called = request.calls_part
             world.run(request, step.attempt)
-            if request.inner is not None:
+            if request.inner is not None and not called:
                 return True
         elif type(step) in STORE_STEPS and not world.down:
             world.apply_without_reply(request, step)
@@ -251,6 +258,8 @@ def _renew(world: World, action: Action) -> bool:
     if worker.frozen or world.down or not worker.held:
         return False
     held = list(worker.held.values())
+    if any(world.locked(request.claim.id, request) for request, _ in held):
+        return False
     local = world.clock.now + worker.offset
     clocks.set_local(local)
     try:
@@ -275,6 +284,8 @@ def _forget(world: World, action: Action) -> bool:
     due = worker.forgotten[:half]
     # The second release comes when a call that was given up has arrived, or never will.
     last = [request for request in due if request not in worker.forgotten[half:]]
+    if any(world.locked(request.claim.id, request) for request in due):
+        return False
     if worker.queue is not None and any(worker.queue.is_sent(request) for request in last):
         return False
     try:
@@ -286,6 +297,8 @@ def _forget(world: World, action: Action) -> bool:
         world.monitor.released(request)
     world.delayed = [[call for call in calls if call[0] not in last] for calls in world.delayed]
     world.delayed = [calls for calls in world.delayed if calls]
+    for request in last:
+        world.roll_back(request)
     return True
 
 
@@ -337,6 +350,8 @@ def _intervene(world: World, action: Action) -> bool:
     if key is None or world.down:
         return False
     id = world.stage.claim(key.identity, key.asked, 0).id
+    if world.locked(id):
+        return False
     now = world.clock.now
     try:
         if not _settle(world.store, id, release=action.kind == "release"):
@@ -388,6 +403,8 @@ def _lose_lease(world: World, action: Action) -> bool:
     if key is None or key.standing != "running" or key.expired(world.clock.now):
         return False
     id = world.stage.claim(key.identity, key.asked, 0).id
+    if world.locked(id):
+        return False
     if not isinstance(world.store, Fragile):
         return False
     try:

@@ -40,7 +40,8 @@ def gather(world: World) -> list[History]:
     if world.clock.now - START >= RETENTION or world.intervened:
         return []
     found: dict[int, History] = {}
-    for request in world.requests.values():
+    parts = [request.part for request in world.requests.values() if request.part is not None]
+    for request in (*world.requests.values(), *parts):
         history = found.setdefault(request.key.identity, [])
         history.append(_operation(request, world.setting.failed))
         if request.arrived_late and request.result is not None:

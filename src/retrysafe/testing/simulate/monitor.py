@@ -11,6 +11,9 @@ from retrysafe.testing.simulate.promises import Promise, at_most, broken
 from retrysafe.testing.simulate.request import SimulatedRequest
 from retrysafe.testing.simulate.setting import LEASE, Setting
 
+BY_HAND = b"by hand"
+"""The body of the outcome that an operator enters."""
+
 
 class Monitor:
     def __init__(self, setting: Setting, keys: dict[int, KeyState]) -> None:
@@ -179,6 +182,32 @@ class Monitor:
         if key.committed[request.window] > 1:
             broken("I14", f"{request} is the second to have its effect")
 
+    # --- operations that are a part of another call
+
+    def begins_within(self, part: SimulatedRequest, now: float) -> None:
+        """The function of such an operation is about to run: it holds no key, and may be undone."""
+        key = part.key
+        if part.settled_window == key.window and key.definitive is not None and not key.expired(now):
+            broken("I6", f"{part} ran, although its outcome was known before it was called")
+
+    def committed_within(self, part: SimulatedRequest, final: Final, attempt: int, now: float) -> None:
+        """Its record was committed with the call around it: it had the key for that moment."""
+        key = part.key
+        before = key.attempt
+        if key.expired(now):
+            before = 0
+        else:
+            self._may_be_followed(key, part, now)
+            if attempt != before + 1:
+                broken("I16", f"attempt {before + 1} of the key was counted as {attempt}")
+        # What it replaces was rolled back, so the record is a new one; only attempts go on being counted.
+        key.open(part.claim.request_id, now)
+        key.attempt = before
+        key.give(part.claim.token, part.asked, part.claim.hold, now)
+        part.window = key.window
+        key.ran[key.window] += 1
+        self.stored(part, final, now)
+
     # --- afterwards
 
     def balance(self, effects: Sequence[bytes] | None) -> None:
@@ -193,3 +222,8 @@ class Monitor:
         )
         if effects is not None and sorted(effects) != expected:
             broken("I14", f"the database has the effects {sorted(effects)}, and {expected} were committed")
+        for key in self._accounts.values():
+            had = {execution.token for execution in key.executions if execution.effect}
+            for token, outcome in key.outcomes.items():
+                if token not in had and outcome.response.body != BY_HAND:
+                    broken("I14", f"{outcome} is stored, and its effect was not committed")

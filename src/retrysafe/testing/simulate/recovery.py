@@ -3,15 +3,12 @@
 from retrysafe.testing.simulate.actions import Action, perform
 from retrysafe.testing.simulate.keystate import KeyState
 from retrysafe.testing.simulate.promises import broken
-from retrysafe.testing.simulate.request import SimulatedRequest, Worker
+from retrysafe.testing.simulate.request import LATER, SimulatedRequest, Worker
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION
 from retrysafe.testing.simulate.world import World
 
 MAX_STEPS = 200
 """Of one request without faults; one that makes more never ends."""
-
-LATER = 1_000_000
-"""The number of the first request that is sent after faults have stopped."""
 
 
 def recover(world: World) -> None:
@@ -23,7 +20,9 @@ def recover(world: World) -> None:
     for worker in world.workers:
         _empty_queue(world, worker)
     while world.delayed:
-        perform(world, Action("deliver"))
+        if not any(perform(world, Action("deliver", number)) for number in range(len(world.delayed))):
+            # They wait for a transaction, which comes to its end.
+            _finish(world, next(request for request in world.live if request.within is not None))
     for request in list(world.live):
         _finish(world, request)
     for worker in world.workers:
@@ -48,6 +47,8 @@ def expire(world: World) -> None:
     """All records expire: every key is a new one."""
     world.clock.now += RETENTION + HOLD + LEASE + 1
     for key in list(world.keys.values()):
+        if not key.expired(world.clock.now):
+            continue  # it has just been used again, as a part of another
         before = len(key.executions)
         request = _send(world, key)
         if len(key.executions) == before:
@@ -142,6 +143,9 @@ def _finish(world: World, request: SimulatedRequest) -> None:
     for _ in range(MAX_STEPS):
         if request.flow is None:
             return
+        holder = world.waits_for(request)
+        if holder is not None:
+            _finish(world, holder)
         world.tick += 1
         world.turn(request)
     broken("I11", f"{request} does not end after {MAX_STEPS} steps")

@@ -4,12 +4,23 @@ from typing import TYPE_CHECKING
 
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Claim
-from retrysafe._core.steps import Call, Flow, Result, Step
+from retrysafe._core.steps import Call, Commit, Flow, Result, Step
+from retrysafe._runtime.transactions import CallTransaction
+from retrysafe.errors import CommitRefused
 from retrysafe.testing.simulate.keystate import Execution, KeyState, Outcome
+from retrysafe.testing.simulate.model import Within
+from retrysafe.testing.simulate.setting import Handler
 
 if TYPE_CHECKING:
     from retrysafe._core.model import Response
     from retrysafe.testing.simulate.batches import WorkerQueue
+
+
+LATER = 1_000_000
+"""The number of the first request that is sent after faults have stopped."""
+
+PARTS = 500_000
+"""The number of an operation that is a part of a request is the request's, and this many."""
 
 
 class Worker:
@@ -63,11 +74,13 @@ class SimulatedRequest:
         "execution",
         "flow",
         "forgot",
+        "handler",
         "head",
         "inner",
         "key",
         "marked",
         "number",
+        "part",
         "promised",
         "queued",
         "refused",
@@ -78,8 +91,10 @@ class SimulatedRequest:
         "stored",
         "stranded",
         "streaming",
+        "transaction",
         "unprotected",
         "window",
+        "within",
         "worker",
     )  # fmt: skip
 
@@ -92,11 +107,18 @@ class SimulatedRequest:
         self.call: Call
         self.flow: Flow[Result] | None = None
         """`None`: completed, crashed or cancelled."""
-        self.inner: Flow[Result | None] | None = None
-        """The flow by which a large response may leave, while its handler runs."""
+        self.inner: Flow[Result | None] | Flow[Result] | None = None
+        """While its handler runs: the flow by which a large response may leave, or that of its part."""
         self.step: Step | None = None
         self.queued: Queued | None = None
         """Its step, while it waits for the queue of its worker."""
+        self.handler: Handler = "succeeds"
+        """How its handler behaves."""
+        self.part: SimulatedRequest | None = None
+        """The operation that is a part of its transaction, once its handler has called it."""
+        self.transaction: CallTransaction | None = None
+        self.within: Within | None = None
+        """The record of that operation, written in the transaction, and not committed."""
         self.attempt: Attempt | None = None
         self.head: Response | None = None
         self.execution: Execution | None = None
@@ -131,5 +153,17 @@ class SimulatedRequest:
         self.digest = 0
         """A hash of all replies that its flow received."""
 
+    @property
+    def calls_part(self) -> bool:
+        """Whether its handler waits for the operation that is a part of it."""
+        return self.part is not None and self.inner is not None
+
+    @property
+    def refusal(self) -> CommitRefused | None:
+        """Why it cannot commit, if it is about to: its driver knows that, and asks no store."""
+        return self.transaction.refusal if self.transaction and isinstance(self.step, Commit) else None
+
     def __str__(self) -> str:
+        if self.number % LATER >= PARTS:
+            return f"the part of request {self.number - PARTS}"
         return f"request {self.number}"

@@ -56,7 +56,7 @@ def _check_streamed(received: Received) -> None:
 
 def _from_its_handler(received: Received) -> Response | None:
     """The response of the request's own execution.  `None`: its bytes have left already, or it never ran."""
-    request, handler = received.request, received.setting.handler
+    request, handler = received.request, received.request.handler
     execution = request.execution
     if execution is None or request.streaming:
         return None

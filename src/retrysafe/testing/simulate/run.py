@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from retrysafe._core.model import Mode
 from retrysafe.stores.contract import Store
 from retrysafe.testing.simulate import histories, story
 from retrysafe.testing.simulate.actions import MEANING
@@ -38,6 +37,8 @@ class Seen:
         self.histories = 0
         self.faults: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
+        self.parts: Counter[str] = Counter()
+        """How operations ended that are a part of another call."""
         self.cannot_show: list[str] = []
         """What was not tested, or was assumed, because the store lacks a method."""
 
@@ -46,7 +47,7 @@ class Seen:
 
     def add(self, walk: Walk) -> None:
         if not self.schedules:
-            self.cannot_show = _cannot_show(walk.world.store, walk.world.setting.mode)
+            self.cannot_show = _cannot_show(walk.world.store, walk.world.setting)
         self.schedules += 1
         self.actions += len(walk.taken)
         self.histories += len(walk.histories)
@@ -54,6 +55,8 @@ class Seen:
         self.verdicts.update(
             [request.result.verdict for request in walk.world.requests.values() if request.result is not None]
         )
+        parts = [request.part for request in walk.world.requests.values() if request.part is not None]
+        self.parts.update([part.result.verdict for part in parts if part.result is not None])
 
     def as_counts(self) -> dict[str, Any]:
         return {
@@ -62,16 +65,18 @@ class Seen:
             "histories": self.histories,
             "faults": dict(sorted(self.faults.items())),
             "verdicts": dict(sorted(self.verdicts.items())),
+            "parts": dict(sorted(self.parts.items())),
         }
 
 
-def _cannot_show(store: object, mode: Mode) -> list[str]:
+def _cannot_show(store: object, setting: Setting) -> list[str]:
     """What is not tested on a store, or is assumed, because it lacks a method; and which one."""
     found: list[str] = []
     name = type(store).__name__
     if not isinstance(store, Fragile):
         found.append(f"{MEANING['lose lease']}: {name} has no lose_lease(id)")
-    if mode == "tx" and not isinstance(store, Database):
+    # A store that operations can be nested in says what it has committed.
+    if setting.mode == "tx" and setting.door != "nested" and not isinstance(store, Database):
         found.append(
             "whether an effect is committed with its outcome, or neither of them: that is assumed, "
             f"because {name} does not have both commit_with_effect(claim, final, effect) and effects()"

@@ -181,6 +181,8 @@ class _Search:
         bound = self._bound
         found: list[list[Action]] = []
         for request in world.live:
+            if world.waits_for(request) is not None:
+                continue
             if request.queued is None:
                 found += self._next_actions(request.number, request.worker.number, type(request.step), used)
             elif used["cancel"] < bound.cancellations:
@@ -260,6 +262,13 @@ _LIMITED: tuple[Kind, ...] = (
 )  # fmt: skip
 
 
+def _ids(world: World) -> Iterator[bytes]:
+    for request in world.requests.values():
+        yield request.claim.id
+        if request.part is not None:
+            yield request.part.claim.id
+
+
 def _state(world: World, path: list[Action]) -> object:
     """All that the next actions depend on, or that it follows from."""
     now = world.clock.now
@@ -267,9 +276,7 @@ def _state(world: World, path: list[Action]) -> object:
         now,
         tuple(sorted(action.kind for action in path if action.kind in _LIMITED)),
         tuple([key.snapshot() for key in world.keys.values()]),
-        tuple(
-            [world.store.look(id) for id in dict.fromkeys([one.claim.id for one in world.requests.values()])]
-        ),
+        tuple([world.store.look(id) for id in dict.fromkeys(_ids(world))]),
         tuple(
             [
                 (
@@ -280,6 +287,7 @@ def _state(world: World, path: list[Action]) -> object:
                     request.window,
                     request.cancelled,
                     request.stranded,
+                    request.within,
                 )
                 for request in sorted(world.requests.values(), key=lambda request: request.number)
             ]

@@ -21,6 +21,16 @@ streams     a response too large to store, which is sent as it is produced
 breaks off  the same, and at first it ends in the middle with an exception
 """
 
+Arrives = Literal["request", "operation", "both", "nested"]
+"""Through which door calls come.
+
+request    the request door
+operation  the operation door
+both       both of them, with the same keys: these are different records
+nested     both of them, in transactions, and a part of each is an operation with a key of its own, which
+           several of them share; `handler` is how that part behaves, and what it raises is swallowed
+"""
+
 Clock = Callable[[], float]
 
 LEASE = 30.0
@@ -42,13 +52,15 @@ class Setting(NamedTuple):
     """Whether the application is asked before a stored response is sent; principals may be revoked."""
     store: Callable[[Clock], Store] = ModelStore
     """Makes an empty store that uses this clock."""
+    door: Arrives = "request"
 
     def check(self) -> None:
         """Raise `ValueError` for what the policy does not check."""
         if not self.name:
             raise ValueError("a Setting has an empty name: give it one, because results are listed by name")
         choices: dict[str, tuple[object, ...]] = {
-            "mode": get_args(Mode), "handler": get_args(Handler), "reauthorise": (True, False)
+            "mode": get_args(Mode), "handler": get_args(Handler), "reauthorise": (True, False),
+            "door": get_args(Arrives),
         }  # fmt: skip
         for field, allowed in choices.items():
             value = getattr(self, field)
@@ -62,6 +74,16 @@ class Setting(NamedTuple):
             )
         if self.mode == "tx":
             self._check_transactional()
+        elif self.door == "nested":
+            raise ValueError(
+                f'Setting(mode={self.mode!r}, door="nested"): an operation is a part of another call only in '
+                'its transaction, so the mode must be "tx"'
+            )
+        if self.door != "request" and (self.reauthorise or self.handler in ("streams", "breaks off")):
+            raise ValueError(
+                f"Setting(door={self.door!r}, handler={self.handler!r}, reauthorise={self.reauthorise}): the "
+                "value of an operation does not stream, and no one is asked before it is given again"
+            )
 
     def _check_transactional(self) -> None:
         if (self.abandoned, self.failed) != ("retry", "retry"):
@@ -112,3 +134,21 @@ TRANSACTIONAL = (
 )
 SETTINGS = (*HOLDING, *RETRYING, *TRANSACTIONAL)
 """Those of random walks, in turn, and of searches, one after the other."""
+
+NESTED = TX._replace(name="nested", door="nested")
+OPERATIONS = (
+    Setting("operations, hold", door="operation"),
+    Setting("operations, hold, at first it raises", handler="raises", door="operation"),
+    Setting("operations, hold, something may have been done", handler="derives", door="operation"),
+    Setting("operations, retry", abandoned="retry", failed="retry", handler="recovers", door="operation"),
+    Setting("operations, retry, others wait", abandoned="retry", in_flight="wait", door="operation"),
+    TX._replace(name="operations, tx", door="operation"),
+    Setting("beside requests, hold", door="both"),
+    TX._replace(name="beside requests, tx, at first it fails", handler="recovers", door="both"),
+    NESTED,
+    NESTED._replace(name="nested, at first it raises", handler="raises"),
+    NESTED._replace(name="nested, nothing was done at first", handler="declines"),
+    NESTED._replace(name="nested, others wait", in_flight="wait"),
+)
+"""The same where calls are operations, or some of them.  Apart from the others, whose seeds stay as they
+are."""

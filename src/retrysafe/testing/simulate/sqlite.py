@@ -14,6 +14,7 @@ from retrysafe._core.model import Claim, Final
 from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.sqlite.store import SQLiteStore
+from retrysafe.testing.simulate.model import Within
 from retrysafe.testing.simulate.setting import Clock
 
 _PATIENCE = 20.0
@@ -48,6 +49,23 @@ class SimulatedSQLite(SQLiteStore):
         self._side.execute("BEGIN IMMEDIATE")
         self._side.execute("INSERT INTO effects VALUES (?)", (effect,))
         stored = self.joint.perform(operations.conclude(claim, final), self._execute)
+        self._side.execute("COMMIT" if stored else "ROLLBACK")
+        return stored
+
+    def could_store_within(self, within: Within) -> bool:
+        self._side.execute("BEGIN IMMEDIATE")
+        stored = self.joint.perform(operations.store_within(*within), self._execute)
+        self._side.execute("ROLLBACK")
+        return stored
+
+    def commit_with_parts(
+        self, claim: Claim, final: Final, effects: Sequence[bytes], parts: Sequence[Within]
+    ) -> bool:
+        self._side.execute("BEGIN IMMEDIATE")
+        self._side.executemany("INSERT INTO effects VALUES (?)", [(effect,) for effect in effects])
+        stored = all(
+            self.joint.perform(operations.store_within(*part), self._execute) for part in parts
+        ) and self.joint.perform(operations.conclude(claim, final), self._execute)
         self._side.execute("COMMIT" if stored else "ROLLBACK")
         return stored
 

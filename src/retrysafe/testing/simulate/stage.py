@@ -1,7 +1,8 @@
 """One setting, compiled: its rules, and the claims of the requests that may arrive, for many worlds.
 
-Claims are made by the real `protocol.respond`, with a real head, scope and fingerprint.  The identities, and
-what they ask for, are such as a careless identity or fingerprint mistakes for one another.
+Claims are made by the real `protocol.respond` and `protocol.operate`, with a real head, scope and
+fingerprint.  The identities, and what they ask for, are such as a careless identity or fingerprint mistakes
+for one another.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,8 @@ from typing import NamedTuple
 from retrysafe._core import fingerprint, protocol
 from retrysafe._core.model import Claim, Parts, Request, Response, Scope
 from retrysafe._core.problems import CATALOGUE, Problem
-from retrysafe._core.steps import Look, Reserve, Run
+from retrysafe._core.steps import Look, Operation, Reserve, Run, Step
+from retrysafe.operations import arguments
 from retrysafe.policy import Options, Rules, Wire, compile_rules
 from retrysafe.testing.simulate.setting import HOLD, LEASE, RETENTION, Setting
 
@@ -60,6 +62,46 @@ ASKED = (
 )
 
 
+class Called(NamedTuple):
+    """What an operation is called with."""
+
+    action: str
+    order: str
+    amount: int = 1
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.action}({self.order}, {self.amount}, {self.note!r})"
+
+
+CALLED = (
+    Called("charge", "o-1"),
+    Called("charge", "o-2"),
+    Called("refund", "o-1"),
+    Called("charge", "o-1", 2),
+    Called("chargeo", "-1"),
+    Called("charge", "o-1", note="1"),
+    Called("charge", "o-", 11),
+    Called("charge", "o-1", note="2"),
+)
+"""As many as `ASKED`."""
+
+
+class _Order:
+    """It cannot be compared: the target is the part that identifies it."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+
+def _charge(order: _Order, amount: int, note: str = "") -> None:
+    """The signature of the operations."""
+
+
+PART_OF = {0: 4, 1: 4, 2: 4, 3: 5}
+"""Where calls have a part: whose key that has, by their own identity.  Those that are parts have none."""
+
+
 class Stage:
     """The rules and claims of one setting: made once, used by many worlds."""
 
@@ -89,9 +131,31 @@ class Stage:
         trace = number & 1  # retries differ in headers that are no part of what is asked for
         made = self._claims.get((identity, asked, trace))
         if made is None:
-            made = _arrive(IDENTITIES[identity], ASKED[asked], trace, self.rules)
+            if self.is_operation(identity):
+                made = _call(self.identity(identity), CALLED[asked], self.rules)
+            else:
+                made = _arrive(self.identity(identity), ASKED[asked], trace, self.rules)
             self._claims[identity, asked, trace] = made
         return made._replace(token=draw(number), request_id=f"request {number}")
+
+    def is_operation(self, identity: int) -> bool:
+        """Whether it comes through the operation door."""
+        door = self.setting.door
+        if door == "nested":
+            return identity in (0, 1, *PART_OF.values())
+        return door == "operation" or (door == "both" and identity % 2 == 1)
+
+    def identity(self, identity: int) -> Identity:
+        """Where doors are mixed, two of them have the same principal and key."""
+        return IDENTITIES[identity - identity % 2 if self.setting.door == "both" else identity]
+
+    def part_of(self, identity: int) -> int | None:
+        """The identity of the operation that is a part of its calls."""
+        return PART_OF.get(identity) if self.setting.door == "nested" else None
+
+    def describe(self, identity: int, asked: int) -> str:
+        """What is asked for, for people."""
+        return str(CALLED[asked] if self.is_operation(identity) else ASKED[asked])
 
 
 def draw(number: int) -> bytes:
@@ -119,6 +183,26 @@ def _arrive(identity: Identity, asked: Asked, trace: int, rules: Rules) -> Claim
     for one in found:
         step = flow.send(one)
     flow.close()
+    return _bid(step)
+
+
+def _call(identity: Identity, called: Called, rules: Rules) -> Claim:
+    """Perform the real arrival of an operation."""
+    parameters = arguments.Parameters(_charge, "order.id", ())
+    given = (_Order(called.order), called.amount, *([called.note] if called.note else []))
+    bound = parameters.bind(given, {})
+    target = parameters.target(given, {}, bound)
+    operation = Operation(
+        called.action, target, parameters.fingerprint(called.action, target, bound), "id", None
+    )
+    flow = protocol.operate(operation, identity.key, rules, describe, b"", lambda: False, b"")
+    next(flow)
+    step = flow.send(Scope(identity.scope))
+    flow.close()
+    return _bid(step)
+
+
+def _bid(step: Step) -> Claim:
     # A planted bug may look first, or run the handler first.
     match step:
         case Reserve(claim) | Look(claim):
@@ -126,4 +210,4 @@ def _arrive(identity: Identity, asked: Asked, trace: int, rules: Rules) -> Claim
         case Run(_, call):
             return call.claim
         case _:
-            raise AssertionError(f"{identity}, {asked}: no bid but {step}")
+            raise AssertionError(f"no bid but {step}")

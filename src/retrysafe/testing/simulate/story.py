@@ -8,7 +8,7 @@ from retrysafe.testing.simulate import histories, recovery
 from retrysafe.testing.simulate.actions import MEANING, Action, Kind, perform
 from retrysafe.testing.simulate.promises import Violation, alike, as_violation
 from retrysafe.testing.simulate.request import SimulatedRequest
-from retrysafe.testing.simulate.stage import ASKED, IDENTITIES, Stage
+from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import replay
 from retrysafe.testing.simulate.world import START, World
 
@@ -108,7 +108,7 @@ def _play(world: World, schedule: Sequence[Action], lines: list[str]) -> None:
         histories.judge(seen, world.setting)
     except Exception:
         for request in world.requests.values():
-            lines.append(f"    {request} for {IDENTITIES[request.key.identity]}: {_ended(request)}")
+            lines.append(f"    {request} for {world.stage.identity(request.key.identity)}: {_ended(request)}")
         if world.store_error is not None:
             lines.append(
                 f"    the last error of the store: {type(world.store_error).__name__}: {world.store_error}"
@@ -134,8 +134,9 @@ def _line(world: World, action: Action, before: str, raises: str) -> str:
     kind = action.kind
     if kind == "arrive":
         identity, asked, worker = action.how
-        who = f"request {action.who} of {IDENTITIES[identity]} asks worker {worker}"
-        return f"{at}{who} for {ASKED[int(asked)]}"
+        stage = world.stage
+        who = f"request {action.who} of {stage.identity(identity)} asks worker {worker}"
+        return f"{at}{who} for {stage.describe(identity, int(asked))}"
     if kind == "elapse":
         return f"{at}{action.how[0]:.0f} seconds have passed"
     if kind in _OF_BATCHES:
@@ -144,7 +145,7 @@ def _line(world: World, action: Action, before: str, raises: str) -> str:
         how = f", by {action.how[0]:+.0f} seconds" if action.how else ""
         return f"{at}worker {action.who}: {_MEANING[kind]}{how}{raises}"
     if kind in _OF_IDENTITIES:
-        return f"{at}{IDENTITIES[action.who]}: {_MEANING[kind]}{raises}"
+        return f"{at}{world.stage.identity(action.who)}: {_MEANING[kind]}{raises}"
     request = world.requests.get(action.who)
     if request is None or kind in ("purge", "outage", "recover", "deliver"):
         return f"{at}{_MEANING[kind]}{raises}"

@@ -81,7 +81,9 @@ class Walk:
         random = Random(seed).random
         world, taken = self.world, self.taken
         live = world.live
-        batched = seed % 8 in _BATCHED_SEEDS
+        # A statement that waits for another transaction has a connection of its own, and no batch.
+        nested = world.setting.door == "nested"
+        batched = seed % 8 in _BATCHED_SEEDS and not nested
         mixture = (BATCHED if batched else MIXTURES)[int(random() * 3)]
         choices = len(mixture)
         coming = (4 if batched else 2) + int(random() * 5)
@@ -99,7 +101,7 @@ class Walk:
                 if batched and kind == "step":
                     action = _in_a_queue(world, action.who, random())
             elif kind == "arrive":
-                action = _arrival(arrived, random(), random(), random(), together=batched)
+                action = _arrival(arrived, random(), random(), random(), together=batched, nested=nested)
                 arrived += 1
             else:
                 action = _other(world, kind, random(), random())
@@ -113,9 +115,12 @@ class Walk:
             recovery.expire(world)
 
 
-def _arrival(number: int, who: float, what: float, where: float, *, together: bool) -> Action:
-    """`together`: more of them at one worker, and for different keys, so that they share batches."""
-    identity = 0 if who < (0.3 if together else 0.7) else int(who * 1000) % len(IDENTITIES)
+def _arrival(number: int, who: float, what: float, where: float, *, together: bool, nested: bool) -> Action:
+    """`together`: more of them at one worker, and for different keys, so that they share batches.
+
+    `nested`: more of them for different keys, so that they share a part.
+    """
+    identity = 0 if who < (0.3 if together or nested else 0.7) else int(who * 1000) % len(IDENTITIES)
     asked = 0 if what < 0.8 else int(what * 1000) % len(ASKED)
     return Action("arrive", number, (identity, asked, int((where**3 if together else where) * WORKERS)))
 

@@ -21,6 +21,7 @@ from retrysafe._core.steps import (
     Finish,
     Forget,
     Look,
+    LookWithin,
     Outcome,
     Pause,
     Persist,
@@ -32,21 +33,24 @@ from retrysafe._core.steps import (
     Result,
     RollBack,
     Run,
+    Spoil,
     Step,
+    StoreWithin,
     Streamed,
     TakeOver,
     Wait,
 )
+from retrysafe._runtime.transactions import CallTransaction
 from retrysafe.errors import NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.contract import Renewer, Store
 from retrysafe.stores.queue import Outcome as CallOutcome
 from retrysafe.testing.simulate import batches, clocks, responses
 from retrysafe.testing.simulate.batches import Exchange, WorkerQueue
 from retrysafe.testing.simulate.keystate import Execution, KeyState
-from retrysafe.testing.simulate.model import Database
+from retrysafe.testing.simulate.model import Database, Nesting, Within
 from retrysafe.testing.simulate.monitor import Monitor
 from retrysafe.testing.simulate.promises import Violation, broken
-from retrysafe.testing.simulate.request import Queued, SimulatedRequest, Worker
+from retrysafe.testing.simulate.request import PARTS, Queued, SimulatedRequest, Worker
 from retrysafe.testing.simulate.responses import Received
 from retrysafe.testing.simulate.setting import LEASE
 from retrysafe.testing.simulate.stage import Stage, describe
@@ -56,8 +60,13 @@ WORKERS = 3
 _WRITES = 2
 """Of one request: the checkpoint of its response, and its outcome."""
 
-STORE_STEPS = frozenset({Reserve, TakeOver, Look, Checkpoint, Finish, Commit, Release})
-_IMMEDIATE = frozenset({Pause, Forget, RollBack, CallBack})
+STORE_STEPS = frozenset(
+    {Reserve, TakeOver, Look, Checkpoint, Finish, Commit, Release, LookWithin, StoreWithin}
+)
+_WAITING = frozenset({Reserve, TakeOver, Checkpoint, Finish, Commit, Release, StoreWithin})
+"""Those that wait for a transaction which has written the same record."""
+
+_IMMEDIATE = frozenset({Pause, Forget, RollBack, CallBack, Spoil})
 """Steps that other requests do not notice, or that are done later: they are made with the one before."""
 
 
@@ -103,6 +112,14 @@ class World:
         self.remembers = False
         """Whether requests have a digest of the replies that they received, which a search needs."""
         self._renewer: Renewer | None = None
+        self._nesting: Nesting | None = None
+        if setting.door == "nested":
+            if not isinstance(self.store, Nesting):
+                raise ValueError(
+                    f"{type(self.store).__name__} has no could_store_within and commit_with_parts, which "
+                    f"Setting(door='nested') needs: see retrysafe.testing.simulate.model, or leave it out"
+                )
+            self._nesting = self.store
         self._database: Database | None = None
         if setting.mode == "tx" and isinstance(self.store, Database):
             self._database = self.store
@@ -127,32 +144,38 @@ class World:
             self.store.close()
 
     def effects(self) -> Sequence[bytes] | None:
-        """What was committed with outcomes; `None`, if the store is not a `Database`."""
-        return None if self._database is None else self._database.effects()
+        """What was committed with outcomes; `None`, if the store does not say it."""
+        database = self._nesting or self._database
+        return None if database is None else database.effects()
 
     # --- requests
 
     def arrive(self, number: int, identity: int, asked: int, worker: int) -> SimulatedRequest:
+        request = self.requests[number] = self._make(number, identity, asked, self.workers[worker])
+        if self.stage.part_of(identity) is None:
+            request.handler = self.setting.handler
+        request.flow = protocol.once(request.call)
+        request.step = next(request.flow)
+        self.live.append(request)
+        return request
+
+    def _make(self, number: int, identity: int, asked: int, worker: Worker) -> SimulatedRequest:
         key = self.keys.get(identity)
         if key is None:
             key = self.keys[identity] = KeyState(identity)
-        serving = self.workers[worker]
         claim = self.stage.claim(identity, asked, number)
-        request = self.requests[number] = SimulatedRequest(number, key, asked, serving, claim)
+        request = SimulatedRequest(number, key, asked, worker, claim)
         rules = self.stage.rules
         request.call = Call(
             claim,
             rules.policy,
             rules.outcome,
             describe,
-            serving.is_draining,
+            worker.is_draining,
             reauthorises=self.setting.reauthorise,
         )
         request.began = self.tick
         request.settled_window = key.window if key.definitive is not None else 0
-        request.flow = protocol.once(request.call)
-        request.step = next(request.flow)
-        self.live.append(request)
         return request
 
     def turn(self, request: SimulatedRequest) -> None:
@@ -163,6 +186,8 @@ class World:
         clocks.set_local(self.clock.now + worker.offset)
         reply: object
         if kind in STORE_STEPS:
+            if request.refusal is not None:
+                return self.resume(request, None, request.refusal)
             if self.down:
                 return self.fail(request)
             try:
@@ -173,8 +198,9 @@ class World:
                 return self.resume(request, None, error)
             return self.receive(request, reply)
         if isinstance(step, Run):
+            called = request.calls_part
             reply = self.run(request, step.attempt)
-            if request.inner is not None:
+            if request.inner is not None and not called:
                 return None
         elif isinstance(step, Persist):
             held = worker.held.get(request.claim.token)
@@ -198,6 +224,8 @@ class World:
 
     def fail(self, request: SimulatedRequest) -> None:
         request.store_failed = True
+        if request.calls_part and request.part is not None:
+            request.part.store_failed = True
         self.resume(request, None, StoreUnavailable("no reply"))
 
     def resume(self, request: SimulatedRequest, reply: object, error: BaseException | None = None) -> None:
@@ -211,17 +239,26 @@ class World:
                     request.forgot = True
                     # At once, and once more a little later: its bid may have been on its way.
                     request.worker.forgotten += (request, request)
+                elif type(step) is RollBack:
+                    self.roll_back(request)
+                elif type(step) is Spoil and request.transaction is not None:
+                    request.transaction.spoil(step.reason, passing=step.passing)
                 step = flow.send(None)
             request.step = step
         except StopIteration as end:
-            if request.inner is not None:
+            if request.calls_part:
+                self._part_ended(request, end.value)
+            elif request.inner is not None:
                 self._streams(request, end.value)
             else:
                 self._end(request, end.value)
         except CancelledError:
             if not request.cancelled:
                 raise
-            self.remove(request)
+            if not request.calls_part:
+                return self.remove(request)
+            request.inner = None  # and so is the handler that has called it
+            self.resume(request, None, CancelledError())
         except Violation:
             raise
         except Exception as raised:  # no exception may leave the flow
@@ -233,6 +270,14 @@ class World:
             return
         request.result = result
         request.ended = self.tick
+        self._check(request, result)
+        part = request.part
+        done = part.result if part is not None else None
+        if part is not None and done is not None and done.verdict == result.verdict == "completed":
+            part.ended = self.tick
+            self._check(part, done)
+
+    def _check(self, request: SimulatedRequest, result: Result) -> None:
         responses.check(Received(request, result, self.clock.now, self.setting, self.keys, self.revoked))
 
     def remove(self, request: SimulatedRequest) -> None:
@@ -240,6 +285,7 @@ class World:
         request.flow = request.inner = request.step = request.queued = None
         request.worker.held.pop(request.claim.token, None)
         self.live.remove(request)
+        self.roll_back(request)
 
     # --- the queues of workers
 
@@ -284,21 +330,34 @@ class World:
     # --- its handler
 
     def run(self, request: SimulatedRequest, attempt: Attempt) -> Outcome | None:
-        """Run the handler.  `None`: its response is large, and `request.inner` decides if it may leave."""
+        """Run the handler, or the operation that is a part of it.
+
+        `None`: its response is large, and `request.inner` decides if it may leave; or it calls its part.
+        """
+        if request.calls_part and request.part is not None:
+            request.part.attempt = attempt
+            self.monitor.begins_within(request.part, self.clock.now)
+            return self._handle(request.part, attempt)
         request.attempt = attempt
-        setting, key = self.setting, request.key
         self.monitor.begins(request, leased=attempt.leased)
         if attempt.leased:
             attempt.lease_ends = self.clock.now + request.worker.offset + LEASE
             request.worker.held[request.claim.token] = request, attempt
+        return self._handle(request, attempt)
+
+    def _handle(self, request: SimulatedRequest, attempt: Attempt) -> Outcome | None:
+        key, handler = request.key, request.handler
         number = len(key.executions) + 1
-        handler = setting.handler
         fails = handler == "fails" or (handler in ("recovers", "raises") and number == 1)
         response = _response(key.identity, number, 500 if fails else 201)
         execution = Execution(number, request.window, request.claim.token, request.asked, response)
         key.executions.append(execution)
         request.execution = execution
-        execution.effect = setting.mode == "lease"
+        execution.effect = self.setting.mode == "lease"
+        part = self.stage.part_of(key.identity)
+        if part is not None:
+            self._call_part(request, attempt, part)
+            return None
         if number == 1 and handler == "declines":
             execution.effect = False
             return _DECLINED
@@ -311,6 +370,27 @@ class World:
             self._stream(request, attempt, response)
             return None
         return Responded(response)
+
+    def _call_part(self, request: SimulatedRequest, attempt: Attempt, identity: int) -> None:
+        """The handler calls an operation that is a part of its transaction."""
+        request.transaction = attempt.transaction = CallTransaction(self.store, awaited=False)
+        part = self._make(request.number + PARTS, identity, request.asked, request.worker)
+        part.handler = self.setting.handler
+        request.part = part
+        request.inner = protocol.within(part.call, attempt)
+        request.step = next(request.inner)
+
+    def _part_ended(self, request: SimulatedRequest, result: Result) -> None:
+        """The handler goes on to its end, whatever has become of its part."""
+        part = request.part
+        assert part is not None
+        assert request.execution is not None
+        request.inner = None
+        part.result = result
+        if result.verdict != "completed":  # else it is known when the call around it has ended
+            part.ended = self.tick
+            self._check(part, result)
+        self.resume(request, Responded(request.execution.response))
 
     def _stream(self, request: SimulatedRequest, attempt: Attempt, response: Response) -> None:
         """The response is too large to buffer."""
@@ -345,7 +425,48 @@ class World:
 
     def apply(self, request: SimulatedRequest, step: Step | None) -> object:
         """The store performs a step, and the monitor checks its reply."""
+        part = request.part
+        if part is not None and getattr(step, "claim", None) == part.claim:
+            request = part  # a planted bug has its record stored in another way
         return self._OPERATIONS[type(step)](self, request, step)
+
+    def locked(self, id: bytes, request: SimulatedRequest | None = None) -> bool:
+        """Whether a transaction, other than this request's, has written this record and is not over."""
+        return self._holder(id, request) is not None
+
+    def waits_for(self, request: SimulatedRequest) -> SimulatedRequest | None:
+        """The request whose transaction has to end before this one can make its step."""
+        if type(request.step) not in _WAITING:
+            return None
+        waiting = request.part if request.calls_part and request.part is not None else request
+        return self._holder(waiting.claim.id, request)
+
+    def _holder(self, id: bytes, request: SimulatedRequest | None) -> SimulatedRequest | None:
+        if self._nesting is None:
+            return None
+        for other in self.requests.values():
+            if other is not request and other.within is not None and other.within.claim.id == id:
+                return other
+        return None
+
+    def roll_back(self, request: SimulatedRequest) -> None:
+        """Its transaction is over; unless its commit is still on its way."""
+        if request.within is None:
+            return
+        delayed = (step for calls in self.delayed for known, step in calls if known is request)
+        if not any(isinstance(step, Commit) for step in delayed):
+            request.within = None
+
+    def _look_within(self, _: SimulatedRequest, step: LookWithin) -> Found | None:
+        return self.store.look(step.attempt.claim.id)
+
+    def _store_within(self, request: SimulatedRequest, step: StoreWithin) -> bool:
+        assert self._nesting is not None
+        within = Within(step.attempt.claim, step.final, step.previous)
+        if not self._nesting.could_store_within(within):
+            return False
+        request.within = within
+        return True
 
     def apply_without_reply(self, request: SimulatedRequest, step: Step | None) -> None:
         """The same, and the reply is lost, even if it is an error."""
@@ -391,6 +512,8 @@ class World:
     def _commit_step(self, request: SimulatedRequest, step: Commit) -> bool:
         execution = request.execution
         assert execution is not None
+        if self._nesting is not None:
+            return self._commit_parts(request, step, execution)
         if self._database is not None:
             stored = self._database.commit_with_effect(step.claim, step.final, execution.response.body)
         else:
@@ -399,6 +522,26 @@ class World:
         if carried(stored):
             execution.effect = True
             self.monitor.committed(request)
+        return stored
+
+    def _commit_parts(self, request: SimulatedRequest, step: Commit, execution: Execution) -> bool:
+        """What its part has written is committed as well, with a record or without one."""
+        assert self._nesting is not None
+        part, within = request.part, request.within
+        done = part.execution if part is not None else None
+        effects = [one.response.body for one in (execution, done) if one is not None]
+        parts = [within] if within is not None else []
+        stored = self._nesting.commit_with_parts(step.claim, step.final, effects, parts)
+        request.within = None
+        self._noted(request, step.final, stored=stored)
+        if stored:
+            execution.effect = True
+            self.monitor.committed(request)
+            if part is not None and done is not None:
+                if within is not None and part.attempt is not None:
+                    self.monitor.committed_within(part, within.final, part.attempt.number, self.clock.now)
+                done.effect, done.window = True, part.window
+                self.monitor.committed(part)
         return stored
 
     def _release(self, request: SimulatedRequest, step: Release) -> None:
@@ -413,6 +556,8 @@ class World:
         Finish: _finish,
         Commit: _commit_step,
         Release: _release,
+        LookWithin: _look_within,
+        StoreWithin: _store_within,
     }
 
 
