@@ -3,6 +3,7 @@ clients received is compared with what was executed and what is stored.
 
     python -m tools.crash sqlite --kills 100 --freezes 25
     python -m tools.crash postgresql --kills 100 --freezes 25 --cuts 50 --server-kills 5 --outages 5
+    python -m tools.crash postgresql --kills 100 --freezes 25 --door operation
 
 Several worker processes serve one socket.  Clients order, each with a key of its own, and retry until they
 have a response that lasts.  Meanwhile workers are killed (SIGKILL) and frozen (SIGSTOP, beyond the lease, and
@@ -12,8 +13,11 @@ its server is killed and started again, and it is out of reach for longer than a
 is too large to store flows.  This is what must hold:
 
 tx      what was committed is what is stored is what every client received, once for each key (I14)
+nested  the same where a part of an order is an operation in its transaction, with a key that two orders may
+        share: done once, and with its record only beside an order that was committed (`--door operation`)
 hold    nothing is executed twice, ever (I13); where an owner died, and only there, the outcome may be unknown
-retry   executed at most once more for each attempt that may have lost its lease (I15)
+retry   executed at most once more for each attempt that may have lost its lease (I15); an operation passes
+        on a derived key, which is the same in every attempt
 all     all responses to a key are equal, some headers included (I4, I5); what a client received is stored,
         and stays as it is (I1): after a response that arrived whole, no retry gets `outcome-unknown`;
         what the clients of a key saw is linearizable (I6); once faults are over, every key gets a response
@@ -26,7 +30,8 @@ nothing.
 
     modes.py         what is promised in each mode, and the named places
     targets.py       a store under test; sqlite.py and postgresql.py are two
-    application.py   takes orders
+    application.py   takes orders; operations.py: by operations that workers call
+    handlers.py      how an order has its effect
     traps.py         where one of its workers can be killed or frozen
     workers.py       its worker processes, on one socket
     journal.py       what they write while they serve, and what follows from it

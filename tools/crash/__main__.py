@@ -16,7 +16,7 @@ from typing import Any
 
 from retrysafe.testing.report import Report, Stopwatch
 from tools.crash import run, targets
-from tools.crash.modes import MODES
+from tools.crash.modes import MODES, NESTED
 from tools.crash.rounds import Plan
 from tools.crash.run import NAMES, Options
 
@@ -77,7 +77,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of the database, beyond the lease",
     )
-    parser.add_argument("--mode", choices=MODES, help="one of them; by default they share the faults")
+    parser.add_argument(
+        "--door",
+        choices=["request", "operation"],
+        default="request",
+        help="how orders come in (%(default)s)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=[*MODES, NESTED],
+        help=f"one of them; by default they share the faults; {NESTED} of operations only",
+    )
     parser.add_argument("--way", help="how handlers reach the store; by default all ways in turn")
     parser.add_argument(
         "--seed", type=int, help="of the choices that are made here; the processes make theirs"
@@ -102,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 def _options(given: argparse.Namespace) -> Options:
     return Options(
         given.store,
-        (given.mode,) if given.mode else tuple(targets.find(given.store).modes),
+        (given.mode,) if given.mode else run.modes_of(targets.find(given.store), given.door),
         (given.way,) if given.way else (),
         given.kills,
         given.freezes,
@@ -115,6 +125,7 @@ def _options(given: argparse.Namespace) -> Options:
         given.pace,
         given.successes,
         seed=secrets.randbelow(2**32) if given.seed is None else given.seed,
+        door=given.door,
     )
 
 
@@ -165,7 +176,7 @@ def _progress(options: Options) -> Generator[Progress]:
         bars = {kind: progress.add_task(NAMES[kind], total=times) for kind, times in asked.items() if times}
 
         def began(plan: Plan) -> None:
-            progress.console.print(f"{options.store}: mode {plan.mode}, {plan.way}")
+            progress.console.print(f"{options.store}: {plan.door}s, mode {plan.mode}, {plan.way}")
 
         def progress_of(done: Counter[str]) -> None:
             for kind, bar in bars.items():
@@ -178,7 +189,7 @@ def as_text(options: Options, report: Report) -> str:
     counts = report.counts
     faults = ", ".join(f"{counts[name]} {name}" for name in NAMES.values() if counts[name])
     lines = [
-        f"{options.store}: {faults} in {report.seconds:.0f} s (seed {options.seed})",
+        f"{options.store}, {options.door}s: {faults} in {report.seconds:.0f} s (seed {options.seed})",
         f"  {counts['requests']} requests, {counts['answered']} keys got a response, "
         f"{counts['unknown']} of unknown outcome",
         f"  {counts['executions without excuse']} of {counts['executions outside']} executions outside had "

@@ -1,55 +1,47 @@
 """The application under test: it takes orders.
 
 In transactional mode an order is two rows and a response, and either all three are there or none; in the
-other modes it is an effect outside, which nothing takes back.  Handlers run in threads or in the event loop.
+other modes it is an effect outside, which nothing takes back.  An order is a request that a middleware
+guards; or it reaches a server without one, which calls an operation with its key (`operations.py`).
 """
 
 import asyncio
 import os
 import random
-import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
 
-from sqlalchemy import text
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from retrysafe import Guard, NotDone
+from retrysafe import Guard, NotDone, scopes
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App
-from retrysafe.sqlalchemy import async_sessionmaker, sessionmaker
-from tools.crash.audit import TABLES
+from tools.crash import operations
 from tools.crash.clients import marks
+from tools.crash.handlers import AsyncHandlers, Handlers, Order, Outside, OutsideAsync
 from tools.crash.journal import Journal
-from tools.crash.modes import EFFECTS, MAX_RESPONSE, Mode
+from tools.crash.modes import EFFECTS, MAX_RESPONSE, TRANSACTIONAL, Door, Mode
 from tools.crash.targets import Target
-from tools.crash.traps import Trapped, reach, serial
-
-_ROW = "INSERT INTO {} (key, id) VALUES (:key, :id)"
-
-LASTS = 0.005
-"""Seconds, at most, that a handler takes whose effects are outside: time to be interrupted in."""
+from tools.crash.traps import Trapped
 
 FLOWS = (0.1, 0.3)
 """Seconds between the first bytes of a large response and its last, at least and at most: time for the
 database to be taken away in."""
 
 
-class Deliberate(Exception):
-    """Raised by a handler on purpose."""
+Endpoint = Callable[[Request], Response] | Callable[[Request], Awaitable[Response]]
 
 
 def build(
-    target: type[Target], url: str, way: str, mode: Mode, lease: float, journal: Journal
+    target: type[Target], url: str, way: str, mode: Mode, door: Door, lease: float, journal: Journal
 ) -> tuple[App, Guard]:
     guard = Guard(
         target.open(url, way),
-        scope=lambda _: "crash",
+        scope=scopes.service("crash") if door == "operation" else lambda _: "crash",
         effects=EFFECTS[mode],
         lease=lease,
         max_response=MAX_RESPONSE,
@@ -58,7 +50,7 @@ def build(
         wait_for=2 * lease,
     )
     handlers: Handlers
-    if mode == "tx":
+    if mode in TRANSACTIONAL:
         handlers = target.handlers(guard, url, way)
     elif way.endswith("async"):
         handlers = OutsideAsync(journal)
@@ -70,31 +62,32 @@ def build(
         async with handlers.lifespan():
             yield
 
-    app = Starlette(routes=[Route("/orders", handlers.endpoint(), methods=["POST"])], lifespan=lifespan)
-    return Trapped(Middleware(app, guard), journal), guard
+    endpoint = _handling(handlers) if door == "request" else operations.calling(guard, handlers, mode)
+    app: App = Starlette(routes=[Route("/orders", endpoint, methods=["POST"])], lifespan=lifespan)
+    return Trapped(Middleware(app, guard) if door == "request" else app, journal), guard
 
 
-class Handlers(Protocol):
-    def lifespan(self) -> AbstractAsyncContextManager[object]:
-        """Around the life of a worker: where pools are opened."""
-        ...
+def _handling(handlers: Handlers) -> Endpoint:
+    """Take an order by a request that a middleware guards."""
+    if isinstance(handlers, AsyncHandlers):
 
-    def endpoint(self) -> Callable[[Request], Awaitable[Response] | Response]: ...
+        async def place_async(request: Request) -> Response:
+            order = _order(request)
+            await handlers.write(order)
+            return respond(request, order.id)
+
+        return place_async
+
+    def place(request: Request) -> Response:
+        order = _order(request)
+        handlers.write(order)
+        return respond(request, order.id)
+
+    return place
 
 
-class WithoutLifespan:
-    """Most of them have nothing to open."""
-
-    def lifespan(self) -> AbstractAsyncContextManager[object]:
-        return nullcontext()
-
-
-def key_of(request: Request) -> str:
-    return request.headers["Idempotency-Key"].strip('"')
-
-
-def insert(table: str, mark: str) -> str:
-    return f"INSERT INTO {table} (key, id) VALUES ({mark}, {mark})"
+def _order(request: Request) -> Order:
+    return Order(operations.key_of(request), uuid.uuid4().hex, request.headers.get("Ending", ""))
 
 
 def respond(request: Request, id: str) -> Response:
@@ -106,7 +99,7 @@ def respond(request: Request, id: str) -> Response:
         case "return 429":
             return JSONResponse({"sorry": id}, 429)
         case "raise":
-            raise Deliberate
+            raise operations.Deliberate
         case "not done":
             raise NotDone
         case "large":
@@ -125,98 +118,3 @@ async def _pieces(id: str) -> AsyncIterator[str]:
     yield f'{{"id": "{id}", "padding": "{"x" * MAX_RESPONSE}'
     await asyncio.sleep(random.uniform(*FLOWS))
     yield '"}'
-
-
-class Blocking(WithoutLifespan):
-    """Joined connections, in threads."""
-
-    def __init__(self, connection: Callable[[], AbstractContextManager[Any]], mark: str) -> None:
-        self._connection = connection
-        self._mark = mark
-
-    def endpoint(self) -> Callable[[Request], Response]:
-        def place(request: Request) -> Response:
-            id, key = uuid.uuid4().hex, key_of(request)
-            for table in TABLES:
-                with self._connection() as connection:
-                    connection.execute(insert(table, self._mark), (key, id))
-                reach("after", f"Write {table}")
-            return respond(request, id)
-
-        return place
-
-
-class Sessions(WithoutLifespan):
-    """In threads, with a session of SQLAlchemy's that is committed after each write."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._sessions = sessionmaker(guard)
-
-    def endpoint(self) -> Callable[[Request], Response]:
-        def place(request: Request) -> Response:
-            id, key = uuid.uuid4().hex, key_of(request)
-            with self._sessions() as session:
-                for table in TABLES:
-                    session.execute(text(_ROW.format(table)), {"key": key, "id": id})
-                    session.commit()
-                    reach("after", f"Write {table}")
-            return respond(request, id)
-
-        return place
-
-
-class SessionsAsync(WithoutLifespan):
-    """The same in the event loop."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._sessions = async_sessionmaker(guard)
-
-    def endpoint(self) -> Callable[[Request], Awaitable[Response]]:
-        async def place(request: Request) -> Response:
-            id, key = uuid.uuid4().hex, key_of(request)
-            async with self._sessions() as session:
-                for table in TABLES:
-                    await session.execute(text(_ROW.format(table)), {"key": key, "id": id})
-                    await session.commit()
-                    reach("after", f"Write {table}")
-            return respond(request, id)
-
-        return place
-
-
-def _execute(request: Request, journal: Journal) -> str:
-    id = uuid.uuid4().hex
-    reach("before", "Effect")
-    journal.write("executed", serial(), key_of(request), id, request.headers.get("Ending", ""))
-    reach("after", "Effect")
-    return id
-
-
-class Outside(WithoutLifespan):
-    """Effects that no transaction takes back: a line in the journal, whatever becomes of the request."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def endpoint(self) -> Callable[[Request], Response]:
-        def place(request: Request) -> Response:
-            id = _execute(request, self._journal)
-            time.sleep(random.uniform(0, LASTS))
-            return respond(request, id)
-
-        return place
-
-
-class OutsideAsync(WithoutLifespan):
-    """The same in the event loop."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def endpoint(self) -> Callable[[Request], Awaitable[Response]]:
-        async def place(request: Request) -> Response:
-            id = _execute(request, self._journal)
-            await asyncio.sleep(random.uniform(0, LASTS))
-            return respond(request, id)
-
-        return place

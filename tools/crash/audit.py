@@ -15,9 +15,30 @@ CREATE = tuple(f"CREATE TABLE {table} (key text NOT NULL, id text NOT NULL)" for
 
 QUERIES = (
     *(f"SELECT key, id FROM {table}" for table in TABLES),
-    "SELECT key, state, status, body FROM retrysafe_records",
+    "SELECT key, state, status, body, door FROM retrysafe_records",
 )
 """For a SQL database, all to be read in one snapshot."""
+
+_PART = ".line"
+
+
+def order_of(key: str) -> str:
+    """What an order is called to its part: two that differ only in what follows a hyphen share one."""
+    return key.partition("-")[0]
+
+
+def part_key(key: str) -> str:
+    """The key of the operation that is a part of an order."""
+    return order_of(key) + _PART
+
+
+def canonical(value: object) -> bytes:
+    """A value of an operation, to be compared: it is stored as JSON, whose bytes are the codec's affair."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _comparable(body: bytes, door: str) -> bytes:
+    return canonical(json.loads(body)) if door == "operation" and body else body
 
 
 class Stored(NamedTuple):
@@ -28,17 +49,14 @@ class Stored(NamedTuple):
     body: bytes
 
 
-def id_in(body: bytes) -> str | None:
+def id_in(body: bytes, name: str = "id") -> str | None:
     """The id of the order in a response; `None` if it is not a response of the application."""
     try:
         document: Any = json.loads(body)
     except ValueError:
         return None
-    match document:
-        case {"id": str(id)}:
-            return id
-        case _:
-            return None
+    found = document.get(name) if isinstance(document, dict) else None
+    return found if isinstance(found, str) else None
 
 
 class Snapshot(NamedTuple):
@@ -50,6 +68,8 @@ class Snapshot(NamedTuple):
     """Keys whose record is in progress."""
     written: Sequence[Mapping[str, list[str]]] = ()
     """For each of `TABLES`, the ids that it has for a key; empty where effects are outside."""
+    parts: Mapping[str, Stored] = {}
+    """The outcome of each operation that is a part of an order, by what that is called to it."""
 
     def violations(self) -> list[str]:
         """Transactional mode: committed effects are stored responses, none or one for each key."""
@@ -65,6 +85,30 @@ class Snapshot(NamedTuple):
             )
         return found
 
+    def violations_of_parts(self) -> list[str]:
+        """Where a part of an order is an operation of its own: both are committed, with their records, or
+        neither.  Two orders may share a part, which then was done by one of them."""
+        found: list[str] = []
+        orders, lines = self.written
+        for key in sorted({*self.stored, *orders}):
+            stored = self.stored.get(key)
+            expected = [id_in(stored.body)] if stored is not None else []
+            if orders.get(key, []) != expected:
+                found.append(f"{key}: {TABLES[0]} has {orders.get(key, [])}, and the stored value {expected}")
+        used: defaultdict[str, set[str | None]] = defaultdict(set)
+        for key, stored in self.stored.items():
+            used[order_of(key)].add(id_in(stored.body, "line"))
+        for key in sorted({*used, *self.parts, *lines}):
+            part = self.parts.get(key)
+            has = lines.get(key, [])
+            recorded = [id_in(part.body)] if part is not None else []
+            if not has == recorded == list(used[key]):
+                found.append(
+                    f"{key}: {TABLES[1]} has {has}, the record of this part {recorded}, and its orders "
+                    f"{sorted(map(str, used[key]))}"
+                )
+        return found
+
     def orders(self, key: str) -> list[str]:
         return self.written[0].get(key, [])
 
@@ -78,10 +122,15 @@ def read(query: Callable[[Sequence[str]], Sequence[Sequence[Any]]]) -> Snapshot:
         for key, id in rows:
             ids[key].append(id)
         written.append(ids)
-    stored = {
-        key: Stored(state, status, bytes(body or b""))
-        for key, state, status, body in records
-        if state != "in_progress"
-    }
+    stored: dict[str, Stored] = {}
+    parts: dict[str, Stored] = {}
+    for key, state, status, body, door in records:
+        if state != "in_progress":
+            found = bytes(body or b"")
+            outcome = Stored(state, status, _comparable(found, door))
+            if key.endswith(_PART):
+                parts[key.removesuffix(_PART)] = outcome
+            else:
+                stored[key] = outcome
     running = frozenset(key for key, state, *_ in records if state == "in_progress")
-    return Snapshot(stored, running, written)
+    return Snapshot(stored, running, written, parts)

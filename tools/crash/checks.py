@@ -1,13 +1,13 @@
-"""What must hold of a round when it is over, key by key: three modes, three promises."""
+"""What must hold of a round when it is over, key by key: each mode has its own promise."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from retrysafe.testing.linearize import check
 from tools.crash.audit import Snapshot
-from tools.crash.clients import Clients
+from tools.crash.clients import PLACED, Clients
 from tools.crash.journal import Execution, Timeline
-from tools.crash.modes import FAILED, RELEASED, Mode
+from tools.crash.modes import FAILED, RELEASED, TRANSACTIONAL, Mode
 
 
 class Checked(NamedTuple):
@@ -26,21 +26,22 @@ def check_keys(
     found = clients.contradictions() + clients.broken_promises()
     unexcused = undisturbed = 0
     for key in keys:
-        if mode == "tx":
+        if mode in TRANSACTIONAL:
             found += _transactional(key, snapshot, clients)
             continue
         strict = _unexcused(mode, key, timeline)
         unexcused += len(strict)
         undisturbed += bool(timeline.executions(key)) and not timeline.lost_leases(key)
         found += _once(mode, key, strict, timeline) + _executed(key, clients, timeline)
-    if mode != "tx":
-        found += _unknown(mode, clients, timeline)
+    if mode not in TRANSACTIONAL:
+        found += _unknown(mode, clients, timeline) + _derived(timeline)
     return Checked(found + _histories(mode, clients), unexcused, undisturbed)
 
 
 def _histories(mode: Mode, clients: Clients) -> list[str]:
     """I6: what the clients of a key saw could have happened one request after the other."""
-    checked = ((key, check(history, mode=mode)) for key, history in clients.histories.items())
+    rules = "tx" if mode == "nested" else mode
+    checked = ((key, check(history, mode=rules)) for key, history in clients.histories.items())
     return [f"{key}: its history is not linearizable.\n{why}" for key, why in checked if why is not None]
 
 
@@ -88,8 +89,24 @@ def _executed(key: str, clients: Clients, timeline: Timeline) -> list[str]:
     return [
         f"{key}: the order {received.id!r} of a response was never executed"
         for received in clients.received.get(key, ())
-        if received.status == 201 and received.id not in ids
+        if received.status in PLACED and received.id not in ids
     ]
+
+
+def _derived(timeline: Timeline) -> list[str]:
+    """Another service that is given a derived key does it once: all executions of a key have one, and no
+    other key has it."""
+    found: list[str] = []
+    owners: dict[str, str] = {}
+    for key in sorted(timeline.keys()):
+        derived = {done.derived for done in timeline.executions(key) if done.derived}
+        if len(derived) > 1:
+            found.append(f"{key}: its executions passed on different derived keys: {sorted(derived)}")
+        found += [
+            f"{key}: passed on the derived key of {owners[one]}" for one in sorted(derived) if one in owners
+        ]
+        owners.update(dict.fromkeys(derived, key))
+    return found
 
 
 def _unknown(mode: Mode, clients: Clients, timeline: Timeline) -> list[str]:

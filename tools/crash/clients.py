@@ -16,13 +16,27 @@ from typing import Literal, NamedTuple
 from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.linearize.history import History, Operation, ResponseKind
 from tools.crash.audit import id_in
-from tools.crash.modes import ENDINGS, LARGE, MAX_RESPONSE, Interruption, Mode, Place
+from tools.crash.modes import (
+    ENDINGS,
+    LARGE,
+    MAX_RESPONSE,
+    NESTED,
+    TRANSACTIONAL,
+    Door,
+    Interruption,
+    Mode,
+    Place,
+)
 
 PATIENCE = 60.0
 """Seconds for one response.  A worker that is frozen responds when it is continued."""
 
 SETTLED: frozenset[ResponseKind] = frozenset({"first", "replay"})
 """Responses that last: every retry gets the same."""
+
+
+PLACED = frozenset({200, 201})
+"""The statuses of an order: as a value of an operation is stored, and as a request is responded to."""
 
 
 def marks(id: str) -> list[tuple[str, str]]:
@@ -41,7 +55,7 @@ def stored_body(body: bytes) -> bytes:
 
 def classify(mode: Mode, reply: Reply) -> ResponseKind | Literal["wrong"]:
     """What a response means, in the words of a history; "wrong" if the application never responds so."""
-    lasting = reply.status == 201 or (mode == "hold" and reply.status == 500)
+    lasting = reply.status in PLACED or (mode == "hold" and reply.status == 500)
     if reply.replayed:
         return "replay" if lasting else "wrong"
     if lasting:
@@ -49,7 +63,7 @@ def classify(mode: Mode, reply: Reply) -> ResponseKind | Literal["wrong"]:
     match reply.status, reply.code:
         case 409, "in-flight":
             return "in-flight"
-        case 409, "outcome-unknown" if mode != "tx":
+        case 409, "outcome-unknown" if mode not in TRANSACTIONAL:
             return "unknown"
         case 422, "key-reused":
             return "mismatch"
@@ -99,9 +113,12 @@ class Received(NamedTuple):
 
 
 class Clients:
-    def __init__(self, port: int, mode: Mode, random: Random, retry_after: float) -> None:
+    def __init__(
+        self, port: int, mode: Mode, random: Random, retry_after: float, door: Door = "request"
+    ) -> None:
         self._port = port
         self._mode: Mode = mode
+        self._door: Door = door
         self._random = random
         self._retry_after = retry_after
         self.received: defaultdict[str, list[Received]] = defaultdict(list)
@@ -121,6 +138,11 @@ class Clients:
         self.over: Callable[[Order], None] = lambda _: None
         self.sent: set[asyncio.Task[None]] = set()
         """Clients that were started because of an order, or to have a response flow."""
+
+    @property
+    def has_large(self) -> bool:
+        """Whether responses may flow."""
+        return self._mode == "hold" and self._door == "request"
 
     def send(self, order: Order) -> None:
         """One more client, for an interruption at a named place: a new key gets everywhere."""
@@ -154,6 +176,10 @@ class Clients:
             match self._random.random():
                 case chance if chance < 0.1:
                     await self._retry_until_settled(key, times=1)  # and gives up
+                case chance if chance < 0.3 and self._mode == NESTED:
+                    # Two orders that share a part: one of them does it, and the other gets its value.
+                    other, key = f"{key}-1", f"{key}-2"
+                    await asyncio.gather(self._retry_until_settled(other), self._retry_until_settled(key))
                 case chance if chance < 0.3:
                     await asyncio.gather(self._retry_until_settled(key), self._retry_until_settled(key))
                 case _:
@@ -203,7 +229,7 @@ class Clients:
             return [("Trap", f"{order.how} {order.place.where}"), ("Ending", order.place.ending)]
         if self.open and self._random.random() < 0.08:
             return [("Ending", self._random.choice(ENDINGS))]
-        if self.open and self._mode == "hold" and self._random.random() < 0.04:
+        if self.open and self.has_large and self._random.random() < 0.04:
             return [("Ending", LARGE)]
         return []
 
@@ -341,7 +367,7 @@ def _wrong_marks(received: Received) -> str:
     """I4: an order has its own header fields in every response."""
     if received.omitted and received.body:
         return f"the body {received.body!r} came with Idempotency-Body: omitted"
-    id = received.id if received.status == 201 else None
+    id = received.id if received.status in PLACED else None
     expected = tuple(marks(id)) if id is not None else ()
     if received.marks == expected:
         return ""

@@ -147,7 +147,7 @@ class Faults:
         else:
             self._timeline.was_out(hit.at, hit.at)
 
-    async def take_away(self, times: int, link: Link, mode: Mode) -> None:
+    async def take_away(self, times: int, link: Link) -> None:
         """The database cannot be reached until every lease has ended; in mode `hold`, while a response flows.
 
         The head of that response has left and its end has not, so its client must not get the end: the
@@ -156,7 +156,7 @@ class Faults:
         while self.done["outage"] < times:
             await self._pause()
             where = "outage"
-            if mode == "hold":
+            if self._clients.has_large:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(FLOWS_BY):
                         await self._clients.until_one_flows()

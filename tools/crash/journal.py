@@ -86,6 +86,8 @@ class Execution(NamedTuple):
     pid: int
     serial: str
     """Of the request, in that process."""
+    derived: str = ""
+    """The key that was passed on to another service, if one was."""
 
 
 class _Span(NamedTuple):
@@ -129,8 +131,8 @@ class Timeline:
                     self._visit[pid, serial].ended = at
                 case "storing", [serial]:
                     self._visit[pid, serial].stored = True
-                case "executed", [serial, key, id, ending]:
-                    self._executions[key].append(Execution(id, ending, at, pid, serial))
+                case "executed", [serial, key, id, ending, *derived]:
+                    self._executions[key].append(Execution(id, ending, at, pid, serial, "".join(derived)))
                 case "trapped", ["kill", _, _]:
                     self.interrupted(pid, at)
                 case "trapped", ["stop", _, _]:

@@ -1,27 +1,45 @@
-"""The three modes: what the guard is given in each, and the places where a worker can be interrupted."""
+"""The modes and doors: what the guard is given in each, and the places where a worker can be interrupted."""
 
 from collections import Counter
 from typing import Literal, NamedTuple
 
 from retrysafe.policy import Effects
 
-Mode = Literal["tx", "hold", "retry"]
+Door = Literal["request", "operation"]
+"""How orders come in: as requests, through the middleware; or as calls of an operation, with a key."""
+
+Mode = Literal["tx", "nested", "hold", "retry"]
+"""In "nested" an order is an operation in a transaction, and a part of it is an operation of its own."""
+
 Interruption = Literal["kill", "stop"]
 
 MODES: tuple[Mode, ...] = ("tx", "hold", "retry")
+"""Those of requests."""
 
-EFFECTS: dict[Mode, Effects] = {"tx": "database", "hold": "outside", "retry": "repeatable"}
+NESTED: Mode = "nested"
+
+TRANSACTIONAL: frozenset[Mode] = frozenset({"tx", NESTED})
+"""Those in which effects are in the store's own database."""
+
+EFFECTS: dict[Mode, Effects] = {
+    "tx": "database",
+    "nested": "database",
+    "hold": "outside",
+    "retry": "repeatable",
+}
 """The `effects=` of the guard."""
 
 MAX_RESPONSE = 1024
 """Bytes that the guard stores of a response.  Orders are shorter, except those that a request wants large."""
 
 Ending = Literal["", "large", "return 500", "raise", "not done", "return 429"]
-"""How a handler ends, as its request asks.  Whatever it responds, it does so after it has had its effect."""
+"""How a handler ends, as its request asks.  Whatever it responds, it does so after it has had its effect.  An
+operation has no statuses: it raises where a handler would respond with one."""
 
 LARGE: Ending = "large"
 """The response is longer than `MAX_RESPONSE`, so it flows while the handler is still at work.  Used in mode
-`hold` only, where a client stops when it learns that an outcome is unknown."""
+`hold` only, where a client stops when it learns that an outcome is unknown; and of requests only, because
+the value of an operation does not flow."""
 
 ENDINGS: tuple[Ending, ...] = ("return 500", "raise", "not done", "return 429")
 """Those that are not a success."""
@@ -92,11 +110,43 @@ _FLOW = (
     Place("after Finish", LARGE),
 )
 
+_PART = (
+    Place("after Write crash_orders"),
+    Place("before LookWithin"),
+    Place("inside LookWithin"),
+    Place("after LookWithin"),
+    Place("after Write crash_lines"),
+    Place("after Run"),
+    Place("before StoreWithin"),
+    Place("inside StoreWithin"),
+    Place("after StoreWithin"),
+    Place("before Spoil", "raise"),
+    Place("after Spoil", "not done"),
+    Place("before Commit"),
+    Place("before conclude"),
+    Place("inside conclude"),
+    Place("after conclude"),
+    Place("before COMMIT"),
+    Place("inside COMMIT"),
+    Place("after COMMIT"),
+    Place("after Commit"),
+    Place("before Release", "raise"),
+    Place("inside Release", "not done"),
+    Place("after Release", "raise"),
+)
+
 PLACES: dict[Mode, tuple[Place, ...]] = {
     "tx": (*_CLAIM, *_TAKE_OVER, *_TRANSACTION),
+    "nested": (*_CLAIM, *_TAKE_OVER, *_PART),
     "hold": (*_CLAIM, *_LEASE, *_FLOW),
     "retry": (*_CLAIM, *_TAKE_OVER, *_LEASE),
 }
+
+
+def places(mode: Mode, door: Door) -> tuple[Place, ...]:
+    """Where a worker can be interrupted: a value does not flow."""
+    return tuple(place for place in PLACES[mode] if door == "request" or place.ending != LARGE)
+
 
 ENOUGH, ENOUGH_FOR_SUCCESSORS = 20, 60
 """Requests sent to a place, after which it is a violation that no worker was interrupted there.  A successor
@@ -113,10 +163,10 @@ class Rotation:
     short runs with consecutive seeds leave out less than one.
     """
 
-    def __init__(self, mode: Mode, seed: int = 0) -> None:
-        places = PLACES[mode]
-        first = seed % 4 * len(places) // 4
-        self._places = places[first:] + places[:first]
+    def __init__(self, mode: Mode, seed: int = 0, door: Door = "request") -> None:
+        all_places = places(mode, door)
+        first = seed % 4 * len(all_places) // 4
+        self._places = all_places[first:] + all_places[:first]
         self._under_way: Counter[tuple[Interruption, Place]] = Counter()
         self._tried: Counter[tuple[Interruption, Place]] = Counter()
         self.trapped: Counter[tuple[str, str, str]] = Counter()
@@ -157,8 +207,10 @@ class Rotation:
 
     def reached(self, how: Interruption) -> dict[str, int]:
         """How often a worker was interrupted at each place, with 0 for those that were never reached."""
-        places = sorted(self._places)
-        return {" ".join(filter(None, (how, *place[:2]))): self._trapped(how, place) for place in places}
+        return {
+            " ".join(filter(None, (how, *place[:2]))): self._trapped(how, place)
+            for place in sorted(self._places)
+        }
 
     def unreachable(self) -> list[str]:
         """Places that were tried often enough, and in vain."""

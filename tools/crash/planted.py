@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, get_args
 
 from retrysafe._core.model import Claim, Final
-from retrysafe._core.steps import Finish, Reserve
+from retrysafe._core.steps import Finish, Reserve, Spoil
+from retrysafe._runtime import drive_sync
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
@@ -19,14 +20,16 @@ from tools.crash.traps import STEPS
 PLANTED = "RETRYSAFE_CRASH_PLANTED"
 
 Bug = Literal[
-    "fence ignored", "runs again", "responds early", "refuses all", "finishes nothing", "outage ignored"
-]
+    "fence ignored", "runs again", "responds early", "refuses all", "finishes nothing", "outage ignored",
+    "spoil ignored",
+]  # fmt: skip
 """fence ignored     an owner that was overtaken believes that it has finished all the same
 runs again        where the outcome is unknown, it is tried once more
 responds early    the response leaves, and is stored a little later
 refuses all       every request is refused
 finishes nothing  no outcome is ever stored
-outage ignored    an outcome that the store did not take is believed to be stored"""
+outage ignored    an outcome that the store did not take is believed to be stored
+spoil ignored     what is left of an operation that failed is committed with the call around it"""
 
 
 def plant() -> None:
@@ -46,6 +49,8 @@ def plant() -> None:
             STEPS[Finish] = _refused
         case "outage ignored":
             _ignore_outages()
+        case "spoil ignored":
+            STEPS[Spoil] = drive_sync._PERFORM[Spoil] = _nothing  # pyright: ignore[reportPrivateUsage]
         case other:
             raise ValueError(f"{PLANTED} is {other!r}: expected one of {get_args(Bug)}")
 
@@ -92,6 +97,10 @@ def _ignore_outages() -> None:
             return True
 
     STEPS[Finish] = finished
+
+
+def _nothing(*_: object) -> None:
+    """Done, as far as its driver knows."""
 
 
 async def _awaited(found: Any) -> object:

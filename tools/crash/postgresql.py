@@ -1,20 +1,17 @@
 """PostgreSQL as the target: a server of its own, which can be killed, and whose connections can be cut."""
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any, ClassVar
-from uuid import uuid4
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
-from starlette.requests import Request
-from starlette.responses import Response
 
 from retrysafe import Guard, stores
 from retrysafe import psycopg as joined
@@ -22,15 +19,7 @@ from retrysafe.stores.contract import Store
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
 from tools.crash import audit, traps
-from tools.crash.application import (
-    Blocking,
-    Handlers,
-    Sessions,
-    SessionsAsync,
-    insert,
-    key_of,
-    respond,
-)
+from tools.crash.handlers import AsyncHandlers, Blocking, Handlers, Order, Sessions, SessionsAsync, insert
 from tools.crash.modes import Mode
 from tools.crash.targets import Cut, Hit, Link, Target
 from tools.crash.traps import reach
@@ -45,6 +34,7 @@ COMMIT, RESERVE, CONCLUDE = (
 )
 STATEMENTS: dict[Mode, tuple[tuple[str, str], ...]] = {
     "tx": (COMMIT, CONCLUDE),
+    "nested": (COMMIT, CONCLUDE, RESERVE),
     "hold": (RESERVE, CONCLUDE),
     "retry": (RESERVE, CONCLUDE),
 }
@@ -180,7 +170,7 @@ class _Pooled(Blocking):
         yield
 
 
-class _PooledAsync:
+class _PooledAsync(AsyncHandlers):
     """The same in the event loop."""
 
     def __init__(self, guard: Guard, url: str) -> None:
@@ -200,16 +190,11 @@ class _PooledAsync:
         await self._pool.open()
         yield
 
-    def endpoint(self) -> Callable[[Request], Awaitable[Response]]:
-        async def place(request: Request) -> Response:
-            id, key = uuid4().hex, key_of(request)
-            for table in audit.TABLES:
-                async with joined.connection_async(self._guard, self._pool) as connection:
-                    await connection.execute(insert(table, "%s").encode(), (key, id))
-                reach("after", f"Write {table}")
-            return respond(request, id)
-
-        return place
+    async def write(self, order: Order, tables: Sequence[str] = audit.TABLES) -> None:
+        for table in tables:
+            async with joined.connection_async(self._guard, self._pool) as connection:
+                await connection.execute(insert(table, "%s").encode(), (order.key, order.id))
+            reach("after", f"Write {table}")
 
 
 # --- whose a connection is, seen from its other end: the kernel knows, the worker is not asked

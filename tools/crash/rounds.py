@@ -16,7 +16,7 @@ from tools.crash.audit import Snapshot, Stored
 from tools.crash.clients import Clients
 from tools.crash.faults import Faults, Stalled
 from tools.crash.journal import Timeline
-from tools.crash.modes import Mode, Rotation
+from tools.crash.modes import NESTED, Door, Mode, Rotation
 from tools.crash.targets import Link, Target
 from tools.crash.workers import WorkerGroup
 
@@ -51,6 +51,7 @@ class Plan(NamedTuple):
     """Seconds between two faults of a kind."""
     patience: float = 60.0
     """Seconds in which some client must be served, whatever goes on."""
+    door: Door = "request"
 
     @property
     def faults(self) -> int:
@@ -95,7 +96,16 @@ def run(
     with ExitStack() as stack:
         link = stack.enter_context(target.link(url)) if plan.cuts or plan.outages else None
         there = link.url if link is not None else url
-        group = WorkerGroup(folder, store, there, plan.way, plan.mode, lease=plan.lease, workers=plan.workers)
+        group = WorkerGroup(
+            folder,
+            store,
+            there,
+            plan.way,
+            plan.mode,
+            lease=plan.lease,
+            workers=plan.workers,
+            door=plan.door,
+        )
         stack.enter_context(group)
         return asyncio.run(_Round(target, url, plan, group, link, rotation, random, tell).run())
 
@@ -128,7 +138,7 @@ class _Round:
         self._link = link
         self._random = random
         self._tell = tell
-        self._clients = Clients(group.port, plan.mode, random, plan.lease * RETRY_AFTER)
+        self._clients = Clients(group.port, plan.mode, random, plan.lease * RETRY_AFTER, plan.door)
         self._timeline = Timeline(plan.lease)
         self._faults = Faults(
             group,
@@ -228,7 +238,7 @@ class _Round:
             work.append(faults.kill_server(plan.server_kills, self._target))
         if plan.outages:
             assert self._link is not None
-            work.append(faults.take_away(plan.outages, self._link, plan.mode))
+            work.append(faults.take_away(plan.outages, self._link))
         return work
 
     async def _until_done(
@@ -313,6 +323,8 @@ class _Round:
         self._audits += 1
         if mode == "tx":
             self._violations += snapshot.violations()
+        elif mode == NESTED:
+            self._violations += snapshot.violations_of_parts()
         final = {
             key: stored
             for key, stored in snapshot.stored.items()

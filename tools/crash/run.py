@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tools.crash import targets
 from tools.crash.faults import WHILE_FLOWING
-from tools.crash.modes import MODES, Interruption, Mode, Rotation
+from tools.crash.modes import MODES, NESTED, TRANSACTIONAL, Door, Interruption, Mode, Rotation
 from tools.crash.rounds import Plan, Result, run
 from tools.crash.targets import Target, Unsupported
 
@@ -53,6 +53,7 @@ class Options(NamedTuple):
     """Keys that must get a response, by each round its share; by default one for every two faults."""
     patience: float = 60.0
     seed: int = 0
+    door: Door = "request"
 
     @property
     def faults(self) -> int:
@@ -81,12 +82,21 @@ def check(options: Options) -> type[Target]:
     for way in options.ways:
         if way not in target.ways:
             raise Unsupported(f"{store} has no way {way!r}: expected one of {', '.join(target.ways)}")
+    known = modes_of(target, options.door)
     for mode in options.modes:
-        if mode not in target.modes:
-            raise Unsupported(f"{store} has no mode {mode!r}: expected one of {', '.join(target.modes)}")
+        if mode not in known:
+            raise Unsupported(
+                f"{store} has no mode {mode!r} of the door {options.door}: expected one of {', '.join(known)}"
+            )
     for way in options.ways or target.ways:
         targets.require(target.ways[way], f"the way {way!r} of {store}")
     return target
+
+
+def modes_of(target: type[Target], door: Door) -> tuple[Mode, ...]:
+    """Those that a store can be tested in: an operation may be a part of another one's transaction."""
+    nested = (NESTED,) if door == "operation" and "tx" in target.modes else ()
+    return (*target.modes, *nested)
 
 
 def plans(options: Options, target: type[Target], random: Random) -> list[Plan]:
@@ -114,6 +124,7 @@ def plans(options: Options, target: type[Target], random: Random) -> list[Plan]:
             clients=options.clients,
             pace=options.pace,
             patience=options.patience,
+            door=options.door,
         )
         for turn, (mode, way) in enumerate(chosen[:number])
     ]
@@ -136,7 +147,9 @@ def execute(
 ) -> Outcome:
     """All rounds, one after the other; `progress` is called with the faults so far."""
     random = Random(options.seed)
-    rotations: dict[Mode, Rotation] = {mode: Rotation(mode, options.seed) for mode in options.modes}
+    rotations: dict[Mode, Rotation] = {
+        mode: Rotation(mode, options.seed, options.door) for mode in options.modes
+    }
     results: list[Result] = []
     done: Counter[str] = Counter()
     for number, plan in enumerate(plans(options, type(target), random), 1):
@@ -171,9 +184,9 @@ def too_few(options: Options, result: Result) -> list[str]:
     else:
         wanted = -(-options.successes * plan.faults // options.faults)  # rounded up
     found = {"keys got a response": (result.answered, wanted)}
-    if plan.mode != "tx":
+    if plan.mode not in TRANSACTIONAL:
         found["executions had no excuse"] = (result.unexcused, plan.faults // FAULTS_PER_EXECUTION)
-    if plan.mode == "hold" and plan.outages:
+    if plan.mode == "hold" and plan.outages and plan.door == "request":
         found["outages began while a response was flowing"] = (result.places[WHILE_FLOWING], 1)
     return [
         f"only {number} {what}, and {least} were expected: it proves little"

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from retrysafe import Guard, stores
 from retrysafe import sqlite3 as joined
 from retrysafe.stores.contract import Store
 from tools.crash import audit, traps
-from tools.crash.application import Blocking, Handlers, Sessions
+from tools.crash.handlers import Blocking, Handlers, Sessions, SessionsAsync
 from tools.crash.targets import Target
 
 PATIENCE = 30.0
@@ -22,7 +23,11 @@ PATIENCE = 30.0
 
 
 class SQLite(Target):
-    ways: ClassVar[Mapping[str, Sequence[str]]] = {"sqlite3": (), "sqlalchemy": ("sqlalchemy",)}
+    ways: ClassVar[Mapping[str, Sequence[str]]] = {
+        "sqlite3": (),
+        "sqlalchemy": (),
+        "sqlalchemy async": ("aiosqlite", "greenlet"),
+    }
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -52,8 +57,20 @@ class SQLite(Target):
 
     @classmethod
     def open(cls, url: str, way: str) -> str | Store:
-        return stores.from_engine(create_engine(url)) if way == "sqlalchemy" else url
+        match way:
+            case "sqlalchemy":
+                return stores.from_engine(create_engine(url))
+            case "sqlalchemy async":
+                return stores.from_engine(create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:")))
+            case _:
+                return url
 
     @classmethod
     def handlers(cls, guard: Guard, url: str, way: str) -> Handlers:
-        return Sessions(guard) if way == "sqlalchemy" else Blocking(lambda: joined.connection(guard), "?")
+        match way:
+            case "sqlalchemy":
+                return Sessions(guard)
+            case "sqlalchemy async":
+                return SessionsAsync(guard)
+            case _:
+                return Blocking(lambda: joined.connection(guard), "?")

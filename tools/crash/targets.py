@@ -19,7 +19,7 @@ from tools.crash.audit import Snapshot
 from tools.crash.modes import MODES, Mode
 
 if TYPE_CHECKING:  # a missing package is reported by `require`, not by an import
-    from tools.crash.application import Handlers
+    from tools.crash.handlers import Handlers
 
 GROUP = "retrysafe.crash"
 """The group of entry points by which other packages add a target."""

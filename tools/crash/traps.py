@@ -10,7 +10,7 @@ A worker writes to the journal before it is interrupted.  No product code knows 
 
 import itertools
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -52,16 +52,22 @@ def install(journal: Journal) -> None:
     around_steps(step)
     perform_joint, perform_joint_async = Joint.perform, Joint.perform_async
 
-    def performed(self: Joint, *rest: Any) -> Any:
-        with place("conclude"):
-            return perform_joint(self, *rest)
+    def performed(self: Joint, operation: Any, *rest: Any) -> Any:
+        with _concluding(operation):
+            return perform_joint(self, operation, *rest)
 
-    async def performed_async(self: Joint, *rest: Any) -> Any:
-        with place("conclude"):
-            return await perform_joint_async(self, *rest)
+    async def performed_async(self: Joint, operation: Any, *rest: Any) -> Any:
+        with _concluding(operation):
+            return await perform_joint_async(self, operation, *rest)
 
     replace(Joint, "perform", performed)
     replace(Joint, "perform_async", performed_async)
+
+
+def _concluding(operation: Any) -> AbstractContextManager[None]:
+    """What an operation within a transaction looks up and stores has steps of its own, and so places."""
+    within = operation.__name__ in ("look", "store_within")  # which generator it is
+    return nullcontext() if within else place("conclude")
 
 
 def replace(owner: type, name: str, method: Callable[..., object]) -> None:

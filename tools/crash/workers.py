@@ -1,6 +1,6 @@
 """The workers of the application: several processes on one socket, forked again as soon as one is gone.
 
-python -m tools.crash.workers STORE URL WAY MODE LEASE WORKERS
+python -m tools.crash.workers STORE URL WAY MODE DOOR LEASE WORKERS
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Self
 
 from retrysafe.testing.adapters.server import children
 from tools.crash.journal import JOURNAL, Entry, Reader
-from tools.crash.modes import Mode
+from tools.crash.modes import Door, Mode
 
 PATIENCE = 60.0
 
@@ -27,13 +27,22 @@ class WorkerGroup:
     """The workers, as the harness sees them."""
 
     def __init__(
-        self, folder: Path, store: str, url: str, way: str, mode: Mode, *, lease: float, workers: int
+        self,
+        folder: Path,
+        store: str,
+        url: str,
+        way: str,
+        mode: Mode,
+        *,
+        lease: float,
+        workers: int,
+        door: Door = "request",
     ) -> None:
         journal = folder / "journal"
         self._reader = Reader(journal)
         self._trapped: list[Entry] = []
         self._log = folder / "log"
-        arguments = [store, url, way, mode, str(lease), str(workers)]
+        arguments = [store, url, way, mode, door, str(lease), str(workers)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *arguments],
@@ -100,7 +109,7 @@ class WorkerGroup:
         self.end()
 
 
-def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -> None:
+def main(store: str, url: str, way: str, mode: Mode, door: Door, lease: str, workers: str) -> None:
     """In the process that forks the workers: what they need is loaded before."""
     _end_with_the_harness()
     from retrysafe.testing.reference.serve import serve
@@ -113,7 +122,7 @@ def main(store: str, url: str, way: str, mode: Mode, lease: str, workers: str) -
     journal = Journal(os.environ[JOURNAL])
     traps.install(journal)
     target.install_traps()
-    app, guard = application.build(target, url, way, mode, float(lease), journal)
+    app, guard = application.build(target, url, way, mode, door, float(lease), journal)
     _warm_up()
     serve(app, guard, port=0, workers=int(workers), grace=5.0)
 
@@ -144,4 +153,4 @@ def _warm_up() -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]  # the mode, as `WorkerGroup` has passed it
+    main(*sys.argv[1:])  # type: ignore[arg-type]  # mode and door, as `WorkerGroup` has passed them

@@ -6,6 +6,7 @@ from tools.planted import (
     expiry,
     identity,
     leases,
+    operations,
     operators,
     outcomes,
     postgresql,
@@ -31,6 +32,7 @@ CATALOGUE: tuple[Planted, ...] = (
     *decisions.PLANTED,
     *replays.PLANTED,
     *identity.PLANTED,
+    *operations.PLANTED,
     *unnoticed.PLANTED,
     *responses.PLANTED,
 )

@@ -59,6 +59,31 @@ def test_freezes_find_a_fence_that_is_ignored(
     _finds(expected, "fence ignored", options, tmp_path, monkeypatch)
 
 
+@pytest.mark.parametrize("mode", ["tx", "nested"])
+def test_freezes_find_a_fence_that_operations_ignore(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of requests: by the second effect of an order."""
+    options = Options("sqlite", (mode,), ("sqlite3",), freezes=6, door="operation")
+    _finds("crash_orders has", "fence ignored", options, tmp_path, monkeypatch)
+
+
+def test_a_part_that_fails_and_is_committed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order whose lines could not be added, and whose caller ignores that, must not be there either."""
+    options = Options("sqlite", ("nested",), ("sqlite3",), kills=6, door="operation")
+    _finds("the record of this part []", "spoil ignored", options, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("mode", ["tx", "nested", "hold", "retry"])
+def test_operations(mode: Mode, postgres: PostgresServer, tmp_path: Path) -> None:
+    """Where nothing is wrong nothing is found, with all that can happen to a worker and its connections."""
+    options = Options("postgresql", (mode,), ("psycopg",), kills=10, freezes=3, cuts=4, door="operation")
+    outcome = execute(options, PostgreSQL(tmp_path, postgres), tmp_path)
+    assert not outcome.violations, outcome
+    assert outcome.counts["kills"] >= 10
+    assert outcome.counts["rounds"] == {f"{mode}, psycopg": 1}
+
+
 def test_kills_find_what_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing may be executed twice, a second execution is found after a kill."""
     options = Options("sqlite", ("hold",), ("sqlite3",), kills=6)
@@ -125,6 +150,8 @@ def test_a_planted_bug_that_does_not_exist_is_refused(
         (["sqlite", "--kills", "1", "--lease", "0.01"], "expected 0.2 or more"),
         (["sqlite", "--kills", "1", "--workers", "1"], "expected 2 or more"),
         (["sqlite", "--kills", "1", "--mode", "all"], "invalid choice: 'all'"),
+        (["sqlite", "--kills", "1", "--mode", "nested"], "no mode 'nested' of the door request"),
+        (["sqlite", "--kills", "1", "--door", "callback"], "invalid choice: 'callback'"),
         (["redis", "--kills", "1"], "invalid choice: 'redis'"),
         ([], "required: store"),
     ],

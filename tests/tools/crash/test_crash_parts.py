@@ -16,7 +16,18 @@ from tools.crash.checks import check_keys
 from tools.crash.clients import Clients, Received, marks
 from tools.crash.faults import WHILE_FLOWING
 from tools.crash.journal import Entry, Journal, Reader, Timeline
-from tools.crash.modes import ENOUGH, MAX_RESPONSE, MODES, PLACES, TRIES, Interruption, Mode, Place, Rotation
+from tools.crash.modes import (
+    ENOUGH,
+    MAX_RESPONSE,
+    MODES,
+    PLACES,
+    TRIES,
+    Interruption,
+    Mode,
+    Place,
+    Rotation,
+    places,
+)
 from tools.crash.postgresql import PostgreSQL
 from tools.crash.rounds import Plan, Result, _stop_watching
 from tools.crash.run import Options, plans, too_few
@@ -438,3 +449,58 @@ def test_a_cut_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     assert not asyncio.run(faults._is_cut(cut))
     cut.hit = targets.Hit(1.0, 17)
     assert asyncio.run(faults._is_cut(cut))
+
+
+PART = Stored("completed", 200, b'{"id":"l"}')
+ORDER = Stored("completed", 200, b'{"id":"o","line":"l"}')
+
+
+@pytest.mark.parametrize(
+    ("stored", "parts", "orders", "lines", "violations"),
+    [
+        ({"a": ORDER}, {"a": PART}, {"a": ["o"]}, {"a": ["l"]}, 0),
+        ({"a-1": ORDER, "a-2": ORDER}, {"a": PART}, {"a-1": ["o"], "a-2": ["o"]}, {"a": ["l"]}, 0),
+        ({}, {}, {}, {}, 0),
+        ({"a": ORDER}, {"a": PART}, {"a": ["o"]}, {"a": ["l", "m"]}, 1),  # the part was done twice
+        ({"a": ORDER}, {"a": PART}, {"a": ["o", "p"]}, {"a": ["l"]}, 1),  # and so was the order
+        ({"a": ORDER}, {}, {"a": ["o"]}, {"a": ["l"]}, 1),  # no record of the part
+        ({}, {"a": PART}, {}, {"a": ["l"]}, 1),  # the part without the order
+        ({}, {"a": PART}, {}, {}, 1),  # its record alone
+        ({"a": ORDER._replace(body=b'{"id":"o","line":""}')}, {}, {"a": ["o"]}, {}, 1),  # the order alone
+    ],
+)
+def test_an_order_and_its_part_are_there_or_not(
+    stored: dict[str, Stored],
+    parts: dict[str, Stored],
+    orders: dict[str, list[str]],
+    lines: dict[str, list[str]],
+    violations: int,
+) -> None:
+    """I14 where an operation is a part of another one's transaction; two orders may share it."""
+    found = Snapshot(stored, frozenset(), [orders, lines], parts).violations_of_parts()
+    assert len(found) == violations, found
+
+
+@pytest.mark.parametrize(
+    ("derived", "violations"),
+    [((("a", "x"), ("a", "x"), ("b", "y")), 0), ((("a", "x"), ("a", "y")), 1), ((("a", "x"), ("b", "x")), 1)],
+    ids=["one for each key", "two of one key", "one of two keys"],
+)
+def test_derived_keys(derived: tuple[tuple[str, str], ...], violations: int) -> None:
+    """Every attempt at a key passes on the same one, and no other key does."""
+    timeline = Timeline(1.0)
+    for number, (key, passed_on) in enumerate(derived):
+        serial = str(number)
+        timeline.add([Entry("arrived", number, 1, [serial, key])])
+        timeline.add([Entry("executed", number + 0.1, 1, [serial, key, serial, "raise", passed_on])])
+        timeline.add([Entry("storing", number + 0.2, 1, [serial]), Entry("left", number + 0.3, 1, [serial])])
+    clients = Clients(0, "retry", Random(1), 1.0)
+    found = check_keys("retry", ["a", "b"], Snapshot({}, frozenset()), clients, timeline).violations
+    assert len([wrong for wrong in found if "derived key" in wrong]) == violations
+
+
+def test_a_value_does_not_flow() -> None:
+    """Operations have all places of their mode but those of a response that is too large to store."""
+    assert set(places("hold", "operation")) < set(places("hold", "request"))
+    assert places("tx", "operation") == places("tx", "request")
+    assert not any(place.ending == "large" for place in places("hold", "operation"))

@@ -11,6 +11,7 @@ import pytest
 
 from retrysafe._core import decisions, fingerprint, headers, keys, protocol
 from retrysafe._http import exchange
+from retrysafe.operations.arguments import Parameters
 from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Pending
 from retrysafe.stores.queue_loop import LoopQueue
@@ -37,7 +38,7 @@ from tools.planted.hunt import Caught, hunt
 
 PATCHED: tuple[object, ...] = (
     batches, codec, decisions, exchange, fingerprint, headers, keys, protocol, queue_loop, stages, worlds,
-    schema, LoopQueue, Pending, Session,
+    schema, LoopQueue, Pending, Session, Parameters,
 )  # fmt: skip
 EVERY: list[Planted | LeftToTests] = [*CATALOGUE, *TESTED]
 IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
