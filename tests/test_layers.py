@@ -35,9 +35,11 @@ MAY_IMPORT = {
     "starlette": frozenset({"_core", "_http", "asgi", "guard"}) | VALUES,
     "fastapi": frozenset({"_http", "guard", "starlette"}) | VALUES,
     "flask": frozenset({"_core", "_http", "wsgi", "guard", "sqlalchemy", "stores"}) | VALUES,
+    # Models are told about tools, and clients about a control API, in the words of the specification.
+    "operations": frozenset({"_core", "_http", "_runtime", "events", "guard", "operations"}) | VALUES,
     "coverage": frozenset({"_http", "asgi", "coverage", "fastapi", "flask", "guard", "starlette", "wsgi"})
     | VALUES,
-    "cli": frozenset({"_core", "cli", "coverage", "demo", "errors", "policy", "stores", ""})
+    "cli": frozenset({"_core", "cli", "coverage", "demo", "errors", "policy", "profiles", "stores", ""})
     # `skill` looks for guards in an application, and renders what they publish.
     | frozenset({"_http", "asgi", "guard", "scopes", "wsgi"}),
 }
@@ -163,9 +165,11 @@ def test_every_folder_and_module_has_a_rule() -> None:
 def test_a_room_imports_only_what_it_may(room: str) -> None:
     """The walls between rooms, wherever an import stands."""
     allowed = MAY_IMPORT[room]
+    apart = [other for other in MAY_IMPORT if other.startswith(f"{room}.")]  # a room in it, with its own rule
     assert [
         f"{module}:{line} imports {name}"
         for module in members(room)
+        if module not in members(*apart)
         for line, name in imports_of(module)
         if (part := own(name)) is not None and not (part in allowed or below(part, *(allowed - {""})))
     ] == []
@@ -178,6 +182,18 @@ def test_pure_rooms_import_no_driver_and_no_framework() -> None:
         for module in members(*PURE)
         for line, name in imports_of(module)
         if is_driver(name)
+    ] == []
+
+
+def test_tools_of_one_library_do_not_need_the_other() -> None:
+    """Most servers have one of them; what both share knows only the types of the protocol."""
+    libraries = {"mcp": ("fastmcp",), "fastmcp": ("mcp",), "tools": ("mcp", "fastmcp")}
+    assert [
+        f"{module}:{line} imports {name}"
+        for own_name, others in libraries.items()
+        for module in members(f"operations.{own_name}")
+        for line, name in imports_of(module)
+        if below(name, *others)
     ] == []
 
 

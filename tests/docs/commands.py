@@ -53,6 +53,23 @@ def check_retrysafe(arguments: list[str]) -> None:
     found.make_context(name, rest, parent=context)
 
 
+def _check_celery(arguments: list[str]) -> None:
+    import click
+    from celery.bin.worker import worker  # pyright: ignore[reportMissingTypeStubs]  # it has none
+
+    assert (arguments[0], arguments[2]) == ("--app", "worker")
+    _check_python(["-m", arguments[1]])
+    # Its parser alone: defaults are taken from the configuration of an application that is loaded.
+    _, rest, _ = worker.make_parser(click.Context(worker)).parse_args(arguments[3:])
+    assert rest == []
+
+
+def _check_procrastinate(arguments: list[str]) -> None:
+    from procrastinate.cli import add_arguments, create_parser
+
+    add_arguments(create_parser()).parse_args(arguments)
+
+
 def _check_make(arguments: list[str]) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for argument in arguments:
@@ -101,10 +118,12 @@ def _check_folder(arguments: list[str]) -> None:
 
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     "cd": _check_folder,
+    "celery": _check_celery,
     "gunicorn": _check_gunicorn,
     "make": _check_make,
     "mkdir": _check_folder,
     "pip": _check_pip,
+    "procrastinate": _check_procrastinate,
     "python": _check_python,
     "python3": _check_python,
     "retrysafe": check_retrysafe,

@@ -19,7 +19,7 @@ from retrysafe import Guard, scopes
 from tests.docs import serving
 from tests.docs.pages import Block, page
 
-OPTIONAL = ("django", "fastapi", "flask", "opentelemetry", "prometheus_client")
+OPTIONAL = ("django", "fastapi", "fastmcp", "flask", "mcp", "opentelemetry", "prometheus_client")
 """What pages show how to use, and not everybody has installed.  Blocks that need one of them are then only
 compiled."""
 
@@ -129,13 +129,18 @@ def setting(name: str) -> dict[str, Any]:
         charge=lambda amount, idempotency_key: charged.append((amount, idempotency_key)),
         is_up=lambda: True,
     )
+    cards = SimpleNamespace(charge=lambda order, cents: f"{order} {cents}")
     starlette = {"JSONResponse": JSONResponse, "Request": Request, "Route": Route, "Starlette": Starlette}
     known: dict[str, dict[str, Any]] = {
         "README.md": {**starlette, "card_network": network, "charged": charged},
         "docs/api.md": {"card_network": network, "charged": charged},
+        "docs/celery.md": {"card_network": cards},
         "docs/operating.md": {"guard": Guard("memory:", scope=scopes.public())},
+        "docs/operations.md": {"card_network": network},
         "docs/options.md": {"app": Starlette()},
         "docs/profiles.md": {"app": Starlette()},
+        "docs/procrastinate.md": {"card_network": cards},
+        "docs/tasks.md": {"card_network": cards},
         "docs/transactions.md": {"card_network": network},
         "docs/twice.md": {"card_network": network, "charged": charged},
     }

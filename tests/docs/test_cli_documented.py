@@ -69,13 +69,14 @@ def test_the_examples_of_release(tmp_path: Path) -> None:
     freeing = operating.partition("## Freeing failed and completed keys")[2].partition("\n## ")[0]
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", SECTIONS["release"] + freeing)
     commands = [line for block in blocks for line in block.splitlines() if " release " in line]
-    assert len(commands) == 5
+    assert len(commands) == 6
     shop = Shop(tmp_path / "keys.db")
     other = shop.finished("another-key-0001", target="/refunds", state="failed")
     for number, command in enumerate(commands):
         key, target = f"payment-{number:08}", f"/payments/{number}"
+        action = "charge" if "--action charge" in command else "POST"
         claim = (
-            shop.finished(key, state="failed", target=target)
+            shop.finished(key, state="failed", action=action, target=target)
             if "--state failed" in command
             else shop.abandoned(key, target=target)
         )
