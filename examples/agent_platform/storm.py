@@ -36,8 +36,8 @@ TOKEN_LIFETIME = "5"
 attempt; and longer than a request waits on a busy machine."""
 
 _NOTICED = 0.2
-"""Seconds in which the gateway notices that the worker behind a request is gone.  Agents that go on meanwhile may
-come to their end, with nothing left to kill a worker in the middle of."""
+"""Seconds in which the gateway notices that the worker behind a request is gone.  Agents that go on meanwhile
+may come to their end, with nothing left to kill a worker in the middle of."""
 
 _SHOWN = 5
 """How much of what the audit found is printed: without keys it is a line for every fifth action."""

@@ -18,7 +18,15 @@ from retrysafe.guard import Guard
 from retrysafe.operations.arguments import Parameters, Target
 from retrysafe.operations.decorate import OperationOptions, check_guard, compile_options
 from retrysafe.operations.tool_calls.functions import as_compared
-from retrysafe.operations.tool_calls.tool import META_OUTCOME, Library, Rule, Tool, ToolCall, as_it_is, stored_by
+from retrysafe.operations.tool_calls.tool import (
+    META_OUTCOME,
+    Library,
+    Rule,
+    Tool,
+    ToolCall,
+    as_it_is,
+    stored_by,
+)
 from retrysafe.operations.tool_calls.words import KEY, Terms, instruct
 from retrysafe.policy import Required
 from retrysafe.scopes import ScopeAnswer, ScopeRule
