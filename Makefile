@@ -68,7 +68,7 @@ test-tools: $(INSTALLED)  ## The tests of our own tools: planted bugs, crash har
 	$(BIN)/python -m pytest tests/tools $(PYTEST_ARGS)
 
 docs: $(INSTALLED) $(VENV)/.docs  ## Build the documentation into build/docs
-	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs build/docs
+	$(BIN)/sphinx-build --fail-on-warning --fresh-env --quiet --builder html docs build/docs
 	@echo "build/docs/index.html"
 
 # `make bench PYTHON=…` has an environment of its own for that interpreter, named by its version and its path:
