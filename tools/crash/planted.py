@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from retrysafe._core.model import Claim, Final
 from retrysafe._core.steps import Finish, Reserve, Spoil
 from retrysafe._runtime import drive_sync
+from retrysafe._runtime.transactions import CallTransaction
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
@@ -50,7 +51,7 @@ def plant() -> None:
         case "outage ignored":
             _ignore_outages()
         case "spoil ignored":
-            STEPS[Spoil] = drive_sync._PERFORM[Spoil] = _nothing  # pyright: ignore[reportPrivateUsage]
+            STEPS[Spoil] = drive_sync._PERFORM[Spoil] = _end_part  # pyright: ignore[reportPrivateUsage]
         case other:
             raise ValueError(f"{PLANTED} is {other!r}: expected one of {get_args(Bug)}")
 
@@ -99,8 +100,11 @@ def _ignore_outages() -> None:
     STEPS[Finish] = finished
 
 
-def _nothing(*_: object) -> None:
-    """Done, as far as its driver knows."""
+def _end_part(step: Spoil, *_: object) -> None:
+    """As if its record were stored; a part that has not ended would be found by the commit."""
+    transaction = step.attempt.transaction
+    assert isinstance(transaction, CallTransaction)
+    transaction.end_part(step.attempt.claim)
 
 
 async def _awaited(found: Any) -> object:
