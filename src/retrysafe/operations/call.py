@@ -147,6 +147,8 @@ class _Call(Generic[T]):
 
     def _returned(self, value: object) -> Outcome:
         self._value = value
+        if self._rules.outcome.no_store:
+            return Responded(Response(VALUE, _JSON), True, _JSON)  # so it may be of any type
         try:
             body = self._stored.value.encode(value)
         except NotEncodable as error:

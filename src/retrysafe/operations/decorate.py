@@ -38,7 +38,7 @@ from retrysafe.operations.arguments import Arguments, Parameters, Target
 from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
 from retrysafe.operations.done import Done
 from retrysafe.operations.refusals import Refused
-from retrysafe.operations.values import ErrorCodec, codec
+from retrysafe.operations.values import Codec, ErrorCodec, codec
 from retrysafe.policy import Abandoned, Effects, Failed, InFlight, Options, Rules, StoreDown
 from retrysafe.scopes import ScopeAnswer
 
@@ -102,7 +102,9 @@ class Declared:
         self.rules = compile_options(guard, options, name)
         _check_raises(raises, (NotDone, *self.rules.outcome.retry_on), name)
         self.parameters = Parameters(function, target, ignore)
-        self.stored = Stored(codec(_returns(function, returns), name=name), ErrorCodec(raises))
+        self.stored = Stored(
+            _codec(function, returns, name, stores=not self.rules.outcome.no_store), ErrorCodec(raises)
+        )
         self._waiting: dict[float, Rules] = {}
 
     def waiting(self, wait: Duration | None) -> Rules:
@@ -194,6 +196,15 @@ def _check_raises(raises: object, released: tuple[type[Exception], ...], name: s
                 f"{name}: raises= has {one.__name__}, which says that nothing was done: it is NotDone, or in "
                 "retry_on. It leaves the key free, and is not stored. Leave it out of one of both"
             )
+
+
+def _codec(function: Callable[..., object], returns: object, name: str, *, stores: bool) -> Codec:
+    try:
+        return codec(_returns(function, returns), name=name)
+    except ConfigurationError:
+        if stores:
+            raise
+        return codec(None, name=name)  # nothing of it is written
 
 
 def _returns(function: Callable[..., object], returns: object) -> object:
