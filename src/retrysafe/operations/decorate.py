@@ -17,6 +17,7 @@ from typing import (
     Concatenate,
     Final,
     Generic,
+    Never,
     ParamSpec,
     Self,
     TypedDict,
@@ -180,8 +181,11 @@ def _check_scope(scope: object, name: str) -> None:
             f"{name}: scope=scopes.user is a rule for requests, and an operation has none: pass an id, or a "
             "function of the arguments that returns it"
         )
-    elif not callable(scope):
-        scopes.resolve(cast("ScopeAnswer", scope))
+    elif scope is not None and not callable(scope) and scopes.resolve(cast("ScopeAnswer", scope)) is None:
+        raise ConfigurationError(
+            f"{name}: scope={scope!r} is not an owner: pass an id, or a function of the arguments that "
+            "returns it"
+        )
 
 
 def _check_raises(raises: object, released: tuple[type[Exception], ...], name: str) -> None:
@@ -212,10 +216,10 @@ def _returns(function: Callable[..., object], returns: object) -> object:
         return returns
     found = arguments.returned(function)
     if found is arguments.UNRESOLVED:
-        annotation = inspect.signature(function).return_annotation
+        annotation = arguments.signature_of(function).return_annotation
         raise ConfigurationError(
-            f"{arguments.name_of(function)}: its return annotation {annotation!r} has names that are not "
-            "known when it is decorated: import them also at run time, or pass returns="
+            f"{arguments.name_of(function)}: its return annotation {annotation!r} is not a type, or has "
+            "names that are not known when it is decorated: import them also at run time, or pass returns="
         )
     return found
 
@@ -460,6 +464,10 @@ class operation:
         self._options = options
 
     @overload
+    def __call__(  # type: ignore[overload-overlap]  # what returns `Any` is not taken for a coroutine function
+        self, function: Callable[P, Never], /
+    ) -> Operation[P, Any]: ...
+    @overload
     def __call__(  # type: ignore[overload-overlap]  # the narrower of both comes first
         self, function: Callable[P, Coroutine[Any, Any, T]], /
     ) -> AsyncOperation[P, T]: ...
@@ -476,7 +484,7 @@ class operation:
             raise ConfigurationError(
                 f"{name} is a generator, whose values come one by one: an operation returns one value"
             )
-        if taken := TAKEN & inspect.signature(function).parameters.keys():
+        if taken := TAKEN & arguments.signature_of(function).parameters.keys():
             raise ConfigurationError(
                 f"{name} has a parameter {sorted(taken)[0]!r}, which is an argument of once(): rename it, or "
                 "use once(guard, ...).call(function, ...)"
