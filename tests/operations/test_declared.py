@@ -1,6 +1,8 @@
 """What is checked when a function is decorated, and how its arguments are compared."""
 
+import copy
 import io
+import pickle
 import random
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
@@ -262,3 +264,25 @@ def test_what_returns_any_is_no_coroutine_function(memory: Guard) -> None:
         return order
 
     assert charge.once("o", key="k").value == "o"
+
+
+class Order:
+    def cancel(self, reason: str) -> str:
+        return f"cancelled: {reason}"
+
+
+def test_it_is_pickled_as_a_function_is(memory: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of processes takes `charge.once`, and whoever copies what holds an operation copies no guard."""
+    made: Any = operation(memory)(charge)
+    cancel: Any = operation(memory, ignore=("self",))(Order.cancel)
+    monkeypatch.setitem(globals(), "charge", made)
+    monkeypatch.setattr(Order, "cancel", cancel)
+    assert pickle.loads(pickle.dumps(made)) is made
+    assert copy.deepcopy(made) is made
+    assert pickle.loads(pickle.dumps(Order.cancel)) is cancel
+    once_bound = cancel.__get__(Order()).once
+    for again in (pickle.loads(pickle.dumps(once_bound)), copy.deepcopy(once_bound)):
+        assert again("late", key="k").value == "cancelled: late"
+    assert pickle.loads(pickle.dumps(made.once))(key="charge") == Done(None, replayed=False)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(operation(memory)(lambda: None))

@@ -268,6 +268,12 @@ class _Base(Generic[P, T]):
         """As a function in a class becomes a method."""
         return self if instance is None else type(self)(self._declared, self._function, (instance,))
 
+    def __reduce__(self) -> str | tuple[object, ...]:
+        """As a function or a method, by its name: a guard cannot be sent to another process."""
+        if self._bound:
+            return getattr, (self._bound[0], self.__name__)
+        return self._declared.name
+
     def __repr__(self) -> str:
         return f"<operation {self._declared.name}: {self._declared.action}>"
 
