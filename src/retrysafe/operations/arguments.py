@@ -100,6 +100,19 @@ class Parameters:
     def __contains__(self, name: str) -> bool:
         return name in self._signature.parameters
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._signature.parameters)
+
+    def complete(self, bound: Arguments) -> Arguments:
+        """The arguments with the defaults of those that were not passed."""
+        defaults = {
+            name: parameter.default
+            for name, parameter in self._signature.parameters.items()
+            if parameter.default is not inspect.Parameter.empty
+        }
+        return {**defaults, **bound}
+
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
         """The arguments by name; raises as the function itself would."""
         try:

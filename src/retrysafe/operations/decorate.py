@@ -103,6 +103,8 @@ class Declared:
         self.rules = compile_options(guard, options, name)
         _check_raises(raises, (NotDone, *self.rules.outcome.retry_on), name)
         self.parameters = Parameters(function, target, ignore)
+        if isinstance(scope, scopes.ReadyMade):
+            scopes.check_arguments(scope, self.parameters.names, name)
         self.stored = Stored(
             _codec(function, returns, name, stores=not self.rules.outcome.no_store), ErrorCodec(raises)
         )
@@ -149,7 +151,7 @@ class Declared:
             return lambda: scope
         declared = self.scope
         if (find := scopes.by_argument(declared)) is not None:
-            return lambda: find(bound)
+            return lambda: find(self.parameters.complete(bound))
         if callable(declared) and not isinstance(declared, scopes.ReadyMade):
             return lambda: declared(*args, **kwargs)
         if isinstance(declared, scopes.ReadyMade):
