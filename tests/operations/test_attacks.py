@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,19 @@ def charge_bit_by_bit() -> Iterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("function", [charge_later, charge_bit_by_bit])
+def charge_in_a_task() -> "asyncio.Future[int]":
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return loop.create_future()
+
+
+async def charge_bit_by_bit_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "function", [charge_later, charge_bit_by_bit, charge_in_a_task, charge_bit_by_bit_later]
+)
 def test_what_has_not_run_is_not_done(memory: Guard, function: Callable[..., Any]) -> None:
     """A coroutine or a generator is work that is still to be done, and may fail or never be asked for."""
     charge: Any = operation(memory, action="charge", returns=int)(passed_on(function))
@@ -129,6 +141,15 @@ def test_what_has_not_run_is_not_done(memory: Guard, function: Callable[..., Any
         charge.once(key="k")
     with pytest.raises(TypeError, match="call_async"):
         once(memory, key="plain", action="charge", returns=int).call(passed_on(function))
+
+
+def test_a_plain_function_that_is_to_be_awaited(memory: Guard) -> None:
+    """It has run, so the failure stands; and says what to write instead."""
+    call: Any = once(memory, key="k", action="charge").call_async
+    with pytest.raises(TypeError, match=r"charge: .* int, which cannot be awaited.*\.call\("):
+        asyncio.run(call(len, "abc"))
+    with pytest.raises(PreviouslyFailed):
+        asyncio.run(call(len, "abc"))
 
 
 def test_a_refusal_that_the_function_raises_is_its_own(memory: Guard) -> None:

@@ -1,6 +1,9 @@
 """What is checked when a function is decorated, and how its arguments are compared."""
 
+import copy
 import io
+import pickle
+import random
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from retrysafe import ConfigurationError, Guard
-from retrysafe.operations import KeyReused, operation
+from retrysafe.operations import Done, KeyReused, once, operation
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -209,3 +212,77 @@ def test_how_long_to_wait_is_checked(memory: Guard, wait: Any) -> None:
 
     with pytest.raises(ConfigurationError, match="wait="):
         charge.once(key="k", wait=wait)
+
+
+@pytest.mark.parametrize("target", ["x" * 1025, "é" * 513], ids=["letters", "bytes"])
+def test_a_target_is_an_id_and_no_text(guard: Guard, target: str) -> None:
+    """Databases index it, and refuse what is too long for that, as if they could not be reached."""
+
+    @operation(guard, target="order")
+    def charge(order: str) -> str:
+        return order
+
+    with pytest.raises(TypeError, match=r"charge: its target has 102\d bytes: expected the id"):
+        charge.once(target, key="k")
+    longest = random.Random(1).randbytes(512).hex()  # does not compress
+    assert charge.once(longest, key="k").value == longest
+
+
+@pytest.mark.parametrize("scope", ["", " ", "None", {}, {"tenant": None}])
+def test_nothing_is_not_an_owner(memory: Guard, scope: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"charge: scope=.* is not an owner"):
+        operation(memory, scope=scope)(charge)
+
+
+def charge() -> None:
+    """As plain as a function can be."""
+
+
+@pytest.mark.parametrize("function", [max, int], ids=["function", "class"])
+def test_a_function_that_does_not_say_its_parameters(memory: Guard, function: Any) -> None:
+    for call in (operation(memory, returns=int), once(memory, key="k", action="a", returns=int).call):
+        with pytest.raises(ConfigurationError, match="call it in a function of your own"):
+            call(function)
+
+
+def test_annotations_that_are_no_types(memory: Guard) -> None:
+    """Notes to the reader, as they were written before annotations were types."""
+
+    def charge(order: str, amount: int) -> None: ...
+
+    charge.__annotations__ = {"order": "the id of an order", "amount": "5", "return": "the id"}
+    with pytest.raises(ConfigurationError, match="return annotation 'the id' is not a type"):
+        operation(memory)(charge)
+    assert operation(memory, returns=None)(charge).once("o", 5, key="k") == Done(None, replayed=False)
+
+
+def test_what_returns_any_is_no_coroutine_function(memory: Guard) -> None:
+    """For type checkers, to which `Any` may be a coroutine as well."""
+
+    @operation(memory)
+    def charge(order: str) -> Any:
+        return order
+
+    assert charge.once("o", key="k").value == "o"
+
+
+class Order:
+    def cancel(self, reason: str) -> str:
+        return f"cancelled: {reason}"
+
+
+def test_it_is_pickled_as_a_function_is(memory: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of processes takes `charge.once`, and whoever copies what holds an operation copies no guard."""
+    made: Any = operation(memory)(charge)
+    cancel: Any = operation(memory, ignore=("self",))(Order.cancel)
+    monkeypatch.setitem(globals(), "charge", made)
+    monkeypatch.setattr(Order, "cancel", cancel)
+    assert pickle.loads(pickle.dumps(made)) is made
+    assert copy.deepcopy(made) is made
+    assert pickle.loads(pickle.dumps(Order.cancel)) is cancel
+    once_bound = cancel.__get__(Order()).once
+    for again in (pickle.loads(pickle.dumps(once_bound)), copy.deepcopy(once_bound)):
+        assert again("late", key="k").value == "cancelled: late"
+    assert pickle.loads(pickle.dumps(made.once))(key="charge") == Done(None, replayed=False)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(operation(memory)(lambda: None))

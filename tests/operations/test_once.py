@@ -475,6 +475,35 @@ def test_a_refusal_crosses_processes(memory: Guard) -> None:
     assert (type(again), str(again), again.failure) == (type(refused), str(refused), refused.failure)
 
 
+def test_a_refusal_takes_no_value_along(memory: Guard) -> None:
+    """It is pickled into results of queues and logs, for a caller that the value is not for."""
+    import pickle
+
+    @operation(memory)
+    def issue(user: str) -> str:
+        return f"the token of {user}"
+
+    issue.once("ann", key="a key of hers")
+    pickled = pickle.dumps(issue.try_once("bob", key="a key of hers"))
+    assert isinstance(pickle.loads(pickled), KeyReused)
+    assert b"the token" not in pickled
+    assert b"a key of hers" not in pickled
+
+
+def test_a_value_that_is_not_to_be_stored_may_be_of_any_type(
+    memory: Guard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of it is written, so there is nothing that could be lost."""
+
+    @operation(memory, no_store=True)
+    def connect() -> threading.Event:
+        return threading.Event()
+
+    assert isinstance(connect.once(key="k").value, threading.Event)
+    assert connect.once(key="k").omitted
+    assert not caplog.messages
+
+
 def test_a_long_one_keeps_its_lease(guard: Guard) -> None:
     """It is in flight for as long as it runs, and not only for as long as a lease."""
     ends: list[float] = []

@@ -28,6 +28,20 @@ def test_two_callers_with_one_key_do_not_meet(guard: Guard) -> None:
     assert charge.once(3, key="k", scope={"tenant": 7, "user": "ann"}) == Done(3, replayed=False)
 
 
+def test_an_argument_may_be_left_to_its_default_but_not_be_missing(memory: Guard) -> None:
+    """A slip of the pen is an error when decorated, and does not refuse every call."""
+
+    def rename(name: str, tenant: str = "7") -> str:
+        return f"{tenant}: {name}"
+
+    made = operation(memory, scope=scopes.argument("tenant"))(rename)
+    assert not made.once("tea", key="k").replayed
+    assert made.once("tea", "7", key="k").replayed
+    assert not made.once("tea", "8", key="k").replayed
+    with pytest.raises(ConfigurationError, match=r"argument\('tenent'\): .*rename has no such parameter"):
+        operation(memory, scope=scopes.argument("tenent.id"))(rename)
+
+
 def test_the_operation_finds_it_in_the_arguments(guard: Guard) -> None:
     """By a function with the same parameters, or by name."""
 

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import sys
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterator,
@@ -607,6 +608,26 @@ class Secret(pydantic.BaseModel):
     password: pydantic.SecretStr
 
 
+class InsideOf(pydantic.BaseModel):
+    secrets: list[Secret | None]
+
+
+class Shown(pydantic.BaseModel):
+    """Its secrets are written as they are."""
+
+    one: pydantic.SecretStr
+    other: Annotated[pydantic.SecretStr, pydantic.PlainSerializer(lambda one: one.get_secret_value())]
+    more: list[Annotated[pydantic.SecretStr, pydantic.PlainSerializer(lambda one: one.get_secret_value())]]
+
+    @pydantic.field_serializer("one")
+    def show(self, one: pydantic.SecretStr) -> str:
+        return one.get_secret_value()
+
+
+class ExcludedAndRequired(pydantic.BaseModel):
+    hidden: int = pydantic.Field(exclude=True)
+
+
 class Excluded(pydantic.BaseModel):
     hidden: int = pydantic.Field(default=0, exclude=True)
 
@@ -688,7 +709,7 @@ CIRCULAR.append(CIRCULAR)
             Basket[Item].model_construct(content=ItemWithMore(sku="a", price=Decimal(1))),
             "value",
         ),
-        (Secret, Secret(password=pydantic.SecretStr("x")), "comes back different"),
+        (Loose, Loose(anything=pydantic.SecretStr("x")), "comes back different"),
         (Excluded, Excluded(hidden=1), "comes back different"),
         (Loose, Loose(anything=Level.LOW), "comes back different"),
         (Loose, Loose(anything=object()), "is not written and read by pydantic"),
@@ -883,6 +904,10 @@ REFUSED: list[tuple[object, str]] = [
     (Line | same_name(), "two of its members are called Line"),  # pyright: ignore[reportOperatorIssue, reportUnknownArgumentType]
     (complex, "complex"),
     (bytearray, "bytearray"),
+    (tuple[int, *tuple[str, ...]], "how many elements it has is not known"),
+    (Secret, "pydantic hides Secret.password, a SecretStr"),
+    (InsideOf | None, "pydantic hides Secret.password, a SecretStr"),
+    (ExcludedAndRequired, "pydantic excludes ExcludedAndRequired.hidden"),
 ]
 
 
@@ -896,6 +921,21 @@ def test_an_annotation_that_cannot_be_kept_is_refused_when_built(annotation: obj
     assert message.startswith("charge is annotated to return ")
     assert "Supported are None, bool" in message
     assert "pass returns= with such a type" in message
+
+
+def test_secrets_that_are_written_as_they_are() -> None:
+    """By serializers of the model's own."""
+    one, other, third = map(pydantic.SecretStr, "abc")
+    round_trip(Shown, Shown(one=one, other=other, more=[third]))
+
+
+def test_a_tuple_of_whatever_it_has() -> None:
+    """Bare, in both of its spellings; the empty one is something else."""
+    round_trip(tuple, (1, "a"))
+    round_trip(typing.Tuple, (1, "a"))  # noqa: UP006
+    round_trip(tuple[()], ())
+    with pytest.raises(NotEncodable, match="is a tuple of 1 elements"):
+        codec(tuple[()], name="charge").encode((1,))
 
 
 def test_a_class_inside_a_function_may_contain_itself() -> None:

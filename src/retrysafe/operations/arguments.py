@@ -23,13 +23,16 @@ Arguments = Mapping[str, object]
 UNRESOLVED: Final = object()
 """An annotation whose names are not known at run time."""
 
+_LONGEST_TARGET = 1024
+"""Bytes of UTF-8: far longer than an id, and indexed by every store.  PostgreSQL indexes at most 2704."""
+
 
 class Parameters:
     """The parameters of one function, and which of them are compared."""
 
     def __init__(self, function: Callable[..., object], target: Target | None, ignore: Sequence[str]) -> None:
         self._name = name_of(function)
-        self._signature = inspect.signature(function)
+        self._signature = signature_of(function)
         self._target = target
         self._path: tuple[str, ...] = ()
         if isinstance(target, str):
@@ -97,6 +100,19 @@ class Parameters:
     def __contains__(self, name: str) -> bool:
         return name in self._signature.parameters
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._signature.parameters)
+
+    def complete(self, bound: Arguments) -> Arguments:
+        """The arguments with the defaults of those that were not passed."""
+        defaults = {
+            name: parameter.default
+            for name, parameter in self._signature.parameters.items()
+            if parameter.default is not inspect.Parameter.empty
+        }
+        return {**defaults, **bound}
+
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
         """The arguments by name; raises as the function itself would."""
         try:
@@ -111,7 +127,13 @@ class Parameters:
         found = self._follow(bound) if isinstance(self._target, str) else self._target(*args, **kwargs)
         if found is None or found == "":
             raise TypeError(f"{self._name}: its target is {found!r}: expected the id of what it is about")
-        return str(found)
+        text = str(found)
+        if (size := len(text.encode("utf-8", "surrogatepass"))) > _LONGEST_TARGET:
+            raise TypeError(
+                f"{self._name}: its target has {size} bytes: expected the id of what it is about, of at most "
+                f"{_LONGEST_TARGET}"
+            )
+        return text
 
     def _follow(self, bound: Arguments) -> object:
         first, *rest = self._path
@@ -164,7 +186,7 @@ def resolve(function: Callable[..., object], annotation: object) -> object:
     names: dict[str, Any] = getattr(_underlying(function), "__globals__", {})
     try:
         return get_type_hints(holder, names, include_extras=True)["it"]
-    except (NameError, AttributeError):
+    except (NameError, AttributeError, SyntaxError, TypeError):
         return UNRESOLVED
 
 
@@ -179,7 +201,17 @@ def _underlying(function: Callable[..., object]) -> object:
 
 def returned(function: Callable[..., object]) -> object:
     """The annotation of what a function returns; `UNRESOLVED` where its names are not known."""
-    return resolve(function, inspect.signature(function).return_annotation)
+    return resolve(function, signature_of(function).return_annotation)
+
+
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        raise ConfigurationError(
+            f"{name_of(function)} does not say what its parameters are, as some functions that are written "
+            "in C: call it in a function of your own"
+        ) from None
 
 
 def name_of(function: object) -> str:

@@ -4,7 +4,8 @@ The function's own exceptions reach the caller as they are.  What is stored is a
 a return value is a 200 with JSON, an exception that the operation declares a 422, any other failure a 500.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from inspect import isawaitable
 from json import dumps, loads
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -147,6 +148,8 @@ class _Call(Generic[T]):
 
     def _returned(self, value: object) -> Outcome:
         self._value = value
+        if self._rules.outcome.no_store:
+            return Responded(Response(VALUE, _JSON), True, _JSON)  # so it may be of any type
         try:
             body = self._stored.value.encode(value)
         except NotEncodable as error:
@@ -252,14 +255,23 @@ def _outer(guard: Guard, rules: Rules, action: str) -> Attempt | None:
 
 
 def _refuse_unfinished(value: object, action: str) -> None:
-    """A coroutine or a generator is not what came of a function, but work that is still to be done."""
-    if isinstance(value, Coroutine | Generator):
-        unfinished = cast("Coroutine[Any, Any, Any]", value)
-        unfinished.close()  # it will never be asked for
+    """A coroutine, task or generator is not what came of a function, but work that is still to be done."""
+    if isinstance(value, Awaitable | Generator | AsyncGenerator):
+        kind = type(cast("object", value)).__name__
+        if isinstance(value, Coroutine | Generator):
+            cast("Coroutine[Any, Any, Any]", value).close()  # it will never be asked for
         raise TypeError(
-            f"{action}: the function returned a {type(unfinished).__name__}, and so has not done its work: a "
+            f"{action}: the function returned a {kind}, and so has not done its work: a "
             "decorator may hide that it is asynchronous. Decorate the `async def` itself with @operation, or "
             "use `await once(guard, ...).call_async(function, ...)`; a generator cannot be an operation"
+        )
+
+
+def _check_awaitable(value: object, action: str) -> None:
+    if not isawaitable(value):
+        raise TypeError(
+            f"{action}: the function returned a {type(value).__name__}, which cannot be awaited: call "
+            "it by `once(guard, ...).call(function, ...)`"
         )
 
 
@@ -352,7 +364,9 @@ class AsyncCall(_Call[T]):
         left = attempts.enter(step.attempt)
         try:
             try:
-                value = await self._function()
+                begun = self._function()
+                _check_awaitable(begun, self.action)
+                value = await begun
             except Exception as error:  # noqa: BLE001 - raised again, when it is known what it means
                 return self._raised(error)
             return self._returned(value)

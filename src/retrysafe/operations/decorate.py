@@ -17,6 +17,7 @@ from typing import (
     Concatenate,
     Final,
     Generic,
+    Never,
     ParamSpec,
     Self,
     TypedDict,
@@ -38,7 +39,7 @@ from retrysafe.operations.arguments import Arguments, Parameters, Target
 from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
 from retrysafe.operations.done import Done
 from retrysafe.operations.refusals import Refused
-from retrysafe.operations.values import ErrorCodec, codec
+from retrysafe.operations.values import Codec, ErrorCodec, codec
 from retrysafe.policy import Abandoned, Effects, Failed, InFlight, Options, Rules, StoreDown
 from retrysafe.scopes import ScopeAnswer
 
@@ -102,7 +103,11 @@ class Declared:
         self.rules = compile_options(guard, options, name)
         _check_raises(raises, (NotDone, *self.rules.outcome.retry_on), name)
         self.parameters = Parameters(function, target, ignore)
-        self.stored = Stored(codec(_returns(function, returns), name=name), ErrorCodec(raises))
+        if isinstance(scope, scopes.ReadyMade):
+            scopes.check_arguments(scope, self.parameters.names, name)
+        self.stored = Stored(
+            _codec(function, returns, name, stores=not self.rules.outcome.no_store), ErrorCodec(raises)
+        )
         self._waiting: dict[float, Rules] = {}
 
     def waiting(self, wait: Duration | None) -> Rules:
@@ -146,7 +151,7 @@ class Declared:
             return lambda: scope
         declared = self.scope
         if (find := scopes.by_argument(declared)) is not None:
-            return lambda: find(bound)
+            return lambda: find(self.parameters.complete(bound))
         if callable(declared) and not isinstance(declared, scopes.ReadyMade):
             return lambda: declared(*args, **kwargs)
         if isinstance(declared, scopes.ReadyMade):
@@ -178,8 +183,11 @@ def _check_scope(scope: object, name: str) -> None:
             f"{name}: scope=scopes.user is a rule for requests, and an operation has none: pass an id, or a "
             "function of the arguments that returns it"
         )
-    elif not callable(scope):
-        scopes.resolve(cast("ScopeAnswer", scope))
+    elif scope is not None and not callable(scope) and scopes.resolve(cast("ScopeAnswer", scope)) is None:
+        raise ConfigurationError(
+            f"{name}: scope={scope!r} is not an owner: pass an id, or a function of the arguments that "
+            "returns it"
+        )
 
 
 def _check_raises(raises: object, released: tuple[type[Exception], ...], name: str) -> None:
@@ -196,15 +204,24 @@ def _check_raises(raises: object, released: tuple[type[Exception], ...], name: s
             )
 
 
+def _codec(function: Callable[..., object], returns: object, name: str, *, stores: bool) -> Codec:
+    try:
+        return codec(_returns(function, returns), name=name)
+    except ConfigurationError:
+        if stores:
+            raise
+        return codec(None, name=name)  # nothing of it is written
+
+
 def _returns(function: Callable[..., object], returns: object) -> object:
     if returns is not ANNOTATED:
         return returns
     found = arguments.returned(function)
     if found is arguments.UNRESOLVED:
-        annotation = inspect.signature(function).return_annotation
+        annotation = arguments.signature_of(function).return_annotation
         raise ConfigurationError(
-            f"{arguments.name_of(function)}: its return annotation {annotation!r} has names that are not "
-            "known when it is decorated: import them also at run time, or pass returns="
+            f"{arguments.name_of(function)}: its return annotation {annotation!r} is not a type, or has "
+            "names that are not known when it is decorated: import them also at run time, or pass returns="
         )
     return found
 
@@ -252,6 +269,12 @@ class _Base(Generic[P, T]):
     def _bind(self, instance: object) -> Self:
         """As a function in a class becomes a method."""
         return self if instance is None else type(self)(self._declared, self._function, (instance,))
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        """As a function or a method, by its name: a guard cannot be sent to another process."""
+        if self._bound:
+            return getattr, (self._bound[0], self.__name__)
+        return self._declared.name
 
     def __repr__(self) -> str:
         return f"<operation {self._declared.name}: {self._declared.action}>"
@@ -449,6 +472,10 @@ class operation:
         self._options = options
 
     @overload
+    def __call__(  # type: ignore[overload-overlap]  # what returns `Any` is not taken for a coroutine function
+        self, function: Callable[P, Never], /
+    ) -> Operation[P, Any]: ...
+    @overload
     def __call__(  # type: ignore[overload-overlap]  # the narrower of both comes first
         self, function: Callable[P, Coroutine[Any, Any, T]], /
     ) -> AsyncOperation[P, T]: ...
@@ -465,7 +492,7 @@ class operation:
             raise ConfigurationError(
                 f"{name} is a generator, whose values come one by one: an operation returns one value"
             )
-        if taken := TAKEN & inspect.signature(function).parameters.keys():
+        if taken := TAKEN & arguments.signature_of(function).parameters.keys():
             raise ConfigurationError(
                 f"{name} has a parameter {sorted(taken)[0]!r}, which is an argument of once(): rename it, or "
                 "use once(guard, ...).call(function, ...)"

@@ -82,8 +82,12 @@ class Refused(RetrysafeError):
         """How the first call failed, where that is the reason."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """It can be sent to another process, as from a worker to its pool; the rules of its guard cannot."""
-        return _rebuilt, (type(self), self.args, self.__dict__)
+        """It can be sent to another process, as from a worker to its pool; the rules of its guard cannot.
+
+        Nor is the record of the key, whose value is not for a caller that was refused.
+        """
+        state = {**self.__dict__, "problem": self.problem._replace(first=None)}
+        return _rebuilt, (type(self), self.args, state)
 
 
 def _rebuilt(kind: type[Refused], args: tuple[object, ...], state: dict[str, object]) -> Refused:

@@ -284,7 +284,10 @@ class _Builder:
 
     def _collection(self, annotation: object, cls: type[Collection[object]]) -> Plan:
         arguments = get_args(annotation)
-        if get_origin(annotation) is tuple and arguments[1:] != (...,):
+        if any(getattr(argument, "__unpacked__", False) for argument in arguments):
+            self._refuse(annotation, "how many elements it has is not known")
+        # `Tuple` is any tuple, `tuple[()]` the empty one, and neither has arguments.
+        if get_origin(annotation) is tuple and arguments[1:] != (...,) and annotation is not typing.Tuple:  # noqa: UP006
             return tuple_plan(describe(annotation), [self.plan(argument) for argument in arguments])
         # `Sequence[int]` is written as one of two, and these need names of their own.
         label = describe(annotation if class_of(annotation) is cls else cls)

@@ -1,8 +1,9 @@
 """Models of pydantic, written and read by pydantic itself; it is imported by those who have such models."""
 
+from collections.abc import Iterable
 from inspect import signature
 from json import dumps
-from typing import Any
+from typing import Annotated, Any, cast, get_args, get_origin
 
 from retrysafe.operations.values.annotations import is_model
 from retrysafe.operations.values.plans import EVERY_KIND, NULL, Plan, refuse
@@ -52,7 +53,44 @@ def why_not(cls: Any) -> str | None:  # noqa: ANN401
             cls.model_json_schema(mode="serialization")
         except Exception as error:  # noqa: BLE001 (pydantic's, or that of a type of the model: it is reported)
             return f"pydantic cannot describe it as JSON ({type(error).__name__}: {error})"
+    return _lost(cls, set())
+
+
+def _lost(cls: Any, seen: set[object]) -> str | None:  # noqa: ANN401
+    """Which field pydantic is sure to leave out, or to write as asterisks."""
+    seen.add(cls)
+    serializers = cls.__pydantic_decorators__
+    if serializers.model_serializers:
+        return None  # of its own: what they write is compared with the value
+    written = {name for one in serializers.field_serializers.values() for name in one.info.fields}
+    for name, field in cls.model_fields.items():
+        if field.exclude is True and field.is_required():
+            return f"pydantic excludes {cls.__name__}.{name}, and cannot make it again without"
+        if not written & {name, "*"} and not _is_written(field.metadata):
+            reason = _lost_inside(field.annotation, f"{cls.__name__}.{name}", seen)
+            if reason is not None:
+                return reason
     return None
+
+
+def _lost_inside(annotation: object, where: str, seen: set[object]) -> str | None:
+    from pydantic import SecretBytes, SecretStr
+
+    if get_origin(annotation) is Annotated and _is_written(get_args(annotation)[1:]):
+        return None
+    if isinstance(annotation, type):
+        cls = cast("type[object]", annotation)
+        if issubclass(cls, SecretStr | SecretBytes):
+            return f"pydantic hides {where}, a {cls.__name__}; return it as str or bytes, or not at all"
+        if is_model(cls) and cls not in seen:
+            return _lost(cls, seen)
+    reasons = (_lost_inside(one, where, seen) for one in get_args(annotation))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _is_written(metadata: Iterable[object]) -> bool:
+    """Whether there is a `PlainSerializer` or a `WrapSerializer`."""
+    return any(type(one).__name__.endswith("Serializer") for one in metadata)
 
 
 def _alike(first: object, second: object) -> bool:
