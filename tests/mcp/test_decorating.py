@@ -4,12 +4,14 @@ import asyncio
 import inspect
 import re
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import mcp_types as types
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from retrysafe import Guard, scopes
 from retrysafe.errors import ConfigurationError, NotDone
@@ -381,7 +383,79 @@ def test_methods_are_tools_too(library: Library, guard: Guard) -> None:
     assert billing.count.seen == [("a",)]
 
 
+def test_annotations_may_be_strings(library: Library, guard: Guard) -> None:
+    """As `from __future__ import annotations` makes them: names are those of the function's own module."""
+    server, count = library.server(), Counter()
+
+    @library.tool(server, guard, key="key")
+    def charge(lines: "list[Line]", note: "str | None" = None) -> "Line":
+        count()
+        return lines[0]
+
+    results = library.call(server, "charge", {"lines": [{"name": "a"}], "key": "k"}, None, None)
+    assert [result.structured_content for result in results] == [{"name": "a", "tags": []}] * 2
+    assert [outcome(result)["replayed"] for result in results] == [False, True]
+    assert len(count.seen) == 1
+
+
 # --- results
+
+
+class Invoice(BaseModel):
+    """What cannot be made again of the JSON that it is written as."""
+
+    model_config = ConfigDict(strict=True)
+    due: date
+    total: Annotated[Decimal, PlainSerializer(lambda total: f"{total:.2f}", return_type=str)]
+
+
+def test_results_need_not_be_valid_as_json(library: Library, guard: Guard) -> None:
+    """A result is validated when it is made, and its JSON is not validated as if it were Python: the model is
+    strict, or has serializers of its own.  The schema that is published stays the same."""
+    plain, server, count = library.server(), library.server(), Counter()
+
+    def bill() -> list[Invoice]:
+        count()
+        return [Invoice(due=date(2026, 1, 1), total=Decimal(5))]
+
+    async def bill_later(ctx: Any) -> list[Invoice]:
+        return bill()
+
+    bill_later.__annotations__["ctx"] = library.context
+    for function in (bill, bill_later):
+        plain.tool()(function)
+        server.tool()(library.idempotent(guard)(function))
+        results = library.call(server, function.__name__, {}, None, function.__name__, function.__name__)
+        assert [result.structured_content for result in results] == [
+            {"result": [{"due": "2026-01-01", "total": "5.00"}]}
+        ] * 3
+    assert len(count.seen) == 4
+
+    async def schemas(of: Any) -> list[Any]:
+        async with library.connect(of) as client:
+            listed = await client.list_tools()
+            return [tool.output_schema for tool in getattr(listed, "tools", listed)]
+
+    assert asyncio.run(schemas(server)) == asyncio.run(schemas(plain))
+
+
+def test_other_code_gets_what_the_function_returns(guard: Guard) -> None:
+    """A tool that calls another one as a function, with its own context, gets no result of the protocol."""
+    library, count = LIBRARIES["mcp"](), Counter()
+    server = library.server()
+
+    @library.tool(server, guard, required=True)
+    async def charge(order: str, ctx: Any) -> Line:
+        count(order)
+        return Line(name=order)
+
+    @library.tool(server, guard)
+    async def charge_all(ctx: Any) -> str:
+        return ",".join([(await charge(order, ctx=ctx)).name for order in ("a", "b")])
+
+    results = library.call(server, "charge_all", {}, None, "key", "key")
+    assert [result.structured_content for result in results] == [{"result": "a,b"}] * 3
+    assert len(count.seen) == 4
 
 
 def test_tools_that_a_tool_calls_are_a_part_of_it(library: Library, guard: Guard) -> None:

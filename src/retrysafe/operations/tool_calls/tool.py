@@ -156,6 +156,10 @@ class _Keyed(NamedTuple):
 _Call = TypeVar("_Call", SyncCall[CallToolResult], AsyncCall[CallToolResult])
 
 
+def unchanged(value: object) -> object:
+    return value
+
+
 class Tool:
     """One tool.  `convert` makes a result of what its function returns; `has_schema` says whether results
     have a schema that they must fit."""
@@ -181,15 +185,16 @@ class Tool:
         arguments: Mapping[str, object],
         given: object,
         served: Served | None,
+        plain: Callable[[object], object] = unchanged,
     ) -> object:
         """Run a plain function once per key.  `given` is the argument for the key.  What is returned is for
-        the library, which takes a result as it is."""
+        the library, which takes a result as it is; `plain` is applied to that of a call without a key."""
         try:
             keyed = self._keyed(given, served)
         except Refused as refused:
             return self._refused(refused)
         if keyed is None:
-            return function()
+            return plain(function())
 
         def run() -> CallToolResult:
             within = _inside.set(True)
@@ -209,6 +214,7 @@ class Tool:
         arguments: Mapping[str, object],
         given: object,
         served: Served | None,
+        plain: Callable[[object], object] = unchanged,
     ) -> object:
         """The same for a coroutine function."""
         try:
@@ -216,7 +222,7 @@ class Tool:
         except Refused as refused:
             return self._refused(refused)
         if keyed is None:
-            return await function()
+            return plain(await function())
 
         async def run() -> CallToolResult:
             within = _inside.set(True)
