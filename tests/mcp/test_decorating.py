@@ -18,6 +18,7 @@ from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.operations.mcp import META_KEY, ToolCall, idempotent_calls, lifespan
 from retrysafe.operations.tool_calls.words import REPLAYED
 from retrysafe.sqlite3 import connection
+from retrysafe.stores.admin import Query
 from tests.mcp.connections import outcome, texts
 from tests.mcp.libraries import LIBRARIES, Library
 
@@ -119,8 +120,24 @@ def test_the_hint_is_true_where_the_key_is_a_required_argument(library: Library,
     assert make(guard, required=True).hints(destructive_hint=True) == types.ToolAnnotations(
         idempotent_hint=False, destructive_hint=True
     )
+    assert make(guard, key="key", required=True, store_down="run").hints().idempotent_hint is False
     with pytest.raises(ConfigurationError, match="follows from how the tool takes its key"):
         make(guard).hints(idempotent_hint=True)
+
+
+def test_a_scope_that_cannot_be_found_is_refused(library: Library, guard: Guard) -> None:
+    """An argument that the function does not have, and a coroutine function for a plain one."""
+
+    async def by_call(call: ToolCall) -> str:
+        return "7"
+
+    def charge(account: str) -> int:
+        return 1
+
+    with pytest.raises(ConfigurationError, match="charge has no such parameter, it has account"):
+        library.idempotent(guard, scope=scopes.argument("acount"))(charge)
+    with pytest.raises(ConfigurationError, match="its scope function is asynchronous"):
+        library.idempotent(guard, scope=by_call)(charge)
 
 
 def test_low_level_tools_are_named_with_what_makes_them_safe(guard: Guard) -> None:
@@ -273,6 +290,62 @@ def test_an_owner_may_be_found_in_the_call(library: Library, guard: Guard) -> No
     assert seen[0].token is None
 
 
+def test_an_owner_is_the_subject_of_a_token() -> None:
+    """Users of one client are told apart, also where a verifier only passes on the claims of their tokens."""
+    from mcp.server.auth.provider import AccessToken
+
+    rule = LIBRARIES["mcp"]().idempotent(Guard("memory:", scope=scopes.user)).rule
+
+    def owner(**found: Any) -> Any:
+        token = AccessToken(token="secret", client_id="desktop", scopes=[], **found)
+        return rule.find_owner(ToolCall("charge", {}, {}, token, None))
+
+    ann = {"client": "desktop", "issuer": "https://example.com", "subject": "ann"}
+    assert owner(claims={"iss": "https://example.com", "sub": "ann"}) == ann
+    assert owner(claims={"iss": "https://example.com", "sub": "bob"}, subject="ann") == ann
+    assert owner() == {"client": "desktop"}
+
+
+def test_low_level_calls_have_owners_and_targets() -> None:
+    """Of their arguments, ignored ones too; a call that lacks the argument for the target is served."""
+    from mcp.client import Client
+    from mcp.server.lowlevel import Server
+
+    guard, seen = Guard("memory:", scope=scopes.service("billing")), Counter()
+    make = LIBRARIES["mcp"]().idempotent
+    by_account = make(guard, scope=scopes.argument("account"), target="order", ignore=("account", "order"))
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name="charge", input_schema={"type": "object"})])
+
+    @idempotent_calls({"charge": by_account})
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        seen(params.arguments)
+        return types.CallToolResult(content=[])
+
+    async def call() -> list[types.CallToolResult]:
+        meta: Any = {META_KEY: "key"}
+        async with Client(Server("test", on_list_tools=list_tools, on_call_tool=call_tool)) as client:
+            return [
+                await client.call_tool("charge", arguments, meta=meta)
+                for arguments in (
+                    {"account": "a", "order": "o"},
+                    {"account": "a", "order": "o"},
+                    {"account": "b"},
+                    {},
+                )
+            ]
+
+    results = [outcome(result) for result in asyncio.run(call())]
+    assert [result.get("replayed") for result in results] == [False, True, False, None]
+    assert results[-1]["code"] == "principal-required"
+    assert seen.seen == [({"account": "a", "order": "o"},), ({"account": "b"},)]
+    admin = guard.store.open_admin()
+    assert {found.record.target for found in admin.find(Query(), 10)} == {"o", ""}
+    admin.close()
+    guard.close()
+
+
 def test_public_keys_have_to_be_long(library: Library) -> None:
     """Where all clients share their keys, one that can be guessed is refused."""
     guard = Guard("memory:", scope=scopes.public())
@@ -361,6 +434,19 @@ def test_dependencies_are_not_compared(guard: Guard) -> None:
     results = library.call(server, "charge", {"order": "a"}, "key", "key")
     assert [outcome(result)["replayed"] for result in results] == [False, True]
     assert count.seen == [("a", object)]
+
+
+def test_a_call_need_not_have_a_target(library: Library, guard: Guard) -> None:
+    """It is for operators: a model that leaves the argument out, or empty, is served as without a key."""
+    server = library.server()
+
+    @library.tool(server, guard, target="order")
+    def charge(order: str | None = None) -> str:
+        return "charged"
+
+    for key, arguments in (("left out", {}), ("empty", {"order": ""})):
+        results = library.call(server, "charge", arguments, key, key)
+        assert [outcome(result)["replayed"] for result in results] == [False, True]
 
 
 def test_methods_are_tools_too(library: Library, guard: Guard) -> None:
@@ -477,6 +563,26 @@ def test_tools_that_a_tool_calls_are_a_part_of_it(library: Library, guard: Guard
     results = library.call(server, "charge_all", {}, "key", "key")
     assert [result.structured_content for result in results] == [{"result": 2}] * 2
     assert count.seen == [("a",), ("b",)]
+
+
+def test_a_tool_that_is_a_client_has_keys_of_its_own(library: Library, guard: Guard) -> None:
+    """It may call a server in the same process, as a gateway does: the keys that it sends there count."""
+    bank, gateway, count = library.server(), library.server(), Counter()
+
+    @library.tool(bank, guard, required=True)
+    def charge(order: str) -> int:
+        return count(order)
+
+    @library.tool(gateway, guard)
+    async def charge_twice(order: str) -> list[bool]:
+        async with library.connect(bank) as client:
+            call = client.call_tool_mcp if library.name == "fastmcp" else client.call_tool
+            meta: Any = {META_KEY: f"charge {order}"}
+            return [outcome(await call("charge", {"order": order}, meta=meta))["replayed"] for _ in range(2)]
+
+    (result,) = library.call(gateway, "charge_twice", {"order": "a"}, "key")
+    assert result.structured_content == {"result": [False, True]}
+    assert count.seen == [("a",)]
 
 
 def test_effects_in_the_database_are_rolled_back_with_an_error(library: Library, tmp_path: Path) -> None:

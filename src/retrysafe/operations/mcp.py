@@ -173,7 +173,7 @@ def idempotent_calls(tools: Mapping[str, Idempotent]) -> Callable[[Handler], Han
             rest = params.model_copy(update={"arguments": arguments})
             compared = {name: value for name, value in arguments.items() if name not in policy.ignore}
             meta = cast("Mapping[str, object]", context.meta or {})
-            served = Served(params.name, meta, _token(context.request), context)
+            served = Served(params.name, meta, _token(context.request), context, arguments)
             result = await tool.run_async(
                 lambda: handler(context, rest), {"arguments": compared}, given, served
             )

@@ -71,6 +71,8 @@ class Served(NamedTuple):
     meta: Mapping[str, object]
     token: Token | None
     context: object
+    arguments: Mapping[str, object] | None = None
+    """Without the key, where they are not those of the tool's function."""
 
 
 class Library(NamedTuple):
@@ -133,9 +135,10 @@ def stored_by(library: Library) -> Stored:
     return Stored(_Results(), _Errors(library))
 
 
-_inside: ContextVar[bool] = ContextVar("retrysafe_tool", default=False)
-"""Whether a tool with a key runs here.  The key of the client's call is that tool's, and not also the key of
-the tools that it calls in turn: they are a part of it."""
+_within: ContextVar[object] = ContextVar("retrysafe_tool", default=None)
+"""The context of the call whose tool runs here with a key.  The key is that tool's, and not also the key of
+the tools that it calls in turn: they are a part of it.  A call that it makes as a client, of a server in the
+same process, has another context, and a key of its own."""
 
 
 class Rule(NamedTuple):
@@ -197,11 +200,11 @@ class Tool:
             return plain(function())
 
         def run() -> CallToolResult:
-            within = _inside.set(True)
+            left = _within.set(keyed.served.context)
             try:
                 return self._settled(function())
             finally:
-                _inside.reset(within)
+                _within.reset(left)
 
         try:
             return self._done(self._call(SyncCall[CallToolResult], run, arguments, keyed).run_once())
@@ -225,11 +228,11 @@ class Tool:
             return plain(await function())
 
         async def run() -> CallToolResult:
-            within = _inside.set(True)
+            left = _within.set(keyed.served.context)
             try:
                 return self._settled(await function())
             finally:
-                _inside.reset(within)
+                _within.reset(left)
 
         try:
             return self._done(await self._call(AsyncCall[CallToolResult], run, arguments, keyed).run_once())
@@ -248,7 +251,7 @@ class Tool:
                 f"{self._action}({terms.argument}=...) was called outside of a tool call, where no client "
                 "has keys. Call it without one, or make it an @operation and call its once()"
             )
-        inside = _inside.get()
+        inside = _within.get() is served.context
         sent = None if inside else served.meta.get(terms.meta_key)
         key = sent if given is None else given
         if sent is not None and sent != key:
@@ -271,7 +274,8 @@ class Tool:
     ) -> _Call:
         rule, served = self._rule, keyed.served
         bound = self._parameters.bind((), arguments)
-        target = self._parameters.target((), arguments, bound)
+        whole = bound if served.arguments is None else {"arguments": served.arguments}
+        target = self._parameters.target((), whole, whole)
         running = attempts.running()
         operation = steps.Operation(
             self._action,
@@ -280,7 +284,8 @@ class Tool:
             tokens.draw().hex(),
             (running.claim.correlation_id or running.request_id) if running else None,
         )
-        seen = ToolCall(self._action, bound, served.meta, served.token, served.context)
+        asked = bound if served.arguments is None else served.arguments
+        seen = ToolCall(self._action, asked, served.meta, served.token, served.context)
         return kind(
             rule.guard,
             rule.terms.rules,
