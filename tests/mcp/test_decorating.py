@@ -2,8 +2,11 @@
 
 import asyncio
 import inspect
+import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -605,6 +608,42 @@ def test_effects_in_the_database_are_rolled_back_with_an_error(library: Library,
     assert [outcome(result).get("replayed") for result in results] == [None, False, True]
     with connection(guard) as database:
         assert database.execute("SELECT amount FROM charges").fetchall() == [(5,)]
+    guard.close()
+
+
+def test_a_value_that_an_operator_has_stored_is_a_result(library: Library, tmp_path: Path) -> None:
+    """`retrysafe resolve --done --value` takes what the tool would have returned, or a whole result."""
+    path = tmp_path / "keys.db"
+    guard = Guard(f"sqlite:///{path}", scope=scopes.service("billing"))
+    server = library.server()
+
+    @library.tool(server, guard)
+    def charge() -> str:
+        return "ch_1"
+
+    @library.tool(server, guard)
+    def bill() -> Line:
+        return Line(name="ch_1")
+
+    (made,) = library.call(server, "charge", {}, "a result")
+    whole = json.dumps({"content": [], "structuredContent": {"result": "ch_1"}, "isError": False})
+    for name, value, expected in (
+        ("charge", '"ch_2"', {"result": "ch_2"}),
+        ("charge", whole, made.structured_content),
+        ("bill", '{"name": "ch_2", "tags": []}', {"name": "ch_2", "tags": []}),
+    ):
+        library.call(server, name, {}, value)
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE retrysafe_records SET body = ? WHERE key = ?", (value.encode(), value))
+        (again,) = library.call(server, name, {}, value)
+        assert (again.is_error, again.structured_content) == (False, expected)
+        assert texts(again)[-1] == REPLAYED
+    if library.name == "mcp":  # which validates
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE retrysafe_records SET body = ?", (b"5",))
+        (again,) = library.call(server, "bill", {}, '{"name": "ch_2", "tags": []}')
+        assert again.is_error
+        assert texts(again) == ["5", REPLAYED]
     guard.close()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from json import dumps, loads
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from warnings import catch_warnings
 
 from mcp_types import Annotations, CallToolResult, ContentBlock, InputRequiredResult, TextContent
 
@@ -23,6 +24,7 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core import steps, tokens
 from retrysafe._core.problems import Problem
 from retrysafe.errors import ConfigurationError, NotDone, UnreadableRecord
+from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.operations.arguments import Parameters
 from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
@@ -109,10 +111,15 @@ class _Results:
             raise NotEncodable(str(error)) from None
 
     def decode(self, data: bytes) -> object:
+        """The result, or what the tool had returned, where an operator has said so."""
         try:
             return CallToolResult.model_validate_json(data)
-        except ValueError as error:
-            raise UnreadableRecord(f"it is not the result of a tool: {error}") from None
+        except ValueError:
+            pass
+        try:
+            return loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableRecord(f"it is not JSON: {type(error).__name__}") from None
 
 
 class _Errors:
@@ -310,7 +317,22 @@ class Tool:
             empty = CallToolResult(content=[], is_error=self._has_schema)
             return _marked(empty, {**outcome, "omitted": True}, words.OMITTED)
         texts = [words.REPLAYED] if done.replayed else [] if done.stored else [words.UNSTORED]
-        return _marked(done.value, outcome, *texts)
+        return _marked(self._result(done.value), outcome, *texts)
+
+    def _result(self, value: object) -> CallToolResult:
+        if isinstance(value, CallToolResult):
+            return value
+        try:
+            # FastMCP warns of JSON where it expects an object of the annotated class, and takes it.
+            with catch_warnings(action="ignore"):
+                return self._convert(value)
+        except Exception as error:  # noqa: BLE001 - the library's own, about what an operator has written
+            why = type(error).__name__
+            log.error("%s: a value that was stored by hand is none of its results: %s", self._action, why)
+            # The model reads it, and a result without structured content does not fit a schema.
+            return CallToolResult(
+                content=[_text(dumps(value, ensure_ascii=False))], is_error=self._has_schema
+            )
 
     def _ended(self, ended: Refused | NotDone | _StoredError, served: Served) -> object:
         match ended:
