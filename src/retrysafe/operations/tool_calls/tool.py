@@ -261,7 +261,7 @@ class Tool:
         inside = _within.get() is served.context
         sent = None if inside else served.meta.get(terms.meta_key)
         key = sent if given is None else given
-        if sent is not None and sent != key:
+        if sent is not None and _trimmed(sent) != _trimmed(key):
             problem = Problem("key-invalid", words.ANOTHER_KEY.format(argument=terms.argument))
             raise refusal(problem, terms.rules, self._action)
         if key is None and (inside or terms.required is not True):
@@ -356,6 +356,11 @@ class Tool:
             outcome["failedAt"] = refused.failure.at  # and no more: what went wrong stays on the server
         result = CallToolResult(content=[_text(words.explain(refused, self._rule.terms))], is_error=True)
         return _marked(result, outcome)
+
+
+def _trimmed(key: object) -> object:
+    """White space around a key is not part of it."""
+    return key.strip() if isinstance(key, str) else key
 
 
 def as_it_is(value: object) -> CallToolResult:
