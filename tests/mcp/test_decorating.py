@@ -2,20 +2,26 @@
 
 import asyncio
 import inspect
+import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import mcp_types as types
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from retrysafe import Guard, scopes
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.operations.mcp import META_KEY, ToolCall, idempotent_calls, lifespan
 from retrysafe.operations.tool_calls.words import REPLAYED
 from retrysafe.sqlite3 import connection
+from retrysafe.stores.admin import Query
 from tests.mcp.connections import outcome, texts
 from tests.mcp.libraries import LIBRARIES, Library
 
@@ -117,8 +123,24 @@ def test_the_hint_is_true_where_the_key_is_a_required_argument(library: Library,
     assert make(guard, required=True).hints(destructive_hint=True) == types.ToolAnnotations(
         idempotent_hint=False, destructive_hint=True
     )
+    assert make(guard, key="key", required=True, store_down="run").hints().idempotent_hint is False
     with pytest.raises(ConfigurationError, match="follows from how the tool takes its key"):
         make(guard).hints(idempotent_hint=True)
+
+
+def test_a_scope_that_cannot_be_found_is_refused(library: Library, guard: Guard) -> None:
+    """An argument that the function does not have, and a coroutine function for a plain one."""
+
+    async def by_call(call: ToolCall) -> str:
+        return "7"
+
+    def charge(account: str) -> int:
+        return 1
+
+    with pytest.raises(ConfigurationError, match="charge has no such parameter, it has account"):
+        library.idempotent(guard, scope=scopes.argument("acount"))(charge)
+    with pytest.raises(ConfigurationError, match="its scope function is asynchronous"):
+        library.idempotent(guard, scope=by_call)(charge)
 
 
 def test_low_level_tools_are_named_with_what_makes_them_safe(guard: Guard) -> None:
@@ -204,8 +226,8 @@ def test_two_different_keys_are_no_key(library: Library, guard: Guard) -> None:
     (refused,) = library.call(server, "charge", {"key": "a"}, "b")
     assert outcome(refused)["code"] == "key-invalid"
     assert "one key in the argument key and a different one in _meta" in texts(refused)[0]
-    same = library.call(server, "charge", {"key": "a"}, "a", None)
-    assert [outcome(result)["replayed"] for result in same] == [False, True]
+    same = library.call(server, "charge", {"key": "a"}, "a", " a ", None)
+    assert [outcome(result)["replayed"] for result in same] == [False, True, True]
 
 
 @pytest.mark.parametrize("key", ["null", "[1]", '{"a": 1}', "5", "true", " k "])
@@ -269,6 +291,62 @@ def test_an_owner_may_be_found_in_the_call(library: Library, guard: Guard) -> No
     assert count.seen == [("a",), ("b",)] * 3
     assert seen[0].meta[META_KEY] == "plain key"
     assert seen[0].token is None
+
+
+def test_an_owner_is_the_subject_of_a_token() -> None:
+    """Users of one client are told apart, also where a verifier only passes on the claims of their tokens."""
+    from mcp.server.auth.provider import AccessToken
+
+    rule = LIBRARIES["mcp"]().idempotent(Guard("memory:", scope=scopes.user)).rule
+
+    def owner(**found: Any) -> Any:
+        token = AccessToken(token="secret", client_id="desktop", scopes=[], **found)
+        return rule.find_owner(ToolCall("charge", {}, {}, token, None))
+
+    ann = {"client": "desktop", "issuer": "https://example.com", "subject": "ann"}
+    assert owner(claims={"iss": "https://example.com", "sub": "ann"}) == ann
+    assert owner(claims={"iss": "https://example.com", "sub": "bob"}, subject="ann") == ann
+    assert owner() == {"client": "desktop"}
+
+
+def test_low_level_calls_have_owners_and_targets() -> None:
+    """Of their arguments, ignored ones too; a call that lacks the argument for the target is served."""
+    from mcp.client import Client
+    from mcp.server.lowlevel import Server
+
+    guard, seen = Guard("memory:", scope=scopes.service("billing")), Counter()
+    make = LIBRARIES["mcp"]().idempotent
+    by_account = make(guard, scope=scopes.argument("account"), target="order", ignore=("account", "order"))
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name="charge", input_schema={"type": "object"})])
+
+    @idempotent_calls({"charge": by_account})
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        seen(params.arguments)
+        return types.CallToolResult(content=[])
+
+    async def call() -> list[types.CallToolResult]:
+        meta: Any = {META_KEY: "key"}
+        async with Client(Server("test", on_list_tools=list_tools, on_call_tool=call_tool)) as client:
+            return [
+                await client.call_tool("charge", arguments, meta=meta)
+                for arguments in (
+                    {"account": "a", "order": "o"},
+                    {"account": "a", "order": "o"},
+                    {"account": "b"},
+                    {},
+                )
+            ]
+
+    results = [outcome(result) for result in asyncio.run(call())]
+    assert [result.get("replayed") for result in results] == [False, True, False, None]
+    assert results[-1]["code"] == "principal-required"
+    assert seen.seen == [({"account": "a", "order": "o"},), ({"account": "b"},)]
+    admin = guard.store.open_admin()
+    assert {found.record.target for found in admin.find(Query(), 10)} == {"o", ""}
+    admin.close()
+    guard.close()
 
 
 def test_public_keys_have_to_be_long(library: Library) -> None:
@@ -361,6 +439,19 @@ def test_dependencies_are_not_compared(guard: Guard) -> None:
     assert count.seen == [("a", object)]
 
 
+def test_a_call_need_not_have_a_target(library: Library, guard: Guard) -> None:
+    """It is for operators: a model that leaves the argument out, or empty, is served as without a key."""
+    server = library.server()
+
+    @library.tool(server, guard, target="order")
+    def charge(order: str | None = None) -> str:
+        return "charged"
+
+    for key, arguments in (("left out", {}), ("empty", {"order": ""})):
+        results = library.call(server, "charge", arguments, key, key)
+        assert [outcome(result)["replayed"] for result in results] == [False, True]
+
+
 def test_methods_are_tools_too(library: Library, guard: Guard) -> None:
     """The instance is not an argument."""
     decorate = library.idempotent(guard, key="key", required=True)
@@ -381,7 +472,79 @@ def test_methods_are_tools_too(library: Library, guard: Guard) -> None:
     assert billing.count.seen == [("a",)]
 
 
+def test_annotations_may_be_strings(library: Library, guard: Guard) -> None:
+    """As `from __future__ import annotations` makes them: names are those of the function's own module."""
+    server, count = library.server(), Counter()
+
+    @library.tool(server, guard, key="key")
+    def charge(lines: "list[Line]", note: "str | None" = None) -> "Line":
+        count()
+        return lines[0]
+
+    results = library.call(server, "charge", {"lines": [{"name": "a"}], "key": "k"}, None, None)
+    assert [result.structured_content for result in results] == [{"name": "a", "tags": []}] * 2
+    assert [outcome(result)["replayed"] for result in results] == [False, True]
+    assert len(count.seen) == 1
+
+
 # --- results
+
+
+class Invoice(BaseModel):
+    """What cannot be made again of the JSON that it is written as."""
+
+    model_config = ConfigDict(strict=True)
+    due: date
+    total: Annotated[Decimal, PlainSerializer(lambda total: f"{total:.2f}", return_type=str)]
+
+
+def test_results_need_not_be_valid_as_json(library: Library, guard: Guard) -> None:
+    """A result is validated when it is made, and its JSON is not validated as if it were Python: the model is
+    strict, or has serializers of its own.  The schema that is published stays the same."""
+    plain, server, count = library.server(), library.server(), Counter()
+
+    def bill() -> list[Invoice]:
+        count()
+        return [Invoice(due=date(2026, 1, 1), total=Decimal(5))]
+
+    async def bill_later(ctx: Any) -> list[Invoice]:
+        return bill()
+
+    bill_later.__annotations__["ctx"] = library.context
+    for function in (bill, bill_later):
+        plain.tool()(function)
+        server.tool()(library.idempotent(guard)(function))
+        results = library.call(server, function.__name__, {}, None, function.__name__, function.__name__)
+        assert [result.structured_content for result in results] == [
+            {"result": [{"due": "2026-01-01", "total": "5.00"}]}
+        ] * 3
+    assert len(count.seen) == 4
+
+    async def schemas(of: Any) -> list[Any]:
+        async with library.connect(of) as client:
+            listed = await client.list_tools()
+            return [tool.output_schema for tool in getattr(listed, "tools", listed)]
+
+    assert asyncio.run(schemas(server)) == asyncio.run(schemas(plain))
+
+
+def test_other_code_gets_what_the_function_returns(guard: Guard) -> None:
+    """A tool that calls another one as a function, with its own context, gets no result of the protocol."""
+    library, count = LIBRARIES["mcp"](), Counter()
+    server = library.server()
+
+    @library.tool(server, guard, required=True)
+    async def charge(order: str, ctx: Any) -> Line:
+        count(order)
+        return Line(name=order)
+
+    @library.tool(server, guard)
+    async def charge_all(ctx: Any) -> str:
+        return ",".join([(await charge(order, ctx=ctx)).name for order in ("a", "b")])
+
+    results = library.call(server, "charge_all", {}, None, "key", "key")
+    assert [result.structured_content for result in results] == [{"result": "a,b"}] * 3
+    assert len(count.seen) == 4
 
 
 def test_tools_that_a_tool_calls_are_a_part_of_it(library: Library, guard: Guard) -> None:
@@ -405,6 +568,26 @@ def test_tools_that_a_tool_calls_are_a_part_of_it(library: Library, guard: Guard
     assert count.seen == [("a",), ("b",)]
 
 
+def test_a_tool_that_is_a_client_has_keys_of_its_own(library: Library, guard: Guard) -> None:
+    """It may call a server in the same process, as a gateway does: the keys that it sends there count."""
+    bank, gateway, count = library.server(), library.server(), Counter()
+
+    @library.tool(bank, guard, required=True)
+    def charge(order: str) -> int:
+        return count(order)
+
+    @library.tool(gateway, guard)
+    async def charge_twice(order: str) -> list[bool]:
+        async with library.connect(bank) as client:
+            call = client.call_tool_mcp if library.name == "fastmcp" else client.call_tool
+            meta: Any = {META_KEY: f"charge {order}"}
+            return [outcome(await call("charge", {"order": order}, meta=meta))["replayed"] for _ in range(2)]
+
+    (result,) = library.call(gateway, "charge_twice", {"order": "a"}, "key")
+    assert result.structured_content == {"result": [False, True]}
+    assert count.seen == [("a",)]
+
+
 def test_effects_in_the_database_are_rolled_back_with_an_error(library: Library, tmp_path: Path) -> None:
     """What a tool raised is known not to have happened: the retry runs, and then both are committed."""
     guard = Guard(f"sqlite:///{tmp_path}/keys.db", scope=scopes.service("billing"))
@@ -425,6 +608,42 @@ def test_effects_in_the_database_are_rolled_back_with_an_error(library: Library,
     assert [outcome(result).get("replayed") for result in results] == [None, False, True]
     with connection(guard) as database:
         assert database.execute("SELECT amount FROM charges").fetchall() == [(5,)]
+    guard.close()
+
+
+def test_a_value_that_an_operator_has_stored_is_a_result(library: Library, tmp_path: Path) -> None:
+    """`retrysafe resolve --done --value` takes what the tool would have returned, or a whole result."""
+    path = tmp_path / "keys.db"
+    guard = Guard(f"sqlite:///{path}", scope=scopes.service("billing"))
+    server = library.server()
+
+    @library.tool(server, guard)
+    def charge() -> str:
+        return "ch_1"
+
+    @library.tool(server, guard)
+    def bill() -> Line:
+        return Line(name="ch_1")
+
+    (made,) = library.call(server, "charge", {}, "a result")
+    whole = json.dumps({"content": [], "structuredContent": {"result": "ch_1"}, "isError": False})
+    for name, value, expected in (
+        ("charge", '"ch_2"', {"result": "ch_2"}),
+        ("charge", whole, made.structured_content),
+        ("bill", '{"name": "ch_2", "tags": []}', {"name": "ch_2", "tags": []}),
+    ):
+        library.call(server, name, {}, value)
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE retrysafe_records SET body = ? WHERE key = ?", (value.encode(), value))
+        (again,) = library.call(server, name, {}, value)
+        assert (again.is_error, again.structured_content) == (False, expected)
+        assert texts(again)[-1] == REPLAYED
+    if library.name == "mcp":  # which validates
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE retrysafe_records SET body = ?", (b"5",))
+        (again,) = library.call(server, "bill", {}, '{"name": "ch_2", "tags": []}')
+        assert again.is_error
+        assert texts(again) == ["5", REPLAYED]
     guard.close()
 
 

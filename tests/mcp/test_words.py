@@ -53,7 +53,7 @@ def test_refusals_say_what_to_do(guard: Guard, code: Any) -> None:
 
     Two problems are of requests alone."""
     terms = idempotent(guard, key="idempotency_key", required=True).terms
-    text = words.explain(refusal(Problem(code, "The reason.", 2.0), terms.rules, "charge"), terms)
+    text = words.explain(refusal(Problem(code, "The reason.", 1.01104), terms.rules, "charge"), terms)
     assert f"({code})." in text
     assert OF_HTTP.search(text) is None, text
     advice = CATALOGUE[code].advice

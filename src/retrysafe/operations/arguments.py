@@ -28,10 +28,21 @@ _LONGEST_TARGET = 1024
 
 
 class Parameters:
-    """The parameters of one function, and which of them are compared."""
+    """The parameters of one function, and which of them are compared.
 
-    def __init__(self, function: Callable[..., object], target: Target | None, ignore: Sequence[str]) -> None:
+    `needs_target`: a call whose target is empty is refused.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        target: Target | None,
+        ignore: Sequence[str],
+        *,
+        needs_target: bool = True,
+    ) -> None:
         self._name = name_of(function)
+        self._needs_target = needs_target
         self._signature = signature_of(function)
         self._target = target
         self._path: tuple[str, ...] = ()
@@ -126,6 +137,8 @@ class Parameters:
             return ""
         found = self._follow(bound) if isinstance(self._target, str) else self._target(*args, **kwargs)
         if found is None or found == "":
+            if not self._needs_target:
+                return ""
             raise TypeError(f"{self._name}: its target is {found!r}: expected the id of what it is about")
         text = str(found)
         if (size := len(text.encode("utf-8", "surrogatepass"))) > _LONGEST_TARGET:
@@ -139,8 +152,13 @@ class Parameters:
         first, *rest = self._path
         found = bound[first] if first in bound else self._signature.parameters[first].default
         for part in rest:
+            if found is None and not self._needs_target:
+                return None
             is_mapping = isinstance(found, Mapping)
-            found = cast("Mapping[str, object]", found)[part] if is_mapping else getattr(found, part)
+            if is_mapping and not self._needs_target:
+                found = cast("Mapping[str, object]", found).get(part)
+            else:
+                found = cast("Mapping[str, object]", found)[part] if is_mapping else getattr(found, part)
         return found
 
     def fingerprint(self, action: str, target: str, bound: Arguments) -> bytes:

@@ -17,7 +17,7 @@ all tools, there is `idempotent_calls`.
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from inspect import Parameter
-from typing import Any, TypeVar, Unpack, cast
+from typing import Annotated, Any, TypeVar, Unpack, cast
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -32,12 +32,20 @@ from mcp.server.mcpserver.exceptions import (
 )
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from pydantic import BaseModel, GetCoreSchemaHandler, PydanticUserError, SkipValidation, TypeAdapter
+from pydantic_core import CoreSchema
 
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.operations.tool_calls.functions import as_called, check_function, key_parameter, show
+from retrysafe.operations.tool_calls.functions import (
+    as_called,
+    check_function,
+    key_parameter,
+    returning,
+    show,
+)
 from retrysafe.operations.tool_calls.policy import META_KEY, IdempotentTools, ToolOptions, lifespan
-from retrysafe.operations.tool_calls.tool import META_OUTCOME, Library, Served, Token, ToolCall
+from retrysafe.operations.tool_calls.tool import META_OUTCOME, Library, Served, Token, ToolCall, unchanged
 
 __all__ = [
     "META_KEY",
@@ -57,7 +65,7 @@ Handler = Callable[
 """What a low-level `Server` is given as `on_call_tool`."""
 
 _CONTEXT = "retrysafe_context"
-"""The parameter in which the SDK passes its context to a function that does not ask for it."""
+"""The parameter in which the SDK passes its context.  No one else does: so its calls are known."""
 
 
 def _is_anticipated(error: Exception) -> bool:
@@ -88,30 +96,39 @@ class Idempotent(IdempotentTools):
         context, key = described.context_kwarg, self.terms.argument
         injected = [*([context] if context else []), *described.resolved_params]
         convert = cast("Callable[[object], CallToolResult]", described.fn_metadata.convert_result)
+        published = _published(described.fn_metadata.output_model)
         tool = self.tool(called, injected, convert, has_schema=described.output_schema is not None)
 
-        def take(named: dict[str, Any]) -> tuple[object, Served | None]:
-            """The key and the call that is served.  The function gets neither, but a context if it asks."""
+        def take(named: dict[str, Any]) -> tuple[object, Served | None, Callable[[object], object]]:
+            """The key, the call that is served, and what is made of a result where there is no key.
+
+            The function gets a context if it asks for one.  Other code that calls it passes that by its own
+            name, and so gets what the function returns.
+            """
             given = named.pop(key, None) if key else None
-            return given, _served(named.get(context) if context else named.pop(_CONTEXT, None))
+            if _CONTEXT not in named:
+                return given, None, unchanged
+            found = named.pop(_CONTEXT)
+            if context is not None:
+                named[context] = found
+            return given, _served(found), unchanged if published is None else convert
 
         @wraps(function)
         async def run_async(*args: object, **named: Any) -> object:
-            given, served = take(named)
-            return await tool.run_async(lambda: function(*args, **named), named, given, served)
+            given, served, plain = take(named)
+            return await tool.run_async(lambda: function(*args, **named), named, given, served, plain)
 
         @wraps(function)
         def run(*args: object, **named: Any) -> object:
-            given, served = take(named)
-            return tool.run(lambda: function(*args, **named), named, given, served)
+            given, served, plain = take(named)
+            return tool.run(lambda: function(*args, **named), named, given, served, plain)
 
-        more: list[Parameter] = []
+        more = [Parameter(_CONTEXT, Parameter.KEYWORD_ONLY, default=None, annotation=Context)]
         if key is not None:
             required = self.terms.required is True
-            more.append(key_parameter(key, self.key_schema(), function, required=required))
-        if context is None:
-            more.append(Parameter(_CONTEXT, Parameter.KEYWORD_ONLY, default=None, annotation=Context))
-        return show(run_async if is_async else run, function, *more)
+            more.insert(0, key_parameter(key, self.key_schema(), function, required=required))
+        wrapper = show(run_async if is_async else run, function, *more, instead_of=context)
+        return wrapper if published is None else returning(wrapper, Annotated[CallToolResult, published])
 
 
 def idempotent(
@@ -156,7 +173,7 @@ def idempotent_calls(tools: Mapping[str, Idempotent]) -> Callable[[Handler], Han
             rest = params.model_copy(update={"arguments": arguments})
             compared = {name: value for name, value in arguments.items() if name not in policy.ignore}
             meta = cast("Mapping[str, object]", context.meta or {})
-            served = Served(params.name, meta, _token(context.request), context)
+            served = Served(params.name, meta, _token(context.request), context, arguments)
             result = await tool.run_async(
                 lambda: handler(context, rest), {"arguments": compared}, given, served
             )
@@ -165,6 +182,28 @@ def idempotent_calls(tools: Mapping[str, Idempotent]) -> Callable[[Handler], Han
         return handle
 
     return decorate
+
+
+def _published(output_model: object) -> type[BaseModel] | None:
+    """What the SDK is told that results are: their schema is published, and they are not validated again.
+
+    A result was validated when it was made of what the function returned.  Its structured content is JSON:
+    of it, a model that is strict or has serializers of its own cannot be made again.
+    """
+    if output_model is None:
+        return None
+    found = cast("type[Any]", Annotated[output_model, SkipValidation])
+    try:
+        TypeAdapter(found)
+    except PydanticUserError:
+        return None  # the SDK rebuilds what pydantic does not take: `typing.TypedDict` before Python 3.12
+
+    class Published(BaseModel):
+        @classmethod
+        def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+            return handler.generate_schema(found)
+
+    return Published
 
 
 def _served(context: Context[Any, Any] | None) -> Served | None:

@@ -66,16 +66,35 @@ def _default(parameter: inspect.Parameter) -> object:
     return inspect.Parameter.empty if default is PydanticUndefined else default
 
 
-def show(wrapper: Callable[..., Any], function: F, *more: inspect.Parameter) -> F:
-    """The wrapper with the function's signature, and with parameters that only the wrapper has."""
-    signature = inspect.signature(function)
+def show(
+    wrapper: Callable[..., Any], function: F, *more: inspect.Parameter, instead_of: str | None = None
+) -> F:
+    """The wrapper with the function's signature, and with parameters that only the wrapper has, one of them
+    instead of one of the function's.
+
+    Annotations that are strings, as under `from __future__ import annotations`, are resolved with the names
+    of the function's module: a library that finds them on the wrapper would look in another one.
+    """
+    try:
+        signature = inspect.signature(function, eval_str=True)
+        annotations = inspect.get_annotations(function, eval_str=True)
+    except Exception:  # noqa: BLE001 - of a name that is not known: the library says so in its own words
+        signature = inspect.signature(function)
+        annotations = dict(getattr(function, "__annotations__", {}))
+    kept = [one for one in signature.parameters.values() if one.name != instead_of]
+    annotations.pop(instead_of or "", None)
     made: Any = wrapper
-    made.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])
-    made.__annotations__ = {
-        **getattr(function, "__annotations__", {}),
-        **{one.name: one.annotation for one in more},
-    }
+    made.__signature__ = signature.replace(parameters=[*kept, *more])
+    made.__annotations__ = {**annotations, **{one.name: one.annotation for one in more}}
     return cast("F", made)
+
+
+def returning(function: F, annotation: object) -> F:
+    """The function with another annotation of what it returns."""
+    made: Any = function
+    made.__signature__ = inspect.signature(function).replace(return_annotation=annotation)
+    made.__annotations__ = {**made.__annotations__, "return": annotation}
+    return function
 
 
 def key_parameter(

@@ -7,6 +7,7 @@ import re
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from inspect import iscoroutinefunction, signature
 from typing import Any, Final, cast
 
 from mcp_types import CallToolResult, ToolAnnotations
@@ -15,8 +16,8 @@ from retrysafe import scopes
 from retrysafe._core.model import Request, Scope
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.operations.arguments import Parameters, Target
-from retrysafe.operations.decorate import OperationOptions, check_guard, compile_options
+from retrysafe.operations.arguments import Parameters, Target, name_of
+from retrysafe.operations.decorate import OperationOptions, check_guard, compile_options, is_async
 from retrysafe.operations.tool_calls.functions import as_compared
 from retrysafe.operations.tool_calls.tool import (
     META_OUTCOME,
@@ -78,6 +79,7 @@ class IdempotentTools:
         self.terms = Terms(rules, key, meta_key, required, owned)
         self.rule = Rule(guard, self.terms, library, stored_by(library), find_owner)
         self.ignore = tuple(said.get("ignore", ()))
+        self._scope = said.get("scope", guard.rules.request.scope)
         self._action = said.get("action")
         self._target = said.get("target")
 
@@ -87,13 +89,14 @@ class IdempotentTools:
         """The annotations of a tool, for the decorator of the server; `others` are those besides.
 
         `idempotent_hint` speaks of calls with the same arguments: it is true only where the key is one of
-        them and cannot be left out.
+        them and cannot be left out, and where no call runs without the store.
         """
         if "idempotent_hint" in others or "idempotentHint" in others:
             raise ConfigurationError(
                 "hints(idempotent_hint=...): it follows from how the tool takes its key. Leave it out"
             )
-        return ToolAnnotations(idempotent_hint=self._key_is_required(), **others)
+        always = self.terms.rules.policy.store_down != "run"
+        return ToolAnnotations(idempotent_hint=self._key_is_required() and always, **others)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -138,7 +141,17 @@ class IdempotentTools:
         has_schema: bool,
     ) -> Tool:
         """The tool of a function; `injected` are parameters that the library fills in, and no arguments."""
-        parameters = Parameters(as_compared(function), self._target, (*self.ignore, *injected))
+        names = signature(function).parameters
+        scopes.check_arguments(cast("ScopeRule", self._scope), names, name_of(function))
+        if not is_async(function) and iscoroutinefunction(self.rule.find_owner):
+            raise ConfigurationError(
+                f"{name_of(function)} is a plain function, and its scope function is asynchronous: make both "
+                "plain or both asynchronous"
+            )
+        # What a call is about is said to operators: a call that says nothing is not refused for that.
+        parameters = Parameters(
+            as_compared(function), self._target, (*self.ignore, *injected), needs_target=False
+        )
         action = self._action or function.__name__
         return Tool(self.rule, action, parameters, convert, has_schema=has_schema)
 
@@ -151,7 +164,7 @@ class IdempotentTools:
         def compared(arguments: Mapping[str, object]) -> None: ...
 
         target = f"arguments.{self._target}" if isinstance(self._target, str) else self._target
-        parameters = Parameters(compared, target, ())
+        parameters = Parameters(compared, target, (), needs_target=False)
         return Tool(self.rule, self._action or name, parameters, as_it_is, has_schema=True)
 
 
@@ -233,8 +246,10 @@ def _client(call: ToolCall) -> ScopeAnswer:
     token = call.token
     if token is None:
         return None
-    issuer = (token.claims or {}).get("iss")
-    parts = {"client": token.client_id, "issuer": issuer, "subject": token.subject}
+    claims = token.claims or {}
+    # A verifier that passes on the claims need not have read them.
+    subject = claims.get("sub") if token.subject is None else token.subject
+    parts = {"client": token.client_id, "issuer": claims.get("iss"), "subject": subject}
     return {name: str(part) for name, part in parts.items() if part is not None}
 
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from json import dumps, loads
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from warnings import catch_warnings
 
 from mcp_types import Annotations, CallToolResult, ContentBlock, InputRequiredResult, TextContent
 
@@ -23,6 +24,7 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core import steps, tokens
 from retrysafe._core.problems import Problem
 from retrysafe.errors import ConfigurationError, NotDone, UnreadableRecord
+from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.operations.arguments import Parameters
 from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
@@ -71,6 +73,8 @@ class Served(NamedTuple):
     meta: Mapping[str, object]
     token: Token | None
     context: object
+    arguments: Mapping[str, object] | None = None
+    """Without the key, where they are not those of the tool's function."""
 
 
 class Library(NamedTuple):
@@ -107,10 +111,15 @@ class _Results:
             raise NotEncodable(str(error)) from None
 
     def decode(self, data: bytes) -> object:
+        """The result, or what the tool had returned, where an operator has said so."""
         try:
             return CallToolResult.model_validate_json(data)
-        except ValueError as error:
-            raise UnreadableRecord(f"it is not the result of a tool: {error}") from None
+        except ValueError:
+            pass
+        try:
+            return loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableRecord(f"it is not JSON: {type(error).__name__}") from None
 
 
 class _Errors:
@@ -133,9 +142,10 @@ def stored_by(library: Library) -> Stored:
     return Stored(_Results(), _Errors(library))
 
 
-_inside: ContextVar[bool] = ContextVar("retrysafe_tool", default=False)
-"""Whether a tool with a key runs here.  The key of the client's call is that tool's, and not also the key of
-the tools that it calls in turn: they are a part of it."""
+_within: ContextVar[object] = ContextVar("retrysafe_tool", default=None)
+"""The context of the call whose tool runs here with a key.  The key is that tool's, and not also the key of
+the tools that it calls in turn: they are a part of it.  A call that it makes as a client, of a server in the
+same process, has another context, and a key of its own."""
 
 
 class Rule(NamedTuple):
@@ -154,6 +164,10 @@ class _Keyed(NamedTuple):
 
 
 _Call = TypeVar("_Call", SyncCall[CallToolResult], AsyncCall[CallToolResult])
+
+
+def unchanged(value: object) -> object:
+    return value
 
 
 class Tool:
@@ -181,22 +195,23 @@ class Tool:
         arguments: Mapping[str, object],
         given: object,
         served: Served | None,
+        plain: Callable[[object], object] = unchanged,
     ) -> object:
         """Run a plain function once per key.  `given` is the argument for the key.  What is returned is for
-        the library, which takes a result as it is."""
+        the library, which takes a result as it is; `plain` is applied to that of a call without a key."""
         try:
             keyed = self._keyed(given, served)
         except Refused as refused:
             return self._refused(refused)
         if keyed is None:
-            return function()
+            return plain(function())
 
         def run() -> CallToolResult:
-            within = _inside.set(True)
+            left = _within.set(keyed.served.context)
             try:
                 return self._settled(function())
             finally:
-                _inside.reset(within)
+                _within.reset(left)
 
         try:
             return self._done(self._call(SyncCall[CallToolResult], run, arguments, keyed).run_once())
@@ -209,6 +224,7 @@ class Tool:
         arguments: Mapping[str, object],
         given: object,
         served: Served | None,
+        plain: Callable[[object], object] = unchanged,
     ) -> object:
         """The same for a coroutine function."""
         try:
@@ -216,14 +232,14 @@ class Tool:
         except Refused as refused:
             return self._refused(refused)
         if keyed is None:
-            return await function()
+            return plain(await function())
 
         async def run() -> CallToolResult:
-            within = _inside.set(True)
+            left = _within.set(keyed.served.context)
             try:
                 return self._settled(await function())
             finally:
-                _inside.reset(within)
+                _within.reset(left)
 
         try:
             return self._done(await self._call(AsyncCall[CallToolResult], run, arguments, keyed).run_once())
@@ -242,10 +258,10 @@ class Tool:
                 f"{self._action}({terms.argument}=...) was called outside of a tool call, where no client "
                 "has keys. Call it without one, or make it an @operation and call its once()"
             )
-        inside = _inside.get()
+        inside = _within.get() is served.context
         sent = None if inside else served.meta.get(terms.meta_key)
         key = sent if given is None else given
-        if sent is not None and sent != key:
+        if sent is not None and _trimmed(sent) != _trimmed(key):
             problem = Problem("key-invalid", words.ANOTHER_KEY.format(argument=terms.argument))
             raise refusal(problem, terms.rules, self._action)
         if key is None and (inside or terms.required is not True):
@@ -265,7 +281,8 @@ class Tool:
     ) -> _Call:
         rule, served = self._rule, keyed.served
         bound = self._parameters.bind((), arguments)
-        target = self._parameters.target((), arguments, bound)
+        whole = bound if served.arguments is None else {"arguments": served.arguments}
+        target = self._parameters.target((), whole, whole)
         running = attempts.running()
         operation = steps.Operation(
             self._action,
@@ -274,7 +291,8 @@ class Tool:
             tokens.draw().hex(),
             (running.claim.correlation_id or running.request_id) if running else None,
         )
-        seen = ToolCall(self._action, bound, served.meta, served.token, served.context)
+        asked = bound if served.arguments is None else served.arguments
+        seen = ToolCall(self._action, asked, served.meta, served.token, served.context)
         return kind(
             rule.guard,
             rule.terms.rules,
@@ -299,7 +317,22 @@ class Tool:
             empty = CallToolResult(content=[], is_error=self._has_schema)
             return _marked(empty, {**outcome, "omitted": True}, words.OMITTED)
         texts = [words.REPLAYED] if done.replayed else [] if done.stored else [words.UNSTORED]
-        return _marked(done.value, outcome, *texts)
+        return _marked(self._result(done.value), outcome, *texts)
+
+    def _result(self, value: object) -> CallToolResult:
+        if isinstance(value, CallToolResult):
+            return value
+        try:
+            # FastMCP warns of JSON where it expects an object of the annotated class, and takes it.
+            with catch_warnings(action="ignore"):
+                return self._convert(value)
+        except Exception as error:  # noqa: BLE001 - the library's own, about what an operator has written
+            why = type(error).__name__
+            log.error("%s: a value that was stored by hand is none of its results: %s", self._action, why)
+            # The model reads it, and a result without structured content does not fit a schema.
+            return CallToolResult(
+                content=[_text(dumps(value, ensure_ascii=False))], is_error=self._has_schema
+            )
 
     def _ended(self, ended: Refused | NotDone | _StoredError, served: Served) -> object:
         match ended:
@@ -323,6 +356,11 @@ class Tool:
             outcome["failedAt"] = refused.failure.at  # and no more: what went wrong stays on the server
         result = CallToolResult(content=[_text(words.explain(refused, self._rule.terms))], is_error=True)
         return _marked(result, outcome)
+
+
+def _trimmed(key: object) -> object:
+    """White space around a key is not part of it."""
+    return key.strip() if isinstance(key, str) else key
 
 
 def as_it_is(value: object) -> CallToolResult:

@@ -5,6 +5,7 @@ they speak of calls and results, and of what a tool call has instead of headers:
 knows the other.
 """
 
+from math import ceil
 from typing import NamedTuple
 
 from retrysafe._core.problems import CATALOGUE, Code
@@ -72,7 +73,9 @@ def explain(refused: Refused, terms: Terms) -> str:
         advice = f"{advice} If this server authenticates no clients, its code has to say whose keys they are."
     said = terms.rules.wire.details.get(code, detail if code in _WITH_DETAIL else "")
     parts = (f"{refused.title} ({code}).", meaning, said, advice)
-    return _spoken(" ".join(part for part in parts if part), wait=_seconds(refused.retry_after))
+    # Whole seconds, as in `Retry-After`: what is left of a lease is known to the millisecond.
+    wait = None if refused.retry_after is None else ceil(refused.retry_after)
+    return _spoken(" ".join(part for part in parts if part), wait=_seconds(wait))
 
 
 _WITH_DETAIL = frozenset[Code]({"key-invalid", "not-done", "handler-failed"})
