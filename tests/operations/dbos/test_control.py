@@ -360,6 +360,23 @@ def test_what_ids_are_derived_from(control_with: Controls, running: Running) -> 
     assert {UUID(one).version for one in found} == {8}
 
 
+def test_a_fork_that_another_attempt_made(control_with: Controls, running: Running) -> None:
+    """Between the look and the fork: an error of the database, and it is taken for its own."""
+    client = _Overtaken(system_database_url=running.url)
+    workflow = running.finished()
+    forked = control_with(client).fork_workflow(workflow, 2, key="k")
+    assert running.forks(workflow) == [forked.new_workflow_id]
+    client.destroy()
+
+
+def test_a_guard_that_stores_no_responses(control_with: Controls, running: Running) -> None:
+    """Outcomes are stored all the same: without them a retry would not learn the id of its fork."""
+    control = control_with(no_store=True)
+    workflow = running.finished()
+    first = control.fork_workflow(workflow, 1, key="k")
+    assert control.fork_workflow(workflow, 1, key="k") == replace(first, replayed=True)
+
+
 def test_a_fork_of_a_fork(control: WorkflowControl, running: Running) -> None:
     """It is a workflow like others."""
     first = str(control.fork_workflow(running.finished(), 1, key="k").new_workflow_id)
@@ -688,6 +705,15 @@ class _Fading(DBOSClient):
         if self.lost:
             raise OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
         return super().list_workflows(**about)
+
+
+class _Overtaken(DBOSClient):
+    """Finds that another attempt has just forked, with the same id."""
+
+    def fork_workflow(self, *args: Any, **about: Any) -> Any:
+        first = super().fork_workflow(*args, **about)
+        with SetWorkflowID(first.workflow_id):
+            return super().fork_workflow(*args, **about)
 
 
 class _Unheard(DBOSClient):
