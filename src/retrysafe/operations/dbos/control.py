@@ -122,7 +122,10 @@ class WorkflowControl:
         self._start = operation(guard, action="start", target="workflow", ignore=("begin",), **said)(
             self._do_start
         )
-        self._probes = (_Probe(lambda: guard.store.look(bytes(32))), _Probe(self._look_at_any))
+        self._probes = (
+            _Probe(lambda: guard.store.look(bytes(32))),
+            _Probe(lambda: self._look("retrysafe-probe")),
+        )
 
     @property
     def rules(self) -> Rules:
@@ -365,9 +368,6 @@ class WorkflowControl:
     def _look(self, workflow_id: str) -> WorkflowStatus | None:
         found = self.workflows.list_workflows(workflow_ids=[workflow_id], load_input=False, load_output=False)
         return found[0] if found else None
-
-    def _look_at_any(self) -> None:
-        self.workflows.list_workflows(limit=1, load_input=False, load_output=False)
 
     def _ask(self, workflow_id: str) -> WorkflowStatus | None:
         """The workflow, before anything is done to it: whatever fails here has changed nothing."""
