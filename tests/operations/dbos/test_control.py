@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
-from dbos import DBOS, DBOSClient, SetWorkflowID
+from dbos import DBOS, DBOSClient, EnqueueOptions, SetWorkflowID
 from dbos._utils import INTERNAL_QUEUE_NAME
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
@@ -24,9 +25,11 @@ from retrysafe.operations.dbos import (
     WorkflowControl,
     WorkflowMissing,
 )
+from retrysafe.operations.dbos import control as dbos_control
 from retrysafe.operations.dbos.control import INTERNAL_QUEUE
+from tests.operations.dbos.callers import SECRET
 from tests.operations.dbos.conftest import Controls, Running, wait_until
-from tests.operations.dbos.workflows import RUNS, Held, parent, report, report_async
+from tests.operations.dbos.workflows import RUNS, Held, impatient, parent, report, report_async
 
 
 @pytest.fixture
@@ -205,6 +208,7 @@ def test_another_action_workflow_or_argument(
         lambda: control.fork_workflow(workflow, 3, key="k"),
         lambda: control.fork_workflow(other, 2, key="k"),
         lambda: control.fork_workflow(workflow, 2, key="k", queue_name="q"),
+        lambda: control.fork_workflow(workflow, 2, key="k", queue_partition_key="p"),
         lambda: control.fork_workflow(workflow, 2, key="k", timeout_seconds=9),
         lambda: control.fork_workflow(workflow, 2, key="k", application_version="2"),
         lambda: control.fork_workflow(workflow, 2, key="k", replacement_children={"a": "b"}),
@@ -217,6 +221,9 @@ def test_another_action_workflow_or_argument(
         assert refused.value.status == status
     assert control.fork_workflow(workflow, 2, key="k").replayed
     assert (len(running.forks(workflow)), len(running.forks(other))) == (1, 0)
+    control.resume_workflow(workflow, key="r")
+    with pytest.raises(KeyReused):
+        control.resume_workflow(workflow, key="r", queue_name="q")
 
 
 # --- what the original lost a key, or a week, to
@@ -255,6 +262,61 @@ def test_a_database_that_is_locked(control_with: Controls, running: Running) -> 
     impatient.dispose()
 
 
+@pytest.mark.parametrize("action", ["cancel", "resume", "fork", "start"])
+def test_a_database_that_is_gone(
+    control_with: Controls, running: Running, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """DBOS waits for it without end.  Here the caller is told, and no key or thread is kept meanwhile."""
+    monkeypatch.setattr(dbos_control, "_PATIENCE", 0.05)
+    client = _Stuck(system_database_url=running.url)
+    control = control_with(client)
+    workflow = running.finished()
+
+    def act() -> Controlled:
+        match action:
+            case "fork":
+                return control.fork_workflow(workflow, 1, key="k")
+            case "start":
+                queued: EnqueueOptions = {"workflow_name": "report", "queue_name": f"gone-{action}"}
+                return control.enqueue_workflow(queued, 1, key="k")
+            case _:
+                return getattr(control, f"{action}_workflow")(workflow, key="k")  # type: ignore[no-any-return]
+
+    threads = threading.active_count()
+    for _ in range(3):
+        with pytest.raises(ControlUnavailable, match=r"did not respond within 0\.05 seconds"):
+            act()
+    assert threading.active_count() <= threads + 2  # one asks for all of them, and one renews leases
+    client.go_on.set()
+    monkeypatch.undo()
+    assert not act().replayed
+    client.destroy()
+
+
+def test_before_dbos_is_there(control: WorkflowControl, running: Running) -> None:
+    """A call before its launch or after its end uses no key up, that of a new workflow neither."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dbos._dbos._dbos_global_instance", None)
+        with pytest.raises(ControlUnavailable, match="No DBOS was created"):
+            control.start_workflow(report, 1, key="k")
+    assert not control.start_workflow(report, 1, key="k").replayed
+
+
+def test_a_resume_whose_response_was_lost(control_with: Controls, running: Running) -> None:
+    """The database took it, and the connection broke: it is not resumed again, beside itself."""
+    client = _Unheard(system_database_url=running.url)
+    control = control_with(client)
+    with Held():
+        workflow = running.begun()
+        control.cancel_workflow(workflow, key="cancel")
+        assert not control.resume_workflow(workflow, key="k").replayed
+        wait_until(lambda: RUNS[workflow, 1] == 2)
+        assert control.resume_workflow(workflow, key="k").replayed
+    DBOS.retrieve_workflow(workflow).get_result()
+    assert RUNS[workflow, 1] == 2
+    client.destroy()
+
+
 def test_trouble_after_it_was_done(control_with: Controls, running: Running) -> None:
     """That it was done is stored, though its status could not be asked for."""
     client = _Fading(system_database_url=running.url)
@@ -277,6 +339,52 @@ def test_a_lost_record(control: WorkflowControl, running: Running) -> None:
     _forget(control)
     other = control.fork_workflow(workflow, 3, key="k")  # another one: no record says that it is not
     assert other.new_workflow_id != first.new_workflow_id
+
+
+def test_what_ids_are_derived_from(control_with: Controls, running: Running) -> None:
+    """The secret, the owner, the key and each argument; who does not know the secret cannot foretell them."""
+    workflow, other = running.finished(), running.finished()
+    found: set[str] = set()
+    for secret, scope, key, of, step in (
+        (SECRET, "ann", "k", workflow, 1),
+        ("another secret of it", "ann", "k", workflow, 1),
+        (SECRET, "bob", "k", workflow, 1),
+        (SECRET, "ann", "l", workflow, 1),
+        (SECRET, "ann", "k", other, 1),
+        (SECRET, "ann", "k", workflow, 2),
+    ):
+        control = control_with(secret=secret)
+        found.add(str(control.fork_workflow(of, step, key=key, scope=scope).new_workflow_id))
+        _forget(control)
+    assert len(found) == 6
+    assert {UUID(one).version for one in found} == {8}
+
+
+def test_a_fork_that_another_attempt_made(control_with: Controls, running: Running) -> None:
+    """Between the look and the fork: an error of the database, and it is taken for its own."""
+    client = _Overtaken(system_database_url=running.url)
+    workflow = running.finished()
+    forked = control_with(client).fork_workflow(workflow, 2, key="k")
+    assert running.forks(workflow) == [forked.new_workflow_id]
+    client.destroy()
+
+
+def test_a_guard_that_stores_no_responses(control_with: Controls, running: Running) -> None:
+    """Outcomes are stored all the same: without them a retry would not learn the id of its fork."""
+    control = control_with(no_store=True)
+    workflow = running.finished()
+    first = control.fork_workflow(workflow, 1, key="k")
+    assert control.fork_workflow(workflow, 1, key="k") == replace(first, replayed=True)
+
+
+def test_a_fork_of_a_fork(control: WorkflowControl, running: Running) -> None:
+    """It is a workflow like others."""
+    first = str(control.fork_workflow(running.finished(), 1, key="k").new_workflow_id)
+    DBOS.retrieve_workflow(first).get_result()
+    second = control.fork_workflow(first, 1, key="k2")
+    _forget(control)
+    assert control.fork_workflow(first, 1, key="k2").new_workflow_id == second.new_workflow_id
+    assert running.forks(first) == [second.new_workflow_id]
 
 
 # --- where it is called
@@ -351,6 +459,56 @@ def test_not_by_a_workflow_itself(control: WorkflowControl, running: Running) ->
     assert controls_in_a_step() == "SUCCESS"
 
 
+def test_new_workflows_in_a_step(control: WorkflowControl, control_with: Controls, running: Running) -> None:
+    """A fork works, with its derived id.  DBOS starts none there, which is said before a key is claimed; a
+    client enqueues them."""
+    client = DBOSClient(system_database_url=running.url)
+    outside = control_with(client)
+    workflow = running.finished()
+    queued: EnqueueOptions = {"workflow_name": "report", "queue_name": "in-a-step"}
+
+    @DBOS.step(name="does")
+    def does(what: Callable[[], Controlled]) -> str:
+        done = what()
+        return done.new_workflow_id or done.workflow_id
+
+    def within(call: Callable[[], Controlled]) -> str:
+        @DBOS.workflow(name=f"within-{uuid4()}")
+        def one() -> str:
+            return does(call)
+
+        return one()
+
+    forked = within(lambda: control.fork_workflow(workflow, 1, key="f"))
+    assert running.forks(workflow) == [forked]
+    assert control.fork_workflow(workflow, 1, key="f").replayed
+    with pytest.raises(ConfigurationError, match="no workflows within a step"):
+        within(lambda: control.start_workflow(report, 1, key="s"))
+    with pytest.raises(ConfigurationError, match="no workflows within a step"):
+        within(lambda: control.enqueue_workflow(queued, 1, key="s"))
+    assert not control.start_workflow(report, 1, key="s").replayed
+    enqueued = within(lambda: outside.enqueue_workflow(queued, 1, key="e"))
+    assert [one.workflow_id for one in client.list_workflows(queue_name="in-a-step")] == [enqueued]
+    client.destroy()
+
+
+def test_blocking_methods_in_an_event_loop(control: WorkflowControl, running: Running) -> None:
+    """DBOS refuses them, and retrying would not help: the message says what to await."""
+    workflow = running.finished()
+
+    async def acts(act: Callable[[], Controlled]) -> Controlled:
+        return act()
+
+    for act in (
+        lambda: control.fork_workflow(workflow, 1, key="k"),
+        lambda: control.cancel_workflow(workflow, key="k"),
+        lambda: control.start_workflow(report, 1, key="k"),
+    ):
+        with pytest.raises(ConfigurationError, match="fork_workflow_async"):
+            asyncio.run(acts(act))
+    assert _records(control) == 0
+
+
 # --- starting workflows
 
 
@@ -413,6 +571,24 @@ def test_enqueue(control_with: Controls, running: Running) -> None:
     client.destroy()
 
 
+def test_duplicates_in_a_queue(control_with: Controls, running: Running) -> None:
+    """`deduplication_id`: nothing was enqueued, so the key is as good as new once its place is free."""
+    client = DBOSClient(system_database_url=running.url)
+    control = control_with(client)
+    options: EnqueueOptions = {
+        "workflow_name": "report",
+        "queue_name": "duplicates",
+        "deduplication_id": "d",
+    }
+    first = control.enqueue_workflow(options, 1, key="k")
+    with pytest.raises(ControlUnavailable, match="nothing was enqueued"):
+        control.enqueue_workflow(options, 1, key="l")
+    client.cancel_workflow(first.workflow_id)
+    second = control.enqueue_workflow(options, 1, key="l")
+    assert (second.status, second.replayed) == ("ENQUEUED", False)
+    client.destroy()
+
+
 # --- mistakes
 
 
@@ -445,6 +621,25 @@ def test_wrong_arguments(control: WorkflowControl, said: dict[str, Any], message
     assert _records(control) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workflow_name": ""}, "workflow_name '' is not valid"),
+        ({"queue_name": 5}, "queue_name is int"),
+        ({"queue_name": "\ud800"}, "printable"),
+        ({"workflow_id_reuse_policy": "reject"}, "the id is derived"),
+        ({"duplication_policy": "return-existing", "deduplication_id": "d"}, "id of another workflow"),
+        ({"attributes": {"lock": threading.Lock()}}, "comparable"),
+    ],
+)
+def test_wrong_options_of_a_queue(control: WorkflowControl, options: dict[str, Any], message: str) -> None:
+    """Among them what would have the call give the id of a workflow that is not there."""
+    said: Any = {"workflow_name": "report", "queue_name": "q", **options}
+    with pytest.raises(InvalidArgument, match=message):
+        control.enqueue_workflow(said, 1, key="k")
+    assert _records(control) == 0
+
+
 def test_mistakes_when_it_is_made(control: WorkflowControl, control_with: Controls) -> None:
     """What cannot work is said at once."""
     with pytest.raises(ConfigurationError, match="neither DBOS"):
@@ -457,6 +652,10 @@ def test_mistakes_when_it_is_made(control: WorkflowControl, control_with: Contro
         control.cancel_workflow("w", key="k", cancel_children="yes")  # type: ignore[arg-type]  # that is it
     with pytest.raises(TypeError, match="pages"):
         control.start_workflow(report, key="k")
+    with pytest.raises(InvalidArgument, match=r"pages.*lock.*has to be comparable"):
+        control.start_workflow(report, threading.Lock(), key="k")
+    with pytest.raises(ConfigurationError, match=r"impatient has a parameter 'wait'.*rename it"):
+        control.start_workflow(impatient, wait=5, key="k")
     with pytest.raises(InvalidArgument, match="expected workflow_name"):
         control.enqueue_workflow({"queue_name": "reports"}, key="k")  # type: ignore[typeddict-item]  # that is it
     with pytest.raises(InvalidArgument, match="within=0"):
@@ -506,6 +705,23 @@ class _Fading(DBOSClient):
         if self.lost:
             raise OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
         return super().list_workflows(**about)
+
+
+class _Overtaken(DBOSClient):
+    """Finds that another attempt has just forked, with the same id."""
+
+    def fork_workflow(self, *args: Any, **about: Any) -> Any:
+        first = super().fork_workflow(*args, **about)
+        with SetWorkflowID(first.workflow_id):
+            return super().fork_workflow(*args, **about)
+
+
+class _Unheard(DBOSClient):
+    """Resumes, and does not hear that it did."""
+
+    def resume_workflow(self, *args: Any, **about: Any) -> Any:
+        super().resume_workflow(*args, **about)
+        raise OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))
 
 
 class _Stuck(DBOSClient):

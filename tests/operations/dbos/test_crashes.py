@@ -76,6 +76,19 @@ def test_killed_in_the_middle(
         assert RUNS[workflow, 1] == 2
 
 
+def test_a_resume_that_was_killed_of_what_runs_elsewhere(
+    callers: Callers, control_with: Controls, running: Running, about: dict[str, Any]
+) -> None:
+    """That a workflow is active does not say that it was resumed: not where it is not in that queue."""
+    control = control_with()
+    with Held():
+        workflow = running.begun()
+        said = {**about, "action": "resume", "workflow": workflow, "trap": "kill before resume"}
+        assert callers.wait(callers.start(**said)) == -signal.SIGKILL
+        assert control.resume_workflow(workflow, key="k", wait=30).status == "ENQUEUED"
+        wait_until(lambda: RUNS[workflow, 1] == 2)
+
+
 def _act(control: Any, action: str, workflow: str, **more: Any) -> Any:
     arguments = [workflow, 2] if action == "fork" else [workflow]
     return getattr(control, f"{action}_workflow")(*arguments, key="k", **more)

@@ -1,5 +1,6 @@
 """The control API over HTTP: bodies and statuses, authentication first, and hostile bytes."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from random import Random
@@ -7,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from dbos import DBOS
+from dbos import DBOS, DBOSClient
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
@@ -18,7 +20,7 @@ from retrysafe import ConfigurationError, Wire, profiles
 from retrysafe.operations.dbos import WorkflowControl
 from retrysafe.operations.dbos.http import LARGEST, Authenticate, routes
 from tests.operations.dbos.conftest import Controls, Running
-from tests.operations.dbos.workflows import report
+from tests.operations.dbos.workflows import impatient, open_to_all, report
 
 CALLERS = {"Bearer a": "ann", "Bearer b": "bob"}
 
@@ -36,9 +38,9 @@ Serve = Callable[..., TestClient]
 def serve(control_with: Controls) -> Iterator[Serve]:
     clients: list[TestClient] = []
 
-    def start(authenticate: Authenticate = by_token, **said: Any) -> TestClient:
+    def start(authenticate: Authenticate = by_token, *, start: Any = None, **said: Any) -> TestClient:
         app = Starlette(
-            routes=routes(control_with(**said), authenticate=authenticate, start={"report": report})
+            routes=routes(control_with(**said), authenticate=authenticate, start=start or {"report": report})
         )
         clients.append(TestClient(app, headers={"Authorization": "Bearer a"}, raise_server_exceptions=False))
         return clients[-1]
@@ -93,6 +95,8 @@ def test_the_key_in_the_body(api: TestClient, running: Running) -> None:
     both = api.post(path, json={"idempotency_key": "l"}, headers=keyed("k"))
     assert (both.status_code, both.json()["code"]) == (400, "key-invalid")
     assert "two keys" in both.json()["detail"]
+    spaced = api.post(path, json={"idempotency_key": " k\n"}, headers=keyed("k"))
+    assert spaced.json()["idempotency_replayed"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,33 @@ def test_an_asynchronous_hook(serve: Serve, running: Running) -> None:
     assert reply.status_code == 200
 
 
+@pytest.mark.parametrize(("raised", "status"), [(RuntimeError("a secret"), 500), (HTTPException(418), 418)])
+def test_a_hook_that_raises(serve: Serve, running: Running, raised: Exception, status: int) -> None:
+    """Nothing is done, and what it says stays inside, unless it was raised to be sent."""
+
+    def raises(request: Request) -> str:
+        raise raised
+
+    workflow = running.finished()
+    reply = serve(raises).post(f"/workflows/{workflow}/fork", json={"start_step": 1}, headers=keyed("k"))
+    assert reply.status_code == status
+    assert "secret" not in reply.text
+    assert running.forks(workflow) == []
+
+
+def test_what_cannot_be_served(control_with: Controls, running: Running) -> None:
+    """Workflows that clients could not start are refused when the routes are made."""
+    client = DBOSClient(system_database_url=running.url)
+    for control, workflow, message in (
+        (control_with(), impatient, "impatient has a parameter 'wait'"),
+        (control_with(), len, "not a workflow"),
+        (control_with(client), report, "a DBOSClient does not have"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            routes(control, authenticate=by_token, start={"it": workflow})
+    client.destroy()
+
+
 def test_there_is_no_default(control: WorkflowControl) -> None:
     """An API that lets everyone in has to be written on purpose."""
     with pytest.raises(TypeError, match="authenticate"):
@@ -262,6 +293,39 @@ def test_starts_that_are_refused(api: TestClient, body: dict[str, Any], says: st
     reply = api.post("/workflows", json=body, headers=keyed("k"))
     assert reply.status_code == 400
     assert says in reply.json()["detail"]
+
+
+def test_arguments_that_are_refused(serve: Serve) -> None:
+    """400 also where a workflow takes any of them: not those of the call itself, nor what is nested deep."""
+    api = serve(start={"open": open_to_all})
+    deep = json.dumps({"workflow": "open", "arguments": {"a": 0}}).replace("0", "[" * 300 + "]" * 300)
+    bodies = [json.dumps({"workflow": "open", "arguments": {name: "1"}}) for name in ("key", "scope", "wait")]
+    for body in (deep, *bodies):
+        reply = api.post(
+            "/workflows", content=body, headers={**keyed("k"), "Content-Type": "application/json"}
+        )
+        assert reply.status_code == 400, body
+    assert api.post("/workflows", json={"workflow": "open"}, headers=keyed("k")).status_code == 201
+
+
+def test_a_client_that_hangs_up(control: WorkflowControl) -> None:
+    """In the middle of its body: that is no error of the application's, and leaves no traceback."""
+    app = Starlette(routes=routes(control, authenticate=lambda request: "ann"))
+    arriving: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return arriving.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/workflows/w/cancel", "query_string": b""}
+    asyncio.run(app({**scope, "headers": [(b"content-type", b"application/json")]}, receive, send))
+    assert sent[0]["status"] == 400
 
 
 def test_bytes_of_all_kinds(api: TestClient) -> None:

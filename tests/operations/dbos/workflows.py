@@ -43,5 +43,15 @@ async def report_async(pages: int) -> str:
 
 
 @DBOS.workflow()
+def impatient(wait: float) -> float:
+    return wait
+
+
+@DBOS.workflow()
+def open_to_all(**given: object) -> str:
+    return f"{sorted(given)}"
+
+
+@DBOS.workflow()
 def parent(pages: int) -> str:
     return DBOS.start_workflow(report, pages).get_result()

@@ -26,7 +26,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 from dbos import DBOS, DBOSClient, EnqueueOptions, SetWorkflowID, WorkflowStatus
 from dbos import error as dbos_errors
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from retrysafe._core.attempt import current
@@ -44,6 +44,8 @@ from retrysafe.operations.dbos.results import (
     InvalidArgument,
     WorkflowMissing,
 )
+from retrysafe.operations.decorate import TAKEN
+from retrysafe.operations.values import NotComparable, fingerprint_value
 from retrysafe.policy import Rules
 from retrysafe.scopes import ScopeAnswer
 
@@ -64,9 +66,16 @@ _LONGEST_ID = 512
 _MOST_STEPS = 2**31 - 1
 """DBOS numbers steps by an integer of the database."""
 
+LONGEST_TIMEOUT = 10**9
+"""Seconds, some thirty years: DBOS counts milliseconds, in 64 bits."""
+
+_PATIENCE = 5.0
+"""Seconds until the database of DBOS is taken to be gone.  DBOS itself waits for it without end, and would
+keep the caller, a thread and the key meanwhile."""
+
 _TRANSIENT = (OperationalError, InterfaceError, PoolTimeout)
 """Trouble with the database of DBOS.  Whether a statement took effect before it is not known, and need not
-be: made again, the call changes nothing more."""
+be, but for a resume: made again, the call changes nothing more."""
 
 
 def _in_thread(
@@ -113,7 +122,10 @@ class WorkflowControl:
         self._start = operation(guard, action="start", target="workflow", ignore=("begin",), **said)(
             self._do_start
         )
-        self._probes = (_Probe(lambda: guard.store.look(bytes(32))), _Probe(self._look_at_any))
+        self._probes = (
+            _Probe(lambda: guard.store.look(bytes(32))),
+            _Probe(lambda: self._look("retrysafe-probe")),
+        )
 
     @property
     def rules(self) -> Rules:
@@ -212,9 +224,10 @@ class WorkflowControl:
                 "start_workflow needs the workflow's code, which a DBOSClient does not have: use "
                 "enqueue_workflow"
             )
-        name = _name_of(workflow)
+        name = name_of_workflow(workflow)
         bound = inspect.signature(workflow).bind(*args, **kwargs).arguments
-        self._check_place()
+        _check_comparable("arguments", bound)
+        self._check_place(starts=True)
 
         def begin(new_id: str) -> None:
             with SetWorkflowID(new_id):
@@ -235,11 +248,22 @@ class WorkflowControl:
         """Enqueue a workflow by its name, as `DBOSClient.enqueue` does, with a derived id."""
         if "workflow_name" not in options or "queue_name" not in options:
             raise InvalidArgument(f"options are {sorted(options)}: expected workflow_name and queue_name")
-        if "workflow_id" in options:
+        _check_text("workflow_name", options["workflow_name"])
+        _check_text("queue_name", options["queue_name"])
+        for name in ("workflow_id", "workflow_id_reuse_policy"):
+            if name in options:
+                raise InvalidArgument(
+                    f"{name} is {options.get(name)!r}: leave it out, the id is derived from the key"
+                )
+        if options.get("duplication_policy") == "return-existing":
+            # A retry after the other workflow has ended would enqueue one that the first attempt did not.
             raise InvalidArgument(
-                f"workflow_id is {options['workflow_id']!r}: leave it out, it is derived from the key"
+                "duplication_policy is 'return-existing', which gives the id of another workflow than the "
+                "key's: leave it out, and a duplicate is refused with ControlUnavailable"
             )
-        self._check_place()
+        _check_comparable("options", options)
+        _check_comparable("arguments", (args, kwargs))
+        self._check_place(starts=True)
 
         def begin(new_id: str) -> None:
             said: EnqueueOptions = {**options, "workflow_id": new_id}
@@ -283,9 +307,14 @@ class WorkflowControl:
         return self._report("cancel", workflow_id)
 
     def _do_resume(self, workflow_id: str, *, queue_name: str | None = None) -> Controlled:
-        found = self._find(workflow_id)
-        if not (current().number > 1 and _is_resumed(found, queue_name)):
-            self._act(lambda: self.workflows.resume_workflow(workflow_id, queue_name=queue_name))
+        resumed_before = _is_resumed(self._find(workflow_id), queue_name)
+        if not (current().number > 1 and resumed_before):
+            try:
+                self._act(lambda: self.workflows.resume_workflow(workflow_id, queue_name=queue_name))
+            except ControlUnavailable:
+                # The response of the database was lost, and what is free again would be resumed again.
+                if resumed_before or not _is_resumed(self._find(workflow_id), queue_name):
+                    raise
         return self._report("resume", workflow_id)
 
     def _do_fork(
@@ -330,8 +359,8 @@ class WorkflowControl:
     ) -> Controlled:
         del workflow, arguments  # compared, and in the id
         new_id = _derived_id(self.guard.runtime.secret, "start")
-        # Where it was started by an attempt that was interrupted, DBOS finds it by its id.
-        self._act(lambda: begin(new_id))
+        if self._ask(new_id) is None:  # else it was started by an attempt that was interrupted
+            self._act(lambda: begin(new_id))
         return self._report("start", new_id)
 
     # --- how DBOS is asked
@@ -340,17 +369,19 @@ class WorkflowControl:
         found = self.workflows.list_workflows(workflow_ids=[workflow_id], load_input=False, load_output=False)
         return found[0] if found else None
 
-    def _look_at_any(self) -> None:
-        self.workflows.list_workflows(limit=1, load_input=False, load_output=False)
-
-    def _find(self, workflow_id: str) -> WorkflowStatus:
+    def _ask(self, workflow_id: str) -> WorkflowStatus | None:
         """The workflow, before anything is done to it: whatever fails here has changed nothing."""
+        if not self._probes[1].responds(_PATIENCE):
+            raise ControlUnavailable(f"the database of DBOS did not respond within {_PATIENCE:g} seconds")
         try:
-            found = self._look(workflow_id)
+            return self._look(workflow_id)
         except Exception as error:
             raise ControlUnavailable(
                 f"DBOS could not be asked for {workflow_id!r}: {_words(error)}"
             ) from error
+
+    def _find(self, workflow_id: str) -> WorkflowStatus:
+        found = self._ask(workflow_id)
         if found is None:
             raise WorkflowMissing(workflow_id)
         return found
@@ -371,6 +402,8 @@ class WorkflowControl:
             raise
         except dbos_errors.DBOSNonExistentWorkflowError as missing:
             raise ControlUnavailable(f"the workflow was deleted meanwhile: {missing}") from missing
+        except dbos_errors.DBOSQueueDeduplicatedError as taken:
+            raise ControlUnavailable(f"nothing was enqueued: {taken}") from taken
         except Exception as error:
             raise ControlFailed(_words(error)) from error
 
@@ -384,8 +417,20 @@ class WorkflowControl:
             status = "UNKNOWN"
         return Controlled(action, workflow_id, status, new_id)
 
-    def _check_place(self) -> None:
-        if isinstance(self.workflows, type) and DBOS.workflow_id is not None and DBOS.step_id is None:
+    def _check_place(self, *, starts: bool = False) -> None:
+        if not isinstance(self.workflows, type):
+            return
+        if _in_event_loop():
+            raise ConfigurationError(
+                "WorkflowControl was called where an event loop is running, which DBOS refuses: await the "
+                "asynchronous method instead, such as fork_workflow_async"
+            )
+        if starts and DBOS.step_id is not None:
+            raise ConfigurationError(
+                "DBOS starts no workflows within a step: call this outside of workflows, or give "
+                "WorkflowControl a DBOSClient and use enqueue_workflow"
+            )
+        if DBOS.workflow_id is not None and DBOS.step_id is None:
             raise ConfigurationError(
                 "WorkflowControl was called by a workflow outside of its steps: DBOS would number what it "
                 "does as steps, and a replay does less. Call it in a function with @DBOS.step()"
@@ -430,14 +475,28 @@ def _reachable(ask: Callable[[], T]) -> T:
 
 def _words(error: Exception) -> str:
     """What an error says; of a database's its own words, without the statement and what was in it."""
-    said = error.orig if isinstance(error, DBAPIError) else error
+    said = (isinstance(error, StatementError) and error.orig) or error
     return f"{type(error).__name__}: {said}"
 
 
-def _name_of(workflow: Callable[..., object]) -> str:
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def name_of_workflow(workflow: Callable[..., object]) -> str:
+    """Of one that can be started with a key."""
     name: object = getattr(workflow, "dbos_function_name", None)
     if not isinstance(name, str):
         raise ConfigurationError(f"{workflow!r} is not a workflow: decorate it with @DBOS.workflow()")
+    if taken := sorted(TAKEN & inspect.signature(workflow).parameters.keys()):
+        raise ConfigurationError(
+            f"the workflow {name} has a parameter {taken[0]!r}, which is an argument of start_workflow(): "
+            "rename it"
+        )
     instance: object = getattr(workflow, "__self__", None)
     configured: object = getattr(instance, "config_name", None)
     return f"{name}@{configured}" if isinstance(configured, str) else name
@@ -453,6 +512,7 @@ class _Probe:
         self._ask = ask
         self._lock = Lock()
         self._asked: Future[bool] | None = None
+        self._begun = 0.0
 
     def begin(self) -> Future[bool]:
         """Whether it responds, once it is known."""
@@ -460,9 +520,17 @@ class _Probe:
             asked = self._asked
             if asked is None or asked.done():
                 asked = self._asked = Future[bool]()
+                self._begun = monotonic()
                 asked.set_running_or_notify_cancel()  # a caller that gives up does not cancel it
                 Thread(target=self._run, args=[asked], name="retrysafe-health", daemon=True).start()
             return asked
+
+    def responds(self, within: float) -> bool:
+        """Whether there is a response at all, which may be an error."""
+        asked = self.begin()
+        # Callers that come while it is overdue already need not wait as long again.
+        left = max(0.0, self._begun + within - monotonic())
+        return bool(wait_for_futures([asked], left).done)
 
     def _run(self, asked: Future[bool]) -> None:
         try:
@@ -525,5 +593,15 @@ def _check_timeout(timeout: object) -> None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise InvalidArgument(f"timeout_seconds is {type(timeout).__name__}: expected a number")
-    if not 0 < timeout < _MOST_STEPS:
-        raise InvalidArgument(f"timeout_seconds {timeout} is not valid: expected seconds greater than zero")
+    if not 0 < timeout <= LONGEST_TIMEOUT:
+        raise InvalidArgument(
+            f"timeout_seconds {timeout!r:.40} is not valid: expected seconds greater than zero, and at most "
+            f"{LONGEST_TIMEOUT}"
+        )
+
+
+def _check_comparable(name: str, value: object) -> None:
+    try:
+        fingerprint_value(value, name=name)
+    except NotComparable as error:
+        raise InvalidArgument(f"{error}: what a workflow is started with has to be comparable") from None

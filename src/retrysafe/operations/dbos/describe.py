@@ -5,6 +5,7 @@ from typing import Any
 from retrysafe._core.problems import CATALOGUE, Code
 from retrysafe._http.openapi import PROBLEM, add_content, add_schemas
 from retrysafe._http.specification import explain, retention_text
+from retrysafe.operations.dbos.control import LONGEST_TIMEOUT
 from retrysafe.policy import Rules
 
 Document = dict[str, Any]
@@ -40,6 +41,7 @@ _BODIES: dict[str, Document] = {
         "timeout_seconds": {
             "type": "number",
             "exclusiveMinimum": 0,
+            "maximum": LONGEST_TIMEOUT,
             "description": "After how long the copy is cancelled.",
         },
     },

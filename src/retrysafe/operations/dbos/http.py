@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn, cast
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -23,7 +23,7 @@ from retrysafe._http import render
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import log
 from retrysafe.operations import Failure, Refused
-from retrysafe.operations.dbos.control import WorkflowControl
+from retrysafe.operations.dbos.control import WorkflowControl, name_of_workflow
 from retrysafe.operations.dbos.describe import describe_api, describe_keys
 from retrysafe.operations.dbos.results import (
     ControlFailed,
@@ -32,6 +32,7 @@ from retrysafe.operations.dbos.results import (
     InvalidArgument,
     WorkflowMissing,
 )
+from retrysafe.operations.decorate import TAKEN
 from retrysafe.policy import MIB
 from retrysafe.scopes import ScopeAnswer
 
@@ -76,6 +77,13 @@ def routes(
             f"authenticate={authenticate!r} must be a function of the request that returns the caller's id, "
             "or a response such as a 401"
         )
+    if start and not isinstance(control.workflows, type):
+        raise ConfigurationError(
+            "start= needs the code of workflows, which a DBOSClient does not have: leave it out, or control "
+            "the workflows of this process"
+        )
+    for workflow in (start or {}).values():
+        name_of_workflow(workflow)
     api = _API(control, authenticate, dict(start or {}))
     served = [
         Route("/workflows/{workflow_id:path}/cancel", api.cancel, methods=["POST"]),
@@ -206,6 +214,8 @@ class _API:
         if not isinstance(arguments, dict):
             _bad("arguments must be an object: the workflow's arguments by name.")
         named = cast("dict[str, Any]", arguments)
+        if taken := sorted(TAKEN & named.keys()):  # as a workflow with **arguments would let through
+            _bad(f"arguments cannot have the name {taken[0]!r}.")
         try:
             inspect.signature(workflow).bind(**named)
         except TypeError as wrong:
@@ -219,7 +229,7 @@ class _API:
         if self._rules.names.key not in head.fields:
             return cast("str | None", in_body)  # checked with the call, whatever it is
         key = admit(head, self._rules)
-        if isinstance(key, str) and in_body is not None and in_body != key:
+        if isinstance(key, str) and in_body is not None and not _is_same(in_body, key):
             header = self._rules.wire.key_header
             return Problem(
                 "key-invalid", f"The header {header} and {KEY_FIELD} are two keys: send one of them."
@@ -249,6 +259,10 @@ def _head(request: Request) -> model.Request:
     )
 
 
+def _is_same(in_body: object, key: str) -> bool:
+    return isinstance(in_body, str) and in_body.strip() == key
+
+
 _UNCACHED = {"Cache-Control": "no-store"}
 
 
@@ -262,10 +276,13 @@ def _plain(status: int, title: str, detail: str, **more: str) -> Response:
 async def _read(request: Request) -> dict[str, Any]:
     """The fields of a body, which may be empty."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            raise _Rejected(413, "Body too large", f"The body is larger than {LARGEST} bytes.")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST:
+                raise _Rejected(413, "Body too large", f"The body is larger than {LARGEST} bytes.")
+    except ClientDisconnect:  # no response will arrive, and it is no error of the application's
+        _bad("The body ends before its end.")
     if not body.strip():
         return {}
     # Else any page that a browser shows could send one, with the caller's cookies and without asking (CORS).

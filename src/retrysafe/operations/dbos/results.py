@@ -79,7 +79,8 @@ class WorkflowMissing(NotDone, LookupError):
 
 
 class ControlUnavailable(NotDone):
-    """DBOS or its database did not respond, so the key was left free: make the same call again with it."""
+    """DBOS or its database did not respond, or the queue has a duplicate.  The key was left free: make the
+    same call again with it."""
 
 
 class ControlFailed(Exception):
