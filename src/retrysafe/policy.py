@@ -198,10 +198,9 @@ class Rules(NamedTuple):
     """What the identities of keys are made with, where a key itself is not stored."""
 
 
-class Options(TypedDict, total=False):
-    """What `Guard(…)` and a single route may say; see the fields of the values above for the reasons."""
+class OperationOptions(TypedDict, total=False):
+    """What may be said of every call with a key, whichever door it comes through, and so of an operation."""
 
-    scope: ScopeRule
     effects: Effects
     failed: Failed
     abandoned: Abandoned
@@ -213,12 +212,18 @@ class Options(TypedDict, total=False):
     unknown_retention: Duration
     store_down: StoreDown
     keep_key: bool
-    required: Required
-    fingerprint: Fingerprint
-    max_request: int
     max_response: int
     no_store: bool
     retry_on: tuple[type[Exception], ...]
+
+
+class Options(OperationOptions, total=False):
+    """What `Guard(…)` and a single route may say; see the fields of the values above for the reasons."""
+
+    scope: ScopeRule
+    required: Required
+    fingerprint: Fingerprint
+    max_request: int
     background: Background
     reauthorise: Callable[[Request], bool | Awaitable[bool]] | None
     drop_headers: Sequence[str]

@@ -9,7 +9,7 @@ The third door to the engine, beside requests and callbacks: the same records, s
 transactions, and no HTTP.
 """
 
-from retrysafe.operations.decorate import AsyncOperation, Operation, OperationOptions, operation
+from retrysafe.operations.decorate import AsyncOperation, Operation, operation
 from retrysafe.operations.done import Done, ValueOmitted
 from retrysafe.operations.plain import Once, once
 from retrysafe.operations.refusals import (
@@ -23,6 +23,7 @@ from retrysafe.operations.refusals import (
     Unavailable,
     Undone,
 )
+from retrysafe.policy import OperationOptions
 
 __all__ = [
     "AsyncOperation",

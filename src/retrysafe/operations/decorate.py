@@ -20,7 +20,6 @@ from typing import (
     Never,
     ParamSpec,
     Self,
-    TypedDict,
     TypeVar,
     Unpack,
     cast,
@@ -30,7 +29,7 @@ from typing import (
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core import steps, tokens
-from retrysafe._core.model import RetentionFrom, Scope
+from retrysafe._core.model import Scope
 from retrysafe._core.times import Duration, seconds
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.guard import Guard
@@ -40,7 +39,7 @@ from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
 from retrysafe.operations.done import Done
 from retrysafe.operations.refusals import Refused
 from retrysafe.operations.values import Codec, ErrorCodec, codec
-from retrysafe.policy import Abandoned, Effects, Failed, InFlight, Options, Rules, StoreDown
+from retrysafe.policy import OperationOptions, Options, Rules
 from retrysafe.scopes import ScopeAnswer
 
 P = ParamSpec("P")
@@ -55,25 +54,6 @@ ANNOTATED: Final = object()
 
 TAKEN = frozenset({"key", "scope", "wait"})
 """Arguments of `once`, and so no parameters of a function that it calls."""
-
-
-class OperationOptions(TypedDict, total=False):
-    """What an operation may say that its guard does not: `policy.Options` without what only requests have."""
-
-    effects: Effects
-    failed: Failed
-    abandoned: Abandoned
-    in_flight: InFlight
-    wait_for: Duration
-    lease: Duration
-    retention: Duration
-    retention_from: RetentionFrom
-    unknown_retention: Duration
-    store_down: StoreDown
-    keep_key: bool
-    max_response: int
-    no_store: bool
-    retry_on: tuple[type[Exception], ...]
 
 
 class Declared:
@@ -117,9 +97,9 @@ class Declared:
         try:
             patience = seconds(wait)
         except ValueError as refusal:
-            raise ConfigurationError(f"{self.name}: wait={refusal}") from None
+            raise ConfigurationError(f"{self.action}: wait={refusal}") from None
         if patience <= 0:
-            raise ConfigurationError(f"{self.name}: wait={wait!r} must be greater than zero")
+            raise ConfigurationError(f"{self.action}: wait={wait!r} must be greater than zero")
         found = self._waiting.get(patience)
         if found is None:
             policy = self.rules.policy._replace(in_flight="wait", wait_for=patience)

@@ -8,8 +8,9 @@ from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.operations import arguments
 from retrysafe.operations.call import AsyncCall, SyncCall
-from retrysafe.operations.decorate import ANNOTATED, Declared, OperationOptions, check_guard, is_async
+from retrysafe.operations.decorate import ANNOTATED, Declared, check_guard, is_async
 from retrysafe.operations.done import Done
+from retrysafe.policy import OperationOptions
 from retrysafe.scopes import ScopeAnswer
 
 P = ParamSpec("P")

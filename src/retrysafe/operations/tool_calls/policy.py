@@ -17,7 +17,7 @@ from retrysafe._core.model import Request, Scope
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.operations.arguments import Parameters, Target, name_of
-from retrysafe.operations.decorate import OperationOptions, check_guard, compile_options, is_async
+from retrysafe.operations.decorate import check_guard, compile_options, is_async
 from retrysafe.operations.tool_calls.functions import as_compared
 from retrysafe.operations.tool_calls.tool import (
     META_OUTCOME,
@@ -29,7 +29,7 @@ from retrysafe.operations.tool_calls.tool import (
     stored_by,
 )
 from retrysafe.operations.tool_calls.words import KEY, Terms, instruct
-from retrysafe.policy import Required
+from retrysafe.policy import OperationOptions, Required
 from retrysafe.scopes import ScopeAnswer, ScopeRule
 
 META_KEY: Final = "io.retrysafe/idempotencyKey"

@@ -178,7 +178,7 @@ def _write(value: object, levels: int, where: str) -> Json:
     if kind is dict:
         pairs = cast("dict[object, object]", content).items()
         return {"dict": [[_write(part, levels - 1, f"{where}[…]") for part in pair] for pair in pairs]}
-    if kind is not list and kind.__name__ not in _COLLECTIONS:
+    if kind is not list and _COLLECTIONS.get(kind.__name__) is not kind:
         raise _unknown(kind, where)
     items = [_write(part, levels - 1, f"{where}[…]") for part in cast("Iterable[object]", content)]
     return cast("Json", items if kind is list else {kind.__name__: items})
