@@ -188,8 +188,9 @@ def nested(levels: int) -> object:
         (Declined("a", code=True, at=ValueError()), "value.at is of type ValueError"),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         (ValueError(nested(200)), "nested deeper than 100 levels"),
         (Broken(), "Broken cannot be read: ZeroDivisionError"),
+        (ValueError(type("set", (frozenset,), {})("a")), r"value.args\[0\] is of type set"),
     ],
-    ids=["args", "nested", "state", "deep", "broken"],
+    ids=["args", "nested", "state", "deep", "broken", "a class with the name of another"],
 )
 def test_what_would_not_come_back_is_refused(error: Exception, says: str) -> None:
     """What an exception holds must be readable without an annotation."""

@@ -1,10 +1,14 @@
 """The Valkey server that tests have: it is their own, and can be treated badly."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import redis
 
+from retrysafe.testing.adapters.client import until
 from retrysafe.testing.valkey import ValkeyServer
 
 
@@ -43,15 +47,38 @@ def test_it_can_be_killed_and_frozen() -> None:
 
 def eventually(client: redis.Redis) -> object:
     """What the server responds, once it is awake."""
-    until = time.monotonic() + 60
+    patience = time.monotonic() + 60
     while True:
         try:
             return client.get("name")
         except redis.TimeoutError:
-            assert time.monotonic() < until, "the server stays silent"
+            assert time.monotonic() < patience, "the server stays silent"
 
 
 def test_a_setting_that_it_refuses() -> None:
     """It says what the server's log says, and nothing is left running."""
     with pytest.raises(RuntimeError, match=r"did not start(?s:.)*maxmemory-policy"):
         ValkeyServer(maxmemory_policy="forgetful")
+
+
+_OWNER = """
+import sys
+from retrysafe.testing.valkey import ValkeyServer
+server = ValkeyServer()
+if "frozen" in sys.argv:
+    server.freeze()
+print(server.log_file.parent, server.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("state", ["running", "frozen"])
+def test_it_does_not_outlive_its_owner(state: str) -> None:
+    """A test run that is killed leaves neither a server nor its folder."""
+    command = [sys.executable, "-c", _OWNER, state]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        folder, pid = owner.stdout.readline().split()
+        assert Path(folder, "pid").exists()
+        owner.kill()
+    until(lambda: not Path(folder).exists() and not Path(f"/proc/{pid}").exists())

@@ -93,11 +93,11 @@ def _product_and(*testing: str, tools: tuple[str, ...] = (), tests: tuple[str, .
 
 SIMULATED = _product_and("simulate", "linearize", "report.py")
 HUNTED = _product_and(
-    "simulate", "linearize", "report.py", "stores", "postgres.py", "postgres_watch.py", "ports.py",
+    "simulate", "linearize", "report.py", "stores", "postgres.py", "server_folder.py", "ports.py",
     tools=("planted",), tests=("stores", "servers.py"),
 )  # fmt: skip
 CRASHED = _product_and(
-    "linearize", "report.py", "postgres.py", "postgres_watch.py", "ports.py",
+    "linearize", "report.py", "postgres.py", "server_folder.py", "ports.py",
     "proxy.py", "conversation.py", "traps.py",
     "adapters/client.py", "adapters/server.py",
     "reference/serve.py", "reference/asgi_layers.py", "reference/cors.py", "reference/principals.py",

