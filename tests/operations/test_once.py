@@ -17,6 +17,7 @@ from retrysafe.operations import (
     KeyReused,
     OutcomeUnknown,
     PreviouslyFailed,
+    Refused,
     Unavailable,
     ValueOmitted,
     once,
@@ -447,14 +448,23 @@ def test_a_function_that_cannot_be_decorated(guard: Guard) -> None:
     assert call.call(pow, 2, 10) == Done(1024, replayed=True)
     with pytest.raises(KeyReused):
         call.call(pow, 2, 11)
+    assert call.try_call(pow, 2, 10) == Done(1024, replayed=True)
+    assert isinstance(call.try_call(pow, 2, 11), KeyReused)
 
     async def charge(amount: int) -> int:
         return amount
 
-    async def main() -> list[Done[int]]:
-        return [await once(guard, key="a", action="charge").call_async(charge, 5) for _ in range(2)]
+    async def main() -> list[Done[int] | Refused]:
+        asynchronous = once(guard, key="a", action="charge")
+        return [
+            await asynchronous.call_async(charge, 5),
+            await asynchronous.call_async(charge, 5),
+            await asynchronous.try_call_async(charge, 6),
+        ]
 
-    assert asyncio.run(main()) == [Done(5, replayed=False), Done(5, replayed=True)]
+    *done, refused = asyncio.run(main())
+    assert done == [Done(5, replayed=False), Done(5, replayed=True)]
+    assert isinstance(refused, KeyReused)
     with pytest.raises(ConfigurationError, match="call_async"):
         once(guard, key="a", action="charge").call(charge, 5)
 

@@ -175,9 +175,11 @@ class _Call(Generic[T]):
 
     # --- what the caller gets
 
-    def was_raised(self, error: Exception) -> bool:
-        """Whether it is the function's own, and not what is said of this call."""
-        return error is self._error
+    def as_value(self, refused: Refused) -> Refused:
+        """A refusal of this call; one that the function itself raised is raised again."""
+        if refused is self._error:
+            raise refused
+        return refused
 
     def result(self, result: Result) -> Done[T]:
         reply = result.reply
@@ -303,6 +305,12 @@ class SyncCall(_Call[T]):
     def run_once(self) -> Done[T]:
         return self.result(call_sync(self.flow(), self._guard.runtime, self))
 
+    def try_once(self) -> Done[T] | Refused:
+        try:
+            return self.run_once()
+        except Refused as refused:
+            return self.as_value(refused)
+
     def identify(self) -> Scope | None:
         owner = self._owner()
         if isinstance(owner, Awaitable):
@@ -346,6 +354,12 @@ class AsyncCall(_Call[T]):
 
         drive = call_async if self._outer is None else call_within_async
         return self.result(await drive(self.flow(), self._guard.runtime, self))
+
+    async def try_once(self) -> Done[T] | Refused:
+        try:
+            return await self.run_once()
+        except Refused as refused:
+            return self.as_value(refused)
 
     async def identify(self) -> Scope | None:
         owner = self._owner()

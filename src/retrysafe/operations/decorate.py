@@ -292,13 +292,7 @@ class Operation(_Base[P, T]):
         **kwargs: Any,
     ) -> Done[T] | Refused:
         """As `once`, with refusals as values: the same objects, returned and not raised."""
-        call = self._call(args, kwargs, key, scope, wait)
-        try:
-            return call.run_once()
-        except Refused as refused:
-            if call.was_raised(refused):
-                raise
-            return refused
+        return self._call(args, kwargs, key, scope, wait).try_once()
 
     def keyed(
         self, key: str, *, scope: ScopeAnswer = None, wait: Duration | None = None
@@ -371,13 +365,7 @@ class AsyncOperation(_Base[P, T]):
         **kwargs: Any,
     ) -> Done[T] | Refused:
         """As `once`, with refusals as values: the same objects, returned and not raised."""
-        call = self._call(args, kwargs, key, scope, wait)
-        try:
-            return await call.run_once()
-        except Refused as refused:
-            if call.was_raised(refused):
-                raise
-            return refused
+        return await self._call(args, kwargs, key, scope, wait).try_once()
 
     def keyed(
         self, key: str, *, scope: ScopeAnswer = None, wait: Duration | None = None

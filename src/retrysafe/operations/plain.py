@@ -10,6 +10,7 @@ from retrysafe.operations import arguments
 from retrysafe.operations.call import AsyncCall, SyncCall
 from retrysafe.operations.decorate import ANNOTATED, Declared, check_guard, is_async
 from retrysafe.operations.done import Done
+from retrysafe.operations.refusals import Refused
 from retrysafe.policy import OperationOptions
 from retrysafe.scopes import ScopeAnswer
 
@@ -47,19 +48,33 @@ class Once:
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Done[T]:
         """Call a plain function, unless that was done with this key before."""
+        return self._sync(function, args, kwargs).run_once()
+
+    def try_call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Done[T] | Refused:
+        """As `call`, with refusals as values: the same objects, returned and not raised."""
+        return self._sync(function, args, kwargs).try_once()
+
+    async def call_async(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Done[T]:
+        """As `call`, for a coroutine function."""
+        call: AsyncCall[T] = self._made(AsyncCall, function, args, kwargs)
+        return await call.run_once()
+
+    async def try_call_async(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Done[T] | Refused:
+        """As `try_call`, for a coroutine function."""
+        call: AsyncCall[T] = self._made(AsyncCall, function, args, kwargs)
+        return await call.try_once()
+
+    def _sync(self, function: Callable[..., T], args: Any, kwargs: Any) -> SyncCall[T]:  # noqa: ANN401 - the function's own
         if is_async(function):
             raise ConfigurationError(
                 f"{arguments.name_of(function)} is a coroutine function: use `await ….call_async(…)`"
             )
         call: SyncCall[T] = self._made(SyncCall, function, args, kwargs)
-        return call.run_once()
-
-    async def call_async(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Done[T]:
-        """The same for a coroutine function."""
-        call: AsyncCall[T] = self._made(AsyncCall, function, args, kwargs)
-        return await call.run_once()
+        return call
 
     def _made(self, kind: Callable[..., Any], function: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - a call of this kind
         target = self._target
