@@ -77,15 +77,35 @@ loop.app = loop
 """
 
 
+TOOLS = """
+from retrysafe import Guard, scopes
+from retrysafe.operations.mcp import idempotent
+
+guard = Guard("sqlite:///never-made.db", scope=scopes.service("billing"))
+charges = idempotent(guard, key="idempotency_key", required=True)
+"""
+
+CONTROL = """
+from retrysafe import Guard, scopes
+from retrysafe.operations.dbos import WorkflowControl
+
+guard = Guard("sqlite:///never-made.db", scope=scopes.service("reports"), profile="workflow-control")
+control = WorkflowControl(guard)
+holding = WorkflowControl(guard, abandoned="hold")
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     found = tmp_path_factory.mktemp("applications")
     (found / "shop.py").write_text(SHOP, encoding="utf-8")
+    (found / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (found / "control.py").write_text(CONTROL, encoding="utf-8")
     (found / "raises.py").write_text("raise RuntimeError('no \\x1b[31msettings')", encoding="utf-8")
     (found / "package").mkdir()
     (found / "package" / "main.py").write_text("from shop import app", encoding="utf-8")
     yield found
-    for module in ("shop", "package", "package.main"):
+    for module in ("shop", "tools", "control", "package", "package.main"):
         sys.modules.pop(module, None)
 
 
@@ -215,6 +235,32 @@ def test_several_guards(skill: Skill) -> None:
     assert "`/outer`" in done.out
     assert "`/inner`" not in done.out
     assert "2 guards" in done.err
+
+
+def test_tools_that_agents_call(skill: Skill) -> None:
+    """What a server's tools say of themselves, with the head by which agents find it."""
+    done = skill("tools:charges", "--name", "billing")
+    assert (done.code, done.err) == (0, "")
+    head, body = parts(done.out)
+    assert head["name"] == "billing"
+    assert head["description"].startswith("How to make calls with a key, so that")
+    assert "pass it in the argument idempotency_key" in body
+    assert (
+        "https://api.example"
+        in parts(skill("tools:charges", "--url", "https://api.example").out)[0]["description"]
+    )
+
+
+def test_the_control_of_workflows(skill: Skill) -> None:
+    """The text that its own `GET /idempotency` has."""
+    done = skill("control:control")
+    assert (done.code, done.err) == (0, "")
+    head, body = parts(done.out)
+    assert head["name"] == "safe-retries"
+    assert "cancel, resume, fork or start a workflow take a key" in body
+    assert "retries get `outcome-unknown`" not in body
+    assert "in_progress, succeeded, failed" in body
+    assert "retries get `outcome-unknown`" in skill("control:holding").out
 
 
 # --- what it refuses

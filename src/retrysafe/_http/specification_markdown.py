@@ -40,14 +40,18 @@ def markdown(document: Document) -> str:
 
 
 def skill(document: Document, name: str) -> str:
-    """A `SKILL.md`.  Its head is YAML, of which JSON is a part, whatever is in a text."""
+    """A `SKILL.md`."""
     methods = ", ".join(document["key"]["methods"])
     description = (
         f"{document['summary']} Read it before you send a {methods} request there, and when one has timed "
         "out or failed."
     )
-    head = f"name: {name}\ndescription: {json.dumps(description)}"
-    return f"---\n{head}\n---\n\n{markdown(document)}"
+    return with_head(name, description, markdown(document))
+
+
+def with_head(name: str, description: str, text: str) -> str:
+    """Its head is YAML, of which JSON is a part, whatever is in a text."""
+    return f"---\nname: {name}\ndescription: {json.dumps(description)}\n---\n\n{text}"
 
 
 def _block(block: Block, find: Find) -> str:

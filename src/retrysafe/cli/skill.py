@@ -26,7 +26,8 @@ def skill(
         str | None,
         typer.Argument(
             metavar="[MODULE:ATTRIBUTE]",
-            help="The application, or a guard: myapp:app. Without it, the library's defaults.",
+            help="The application, a guard, the tools of a server (what idempotent(guard, ...) returned), or "
+            "a WorkflowControl: myapp:app. Without it, the library's defaults.",
             show_default=False,
         ),
     ] = None,
@@ -50,6 +51,7 @@ def skill(
     # Here, because it takes as long to load as all of the command line.
     from retrysafe._http.specification import document
     from retrysafe._http.specification_markdown import skill as rendered
+    from retrysafe._http.specification_markdown import with_head
 
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise Failure(
@@ -71,8 +73,21 @@ def skill(
             Exit.USAGE,
         )
     else:
-        published = _of_application(load(application, factory=factory), application)
+        found = load(application, factory=factory)
+        if callable(instruct := getattr(found, "instructions", None)):
+            output.write(with_head(name, _about_calls(url), str(instruct())))
+            return
+        published = _of_application(found, application)
     output.write(rendered(document(published, request), name))
+
+
+def _about_calls(url: str) -> str:
+    """Of tools that agents call and of the control of workflows, which say themselves what holds for keys."""
+    where = "" if url == _SOME_SERVICE else f" to {url}"
+    return (
+        f"How to make calls{where} with a key, so that they can be retried safely. Read it before you make a "
+        "call that takes a key, and when one has timed out or failed."
+    )
 
 
 def _request_to(url: str) -> "Request":
@@ -122,7 +137,8 @@ def _of_application(application: object, target: str) -> "Published":
     if not found:
         raise Failure(
             f"{target} has no guard: it is {type(application).__name__}",
-            "Name an application that protect() was called for or that has a Middleware, or a Guard.",
+            "Name an application that protect() was called for or that has a Middleware, or a Guard; for "
+            "tools what idempotent(guard, ...) returned, for workflows the WorkflowControl.",
             Exit.USAGE,
         )
     if len(found) > 1:

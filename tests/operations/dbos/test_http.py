@@ -366,6 +366,10 @@ def test_the_documents(serve: Serve, profile: str | None) -> None:
     assert said["states"][1] == ("succeeded" if profile == "workflow-control" else "completed")
     assert said["problems"]["key-reused"]["status"] == int(mismatch)
     assert ("previously-failed" in said["problems"]) is (profile is not None)
+    page = api.get("/idempotency", headers={"Accept": "text/markdown"})
+    assert (page.headers["content-type"], page.headers["vary"]) == ("text/markdown; charset=utf-8", "Accept")
+    assert f"| {mismatch} | `key-reused` |" in page.text
+    assert f"in the header `{said['key']['header']}`, or in the body as `idempotency_key`" in page.text
 
 
 def test_under_a_prefix(control: WorkflowControl, running: Running) -> None:

@@ -132,6 +132,12 @@ class WorkflowControl:
         """What holds for these operations."""
         return self._fork.rules
 
+    def instructions(self) -> str:
+        """What clients of the HTTP API have to know about keys, as Markdown: for a Skill.md."""
+        from retrysafe.operations.dbos.describe import instruct  # which knows the limits of this module
+
+        return instruct(self.rules)
+
     # --- what callers call
 
     def cancel_workflow(

@@ -5,6 +5,7 @@ from typing import Any
 from retrysafe._core.problems import CATALOGUE, Code
 from retrysafe._http.openapi import PROBLEM, add_content, add_schemas
 from retrysafe._http.specification import explain, retention_text
+from retrysafe._http.specification_sections import TITLE
 from retrysafe.operations.dbos.control import LONGEST_TIMEOUT
 from retrysafe.policy import Rules
 
@@ -78,6 +79,47 @@ def describe_keys(rules: Rules) -> Document:
             for code in _possible(rules)
         },
     }
+
+
+def instruct(rules: Rules) -> str:
+    """The same for people and agents, as Markdown."""
+    told = describe_keys(rules)
+    key, wire = told["key"], rules.wire
+    steps = (
+        "Make one key, such as a UUID, for each action that you intend, and send it in the header "
+        f"`{key['header']}`, or in the body as `{key['field']}`. It has {key['format']}",
+        "If no response arrives, send exactly the same request again, with the same key: once the first one "
+        "has succeeded, you get its stored payload, with `idempotency_replayed` true, and nothing is done "
+        "again.",
+        "Use a new key for a new intent, and for nothing else.",
+    )
+    broken_off = (
+        "it is not known whether it took effect, and retries get `outcome-unknown`"
+        if rules.policy.abandoned == "hold"
+        else "send it again with the same key"
+    )
+    promises = (
+        "An action takes effect once, however often it is sent with its key. If the service stops in the "
+        f"middle, {broken_off}.",
+        f"Compared are {told['comparison'][0].lower()}{told['comparison'][1:]}",
+        told["retention"]["text"],
+        "A key belongs to the caller who made it: the same key from another caller is a different key.",
+        f"`GET /health` takes no key. The states of a record are {', '.join(told['states'])}.",
+    )
+    rows = [
+        f"| {said['status']} | `{code}` | {said['meaning']} | {said['advice']} |"
+        for code, said in told["problems"].items()
+    ]
+    parts = [
+        f"# {TITLE}",
+        "Requests that cancel, resume, fork or start a workflow take a key.",
+        "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1)),
+        "\n".join(f"- {text}" for text in promises),
+        f"A replay has the header `{wire.replayed_header}: true`, too. A failure of the action is a 500. "
+        "These are sent instead of a payload:",
+        "\n".join(("| Status | Code | What happened | What to do |", "|---|---|---|---|", *rows)),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def describe_api(rules: Rules, startable: list[str], root: str) -> Document:

@@ -20,11 +20,12 @@ from retrysafe._core import model
 from retrysafe._core.decisions import admit
 from retrysafe._core.problems import Problem
 from retrysafe._http import render
+from retrysafe._http.publish import JSON, MARKDOWN, negotiate
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import log
 from retrysafe.operations import Failure, Refused
 from retrysafe.operations.dbos.control import WorkflowControl, name_of_workflow
-from retrysafe.operations.dbos.describe import describe_api, describe_keys
+from retrysafe.operations.dbos.describe import describe_api, describe_keys, instruct
 from retrysafe.operations.dbos.results import (
     ControlFailed,
     Controlled,
@@ -150,8 +151,13 @@ class _API:
         document = describe_api(self._rules, sorted(self._startable), request.scope.get("root_path", ""))
         return JSONResponse(document, headers=_UNCACHED)
 
-    async def specification(self, request: Request) -> Response:  # noqa: ARG002 - the same for every caller
-        return JSONResponse(describe_keys(self._rules), headers=_UNCACHED)
+    async def specification(self, request: Request) -> Response:
+        """Data, or Markdown for whoever asks for it."""
+        headers = {**_UNCACHED, "Vary": "Accept"}
+        accept = [value.encode("latin-1") for value in request.headers.getlist("accept")]
+        if negotiate(accept, (JSON, MARKDOWN)) == JSON:
+            return JSONResponse(describe_keys(self._rules), headers=headers)
+        return Response(instruct(self._rules), headers=headers, media_type=MARKDOWN)
 
     async def _serve(self, request: Request, action: str, status: int) -> Response:
         try:
