@@ -99,13 +99,13 @@ holding = WorkflowControl(guard, abandoned="hold")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     found = tmp_path_factory.mktemp("applications")
     (found / "shop.py").write_text(SHOP, encoding="utf-8")
-    (found / "tools.py").write_text(TOOLS, encoding="utf-8")
-    (found / "control.py").write_text(CONTROL, encoding="utf-8")
+    (found / "billing.py").write_text(TOOLS, encoding="utf-8")
+    (found / "reports.py").write_text(CONTROL, encoding="utf-8")
     (found / "raises.py").write_text("raise RuntimeError('no \\x1b[31msettings')", encoding="utf-8")
     (found / "package").mkdir()
     (found / "package" / "main.py").write_text("from shop import app", encoding="utf-8")
     yield found
-    for module in ("shop", "tools", "control", "package", "package.main"):
+    for module in ("shop", "billing", "reports", "package", "package.main"):
         sys.modules.pop(module, None)
 
 
@@ -239,7 +239,7 @@ def test_several_guards(skill: Skill) -> None:
 
 def test_tools_that_agents_call(skill: Skill) -> None:
     """What a server's tools say of themselves, with the head by which agents find it."""
-    done = skill("tools:charges", "--name", "billing")
+    done = skill("billing:charges", "--name", "billing")
     assert (done.code, done.err) == (0, "")
     head, body = parts(done.out)
     assert head["name"] == "billing"
@@ -247,20 +247,20 @@ def test_tools_that_agents_call(skill: Skill) -> None:
     assert "pass it in the argument idempotency_key" in body
     assert (
         "https://api.example"
-        in parts(skill("tools:charges", "--url", "https://api.example").out)[0]["description"]
+        in parts(skill("billing:charges", "--url", "https://api.example").out)[0]["description"]
     )
 
 
 def test_the_control_of_workflows(skill: Skill) -> None:
     """The text that its own `GET /idempotency` has."""
-    done = skill("control:control")
+    done = skill("reports:control")
     assert (done.code, done.err) == (0, "")
     head, body = parts(done.out)
     assert head["name"] == "safe-retries"
     assert "cancel, resume, fork or start a workflow take a key" in body
     assert "retries get `outcome-unknown`" not in body
     assert "in_progress, succeeded, failed" in body
-    assert "retries get `outcome-unknown`" in skill("control:holding").out
+    assert "retries get `outcome-unknown`" in skill("reports:holding").out
 
 
 # --- what it refuses
