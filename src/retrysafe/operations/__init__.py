@@ -12,7 +12,8 @@ transactions, and no HTTP.
 from retrysafe.operations.decorate import AsyncOperation, Operation, operation
 from retrysafe.operations.done import Done, ValueOmitted
 from retrysafe.operations.plain import Once, once
-from retrysafe.operations.refusals import (
+from retrysafe.policy import OperationOptions
+from retrysafe.refusals import (
     Failure,
     InFlight,
     KeyRefused,
@@ -23,7 +24,6 @@ from retrysafe.operations.refusals import (
     Unavailable,
     Undone,
 )
-from retrysafe.policy import OperationOptions
 
 __all__ = [
     "AsyncOperation",

@@ -23,9 +23,9 @@ from retrysafe.errors import ConfigurationError, NotJoined, UnreadableRecord
 from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.operations.done import OMITTED, Done
-from retrysafe.operations.refusals import Failure, Refused, refusal
 from retrysafe.operations.values import NotEncodable
 from retrysafe.policy import Rules
+from retrysafe.refusals import Failure, Refused, refusal
 from retrysafe.scopes import ScopeAnswer
 
 T = TypeVar("T")

@@ -37,9 +37,9 @@ from retrysafe.operations import arguments
 from retrysafe.operations.arguments import Arguments, Parameters, Target
 from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
 from retrysafe.operations.done import Done
-from retrysafe.operations.refusals import Refused
 from retrysafe.operations.values import Codec, ErrorCodec, codec
 from retrysafe.policy import OperationOptions, Options, Rules
+from retrysafe.refusals import Refused
 from retrysafe.scopes import ScopeAnswer
 
 P = ParamSpec("P")

@@ -10,8 +10,8 @@ from retrysafe.operations import arguments
 from retrysafe.operations.call import AsyncCall, SyncCall
 from retrysafe.operations.decorate import ANNOTATED, Declared, check_guard, is_async
 from retrysafe.operations.done import Done
-from retrysafe.operations.refusals import Refused
 from retrysafe.policy import OperationOptions
+from retrysafe.refusals import Refused
 from retrysafe.scopes import ScopeAnswer
 
 P = ParamSpec("P")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from retrysafe._core.problems import CATALOGUE, Code
+from retrysafe._core.problems import CATALOGUE, COMMON, Code
 from retrysafe._http.openapi import PROBLEM, add_content, add_schemas
 from retrysafe._http.specification import explain, retention_text
 from retrysafe._http.specification_sections import TITLE
@@ -159,7 +159,7 @@ def _possible(rules: Rules) -> list[Code]:
         *(() if rules.policy.failed != "retry" else ("previously-failed",)),
         *(() if rules.policy.abandoned == "hold" else ("outcome-unknown",)),
     }
-    return [code for code in CATALOGUE if code not in impossible]
+    return [code for code in COMMON if code not in impossible]
 
 
 def _operation(action: str, fields: Document, required: list[str], rules: Rules) -> Document:

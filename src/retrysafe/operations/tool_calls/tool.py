@@ -29,11 +29,11 @@ from retrysafe.guard import Guard
 from retrysafe.operations.arguments import Parameters
 from retrysafe.operations.call import AsyncCall, Owner, Stored, SyncCall
 from retrysafe.operations.done import Done
-from retrysafe.operations.refusals import Refused, refusal
 from retrysafe.operations.tool_calls import words
 from retrysafe.operations.tool_calls.words import Terms
 from retrysafe.operations.values import NotEncodable
 from retrysafe.policy import Rules
+from retrysafe.refusals import Refused, refusal
 from retrysafe.scopes import ScopeAnswer
 
 META_OUTCOME: Final = "io.retrysafe/idempotency"

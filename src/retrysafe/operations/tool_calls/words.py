@@ -8,11 +8,11 @@ knows the other.
 from math import ceil
 from typing import NamedTuple
 
-from retrysafe._core.problems import CATALOGUE, Code
+from retrysafe._core.problems import CATALOGUE, COMMON, Code
 from retrysafe._http.specification import describe
 from retrysafe._http.specification_sections import TITLE
-from retrysafe.operations.refusals import Refused
 from retrysafe.policy import Required, Rules
+from retrysafe.refusals import Refused
 
 REPLAYED = "This is the stored result of the first call with this key. Nothing was done again."
 UNSTORED = "This result is true, but it could not be stored. Take it, and do not make the call again."
@@ -143,7 +143,7 @@ def possible(terms: Terms) -> list[Code]:
         "replay-forbidden": True,  # who may call a tool is asked before it is called
         "body-too-large": True,
     }
-    return [code for code in CATALOGUE if not impossible.get(code, False)]
+    return [code for code in COMMON if not impossible.get(code, False)]
 
 
 def _spoken(text: str, *, wait: str = "") -> str:

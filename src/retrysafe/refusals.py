@@ -1,4 +1,4 @@
-"""Why an operation was not done, or not again: one exception per reason, with the codes that requests have.
+"""Why an operation was not done, or a delivery not handled: one exception per reason, with the same codes.
 
 Refused
 ├── KeyRefused         key-missing, key-invalid, principal-required: nothing was done
@@ -7,12 +7,15 @@ Refused
 ├── PreviouslyFailed   previously-failed: the first call failed, and is not made again
 ├── OutcomeUnknown     outcome-unknown: the first call was interrupted, how far it got is not known
 ├── Undone             not-done, handler-failed: the transaction was not committed, nothing is left of it
-└── Unavailable        store-unavailable, draining: try again later
+├── Unavailable        store-unavailable, draining: try again later
+├── PayloadRefused     payload-invalid, body-too-large: what was delivered, or its id, cannot be taken
+└── SubjectUnknown     subject-unknown: the run or resource of a delivery does not exist
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from retrysafe._core.model import Door
 from retrysafe._core.problems import Code, Problem
 from retrysafe.errors import RetrysafeError
 from retrysafe.policy import Rules
@@ -46,6 +49,29 @@ _TEXTS: Mapping[Code, tuple[str, str]] = {
 }
 """What happened and what to do about it, in the words of a call.  Empty: as the occurrence says."""
 
+_DELIVERY_TEXTS: Mapping[Code, tuple[str, str]] = {
+    "payload-invalid": ("", "Correct it, or say with id= where the id is."),
+    "body-too-large": ("", "Deliver a reference to what is large, or raise max_payload."),
+    "in-flight": ("This event is being handled.", "Do not acknowledge it: have it delivered again."),
+    "outcome-unknown": (
+        "An earlier delivery of this event was interrupted, and what was done is not known.",
+        "Look at its receipt with `retrysafe ls --door callback`, and settle or release it.",
+    ),
+    "previously-failed": (
+        "An earlier delivery of this event failed. It is not handled again.",
+        "Release its receipt, or give the receipts another policy.",
+    ),
+    "key-reused": (
+        "This id was delivered with another payload.",
+        "Find out why its sender uses it twice; or say with compare= which differences matter.",
+    ),
+    "not-done": ("Nothing was done, or it was undone.", "Have it delivered again."),
+    "handler-failed": ("The transaction was not committed, and nothing is left of it.", "See the cause."),
+    "store-unavailable": ("", "Do not acknowledge it: have it delivered again."),
+    "draining": ("This process is shutting down.", "Do not acknowledge it: have it delivered again."),
+}
+"""The same in the words of a delivery."""
+
 
 class Failure(NamedTuple):
     """How a call failed."""
@@ -60,9 +86,17 @@ class Failure(NamedTuple):
 class Refused(RetrysafeError):
     """The function was not called, or what it did was undone."""
 
-    def __init__(self, problem: Problem, rules: Rules, what: str, failure: Failure | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        rules: Rules,
+        what: str,
+        failure: Failure | None = None,
+        door: Door = "operation",
+    ) -> None:
         kind = rules.rendering.problems.kinds[problem.code]
-        text, advice = _TEXTS.get(problem.code, ("", kind.advice))
+        texts = _DELIVERY_TEXTS if door == "callback" else _TEXTS
+        text, advice = texts.get(problem.code, ("", kind.advice))
         detail = rules.wire.details.get(problem.code) or text or problem.detail
         retry = True if problem.undone else kind.retry
         happened = f" ({failure.type}: {failure.message})" if failure is not None and failure.type else ""
@@ -124,6 +158,14 @@ class Unavailable(Refused):
     """The store cannot be reached, or this process is shutting down."""
 
 
+class PayloadRefused(Refused, ValueError):
+    """What was delivered, or the id in it, is not what the receipts take."""
+
+
+class SubjectUnknown(Refused, LookupError):
+    """The run or resource that a delivery is about does not exist."""
+
+
 _KINDS: Mapping[Code, type[Refused]] = {
     "key-missing": KeyRefused,
     "key-invalid": KeyRefused,
@@ -136,9 +178,14 @@ _KINDS: Mapping[Code, type[Refused]] = {
     "handler-failed": Undone,
     "store-unavailable": Unavailable,
     "draining": Unavailable,
+    "payload-invalid": PayloadRefused,
+    "body-too-large": PayloadRefused,
+    "subject-unknown": SubjectUnknown,
 }
 
 
-def refusal(problem: Problem, rules: Rules, what: str, failure: Failure | None = None) -> Refused:
-    """The exception for a problem; `what` names the operation."""
-    return _KINDS[problem.code](problem, rules, what, failure)
+def refusal(
+    problem: Problem, rules: Rules, what: str, failure: Failure | None = None, door: Door = "operation"
+) -> Refused:
+    """The exception for a problem; `what` names the operation, or the receipts."""
+    return _KINDS[problem.code](problem, rules, what, failure, door)
