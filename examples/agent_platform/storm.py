@@ -23,8 +23,8 @@ from sqlalchemy import create_engine
 from examples.agent_platform.audit import Response, audit, rows
 from examples.agent_platform.client import AgentClient, Unsettled
 from examples.agent_platform.models import Action, Agent, Feedback, Heartbeat, Intended, Proposal, Story
-from examples.agent_platform.proxy import LOSSES, Proxy
 from examples.agent_platform.serving import Platform
+from examples.gateway import LOSSES, Proxy
 
 AGENTS, ACTIONS = 20, 2000
 

@@ -13,7 +13,8 @@ from sqlalchemy import create_engine, func, orm, select, text, update
 from examples.agent_platform.client import KEY, AgentClient, Identity
 from examples.agent_platform.models import Intended, Token, digest
 from examples.agent_platform.revoke import revoke
-from examples.agent_platform.serving import PATIENCE, Platform
+from examples.agent_platform.serving import Platform
+from examples.services import PATIENCE
 from retrysafe import Guard, scopes, stores
 from retrysafe.sqlalchemy import sessionmaker
 

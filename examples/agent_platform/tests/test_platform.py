@@ -9,9 +9,9 @@ import pytest
 
 from examples.agent_platform.client import AgentClient
 from examples.agent_platform.models import Agent, Heartbeat, Story
-from examples.agent_platform.proxy import Proxy
 from examples.agent_platform.storm import QuickClient
 from examples.agent_platform.tests.conftest import Harness, wait_until
+from examples.gateway import Proxy
 
 
 @pytest.fixture

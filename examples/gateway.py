@@ -1,6 +1,6 @@
-"""A gateway between the agents and the platform that loses responses.
+"""A gateway between clients and a service that loses responses.
 
-It passes requests on, some of them twice, and destroys responses *after* the platform has worked: it says 502
+It passes requests on, some of them twice, and destroys responses *after* the service has worked: it says 502
 instead, or cuts the connection before the response or in the middle of it.
 """
 
@@ -18,9 +18,13 @@ Loss = Literal["502 instead", "cut before", "cut within"]
 LOSSES: tuple[Loss, ...] = ("502 instead", "cut before", "cut within")
 
 _TIMEOUT = 30.0
-"""Seconds for the platform to respond: far more than it takes."""
+"""Seconds for the service to respond: far more than it takes."""
 
-_PASSED_ON = frozenset({"authorization", "content-type", "x-idempotency-key"})
+_NOT_PASSED_ON = frozenset({"accept-encoding", "connection", "content-length", "host"})
+"""What belongs to one connection, or is made anew for the next."""
+
+
+_REPLAYED = "idempotent-replayed"
 
 
 class Fault(NamedTuple):
@@ -41,7 +45,7 @@ class Proxy:
 
     def __init__(self, upstream: int, *, lose: float = 0.2, repeat: float = 0.05, seed: int = 1) -> None:
         self.upstream = upstream
-        """The port of the platform.  It may change: a platform that is started again gets another one."""
+        """The port of the service.  It may change: a service that is started again gets another one."""
         self.lose = lose
         """The share of responses that are destroyed."""
         self.repeat = repeat
@@ -83,7 +87,7 @@ class Proxy:
             return Fault(twice, self._random.choice(LOSSES) if self._random.random() < self.lose else None)
 
     def forward(self, path: str, headers: Mapping[str, str], body: bytes, *, twice: bool) -> Response | None:
-        """The platform's response, to one of the two if it was sent twice.  None: its worker has died."""
+        """The service's response, to one of the two if it was sent twice.  None: its worker has died."""
         copy = self._copies.submit(self._send, path, headers, body) if twice else None
         response = self._send(path, headers, body)
         if copy is not None:
@@ -104,6 +108,8 @@ class Proxy:
         finally:
             connection.close()
         self.count(f"status {found.status}")
+        if any(name.lower() == _REPLAYED and value == "true" for name, value in found.headers):
+            self.count("replayed")
         return found
 
 
@@ -126,11 +132,11 @@ class _Handler(BaseHTTPRequestHandler):
         proxy = self.server.proxy
         proxy.count("requests")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        headers = {name: value for name, value in self.headers.items() if name.lower() in _PASSED_ON}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_PASSED_ON}
         twice, loss = proxy.draw()
         response = proxy.forward(self.path, headers, body, twice=twice)
         if response is None:
-            self._respond(Response(502, [], b"the platform did not respond"))
+            self._respond(Response(502, [], b"the service did not respond"))
             return
         if loss is not None:
             proxy.count(loss)
