@@ -39,7 +39,9 @@ class Event(NamedTuple):
     """The template of the path where the framework knows it, else the guard's own route; of an operation its
     action; else empty."""
     source: str = ""
-    """Where a callback comes from."""
+    """Where a callback comes from: the name of its receipts."""
+    seconds: float | None = None
+    """From its bid for the key to its end; `None` where it made none."""
 
 
 class Counted(NamedTuple):
@@ -86,7 +88,7 @@ class Observers:
         self._logged: set[tuple[str, str, str]] = set()
         self._outage = _Outage()
 
-    def ended(self, call: Observed, result: Result) -> None:
+    def ended(self, call: Observed, result: Result, seconds: float | None = None) -> None:
         """A call has come to its end."""
         verdict = result.verdict
         if call.background > SLOW_BACKGROUND:
@@ -100,7 +102,7 @@ class Observers:
             reply = result.reply
             is_remarkable = isinstance(reply, Record) and reply.state == "failed"
         else:
-            is_remarkable = verdict != "completed"
+            is_remarkable = verdict not in ("completed", "accepted", "waiting")
         if is_remarkable or self._outage.lasts:
             self._log(call, result)
         if self._on_event is not None:
@@ -117,15 +119,21 @@ class Observers:
                     _short_id(claim),
                     call.route,
                     call.source,
+                    seconds,
                 )
             )
 
-    def keyless(self, action: str, target: str, route: str, *, warn: bool, door: Door = "request") -> None:
-        """A request without a key is served, on a route that takes keys; or a call of a tool."""
-        if warn:
+    def keyless(
+        self, action: str, target: str, route: str, *, warn: bool, door: Door = "request", source: str = ""
+    ) -> None:
+        """A request without a key is served, on a route that takes keys; or a call of a tool; or an event
+        without an id."""
+        if door == "callback":
+            self.once(door, source, "an event without an id was handled, as if there were no receipts")
+        elif warn:
             self.once(action, route or target, "a request without a key was served; a key is to be required")
         if self._on_event is not None:
-            self._tell(Event("keyless", door, action, target, None, route=route))
+            self._tell(Event("keyless", door, action, target, None, route=route, source=source))
 
     def once(self, action: str, target: str, remark: str, *details: object) -> None:
         """Log a remark the first time that it applies to a route, or to an operation."""
@@ -168,6 +176,8 @@ class Observers:
                     'where running it again does no harm, effects="repeatable" or abandoned="retry" '
                     "lets the retry run",
                 )
+            case Result("key-reused") if call.door == "callback":
+                log.warning("record %s: an id of %s was delivered with another payload", id, call.source)
             case Result("principal-required"):
                 self.once(*_called(call), "refused: the owner of a key was not found in %s", call.owner())
             case _:
@@ -225,7 +235,7 @@ class _Outage:
 
 def _called(call: Observed) -> tuple[str, str]:
     """What a line is about: a method and a route, or an operation and its name."""
-    if call.door == "operation":
+    if call.door != "request":
         return call.door, call.action
     return call.action, call.route or call.target
 

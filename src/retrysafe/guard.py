@@ -86,9 +86,11 @@ class Guard:
         """What holds for every route that does not say otherwise."""
         return self._options
 
-    def compile(self, options: Options) -> Rules:
+    def compile(self, options: Options, wire: Wire | None = None) -> Rules:
         """The rules of a route or operation that says `options`, and for the rest what the guard says."""
-        rules = compile_rules(layered(self._options, options), self.wire, self._secret, self._report_envelope)
+        rules = compile_rules(
+            layered(self._options, options), wire or self.wire, self._secret, self._report_envelope
+        )
         if not rules.policy.keep_key and self._secret is None:
             raise ConfigurationError(
                 "keep_key=False was given without a secret: a weak key could be guessed from its digest. "
@@ -114,6 +116,10 @@ class Guard:
         if paths is None and self.profile is not None:
             paths = self.profile.paths
         return Routes(self.compile_route, self.runtime.keyless, paths, routes)
+
+    def held_routes(self) -> Routes:
+        """The same for an adapter that holds requests until their endpoints claim, by rules of their own."""
+        return Routes(self.compile, self.runtime.keyless, None, None)
 
     def counts(self) -> dict[Counted, int]:
         """How calls have ended in this process, by verdict, door, route and source."""

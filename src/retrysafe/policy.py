@@ -31,6 +31,7 @@ StoreDown = Literal["refuse", "run"]
 Tombstone = Literal["status", "empty-200"]
 Background = Literal["before", "after"]
 Refusals = Literal["store", "release"]
+InProgress = Literal["refuse", "acknowledge"]
 Required = bool | Literal["warn"]
 Paths = Sequence[str] | Callable[[str], bool]
 
@@ -101,6 +102,34 @@ class RequestRules(NamedTuple):
     """
     reauthorise: Callable[[Request], bool | Awaitable[bool]] | None = None
     """Called before a stored response is replayed, where authorisation lives behind the middleware."""
+
+
+class Retries(NamedTuple):
+    """How often a worker handles a stored payload, and after which pauses."""
+
+    attempts: int = 20
+    """With the pauses below, half a day: most outages are over, and what still fails wants a person."""
+    first: float = 5.0
+    """A deadlock or a restart is over by then.  Each pause is twice the one before."""
+    longest: float = 3600.0
+    """So that what has been repaired is handled within the hour."""
+
+    def pause(self, tried: int) -> float | None:
+        """Before the next try, after so many; `None`: there is none."""
+        if tried >= self.attempts:
+            return None
+        return min(self.first * 2.0 ** min(tried, 60), self.longest)
+
+
+class CallbackRules(NamedTuple):
+    """What holds for deliveries besides, which come from a sender that repeats them by itself."""
+
+    in_progress: InProgress = "refuse"
+    """What a delivery is told whose event is being handled: an acknowledgement would be a promise, and the
+    worker that handles it may die yet."""
+    inbox: bool = False
+    """Whether a delivery is acknowledged as soon as its payload is stored, and handled by a worker."""
+    retries: Retries = Retries()
 
 
 class Wire(NamedTuple):

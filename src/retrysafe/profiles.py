@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from retrysafe import scopes
 from retrysafe._core.problems import Code, ProblemDetails
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import DAY, HOUR, MIB, Options, Wire
@@ -45,6 +46,8 @@ class Profile(NamedTuple):
     """What a middleware covers that is given no `paths`; `None`: all of them."""
     cleanup_interval: float | None = None
     """Seconds between two cleanups of a store that the guard opens by its URL; `None`: the store's own."""
+    callbacks: bool = False
+    """Whether its retention is that of receipts, and not of requests."""
 
     def read(self, environment: Mapping[str, str]) -> Options:
         """The profile's options as this environment has them."""
@@ -202,8 +205,27 @@ WORKFLOW_CONTROL = Profile(
     cleanup_interval=300.0,
 )
 
+JOB_CALLBACKS = Profile(
+    "job-callbacks",
+    "the callbacks of jobs (Cloud Run)",
+    # To the sender of a callback a conflict is an end, and it is to come again.
+    Wire(statuses=MappingProxyType({"in-flight": 503})),
+    {"scope": scopes.service("callbacks"), "retention": 30 * DAY},
+    MappingProxyType(
+        {
+            "CALLBACK_RECEIPT_TTL_DAYS": Variable(
+                "retention", _amount_of(DAY), 'a number of days greater than zero, such as "30" or "0.5"'
+            )
+        }
+    ),
+    callbacks=True,
+)
+
 PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {profile.name: profile for profile in (IETF, STRIPE, VALIDATION_API, ERP, AGENTS, WORKFLOW_CONTROL)}
+    {
+        profile.name: profile
+        for profile in (IETF, STRIPE, VALIDATION_API, ERP, AGENTS, WORKFLOW_CONTROL, JOB_CALLBACKS)
+    }
 )
 
 

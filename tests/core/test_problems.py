@@ -35,6 +35,9 @@ STATUS_AND_RETRY: dict[Code, tuple[int, bool | None]] = {
     "not-done": (503, True),
     "store-unavailable": (503, True),
     "draining": (503, True),
+    "signature-invalid": (401, None),
+    "payload-invalid": (422, None),
+    "subject-unknown": (404, None),
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retrysafe import scopes
-from retrysafe._core.problems import CATALOGUE
+from retrysafe._core.problems import COMMON
 from retrysafe._http.publish import FORMS, HTML, JSON, MARKDOWN, negotiate
 from retrysafe._http.routes import Protected
 from retrysafe.policy import Wire
@@ -201,7 +201,7 @@ def test_anchors() -> None:
     rows = [
         found for tag, found in read(page(the_rules(**EVERYTHING))).elements if tag == "tr" and "id" in found
     ]
-    assert sorted(str(row["id"]) for row in rows) == sorted(CATALOGUE)
+    assert sorted(str(row["id"]) for row in rows) == sorted(COMMON)
 
 
 def test_the_page_is_accessible() -> None:

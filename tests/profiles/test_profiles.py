@@ -20,12 +20,16 @@ def a_guard(profile: str | Profile | None, **said: object) -> Guard:
     return Guard("memory:", scope=scopes.user, profile=profile, **said)  # type: ignore[arg-type]  # any option
 
 
+RETENTION = {"workflow-control": 7 * DAY, "job-callbacks": 30 * DAY}
+"""Of profiles whose keys last longer than a day."""
+
+
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 def test_a_profile_is_valid_data(profile: Profile) -> None:
     """Its wire and its options are such as a user could have given, and it is found by its name."""
     rules = compile_rules({"scope": scopes.user, **profile.options}, profile.wire)
     controls = profile.name == "workflow-control"
-    assert rules.policy.retention == (7 * DAY if controls else DAY)
+    assert rules.policy.retention == RETENTION.get(profile.name, DAY)
     assert rules.outcome.max_response == MIB
     assert rules.wire.longest_key == (200 if controls else 255)
     assert rules.policy.failed == ("conflict" if controls else "replay")
@@ -59,9 +63,8 @@ def test_the_environment_overrides_a_profile(
     assert a_guard(profile).rules.policy.retention == 48 * HOUR
     monkeypatch.setenv(variable, "0.5")
     assert a_guard(profile).rules.policy.retention == 0.5 * HOUR
-    for other in set(PROFILES) - {profile, "workflow-control"}:
-        assert a_guard(other).rules.policy.retention == DAY
-    assert a_guard("workflow-control").rules.policy.retention == 7 * DAY
+    for other in set(PROFILES) - {profile}:
+        assert a_guard(other).rules.policy.retention == RETENTION.get(other, DAY)
 
 
 @pytest.mark.parametrize(("profile", "variable"), TTL.items())

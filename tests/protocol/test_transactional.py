@@ -24,6 +24,7 @@ from retrysafe._core.steps import (
     RollBack,
     Run,
     TakeOver,
+    ToFail,
     ToRelease,
     ToStore,
 )
@@ -81,7 +82,9 @@ def fenced() -> Stepper[Result]:
 def settled(
     outcome: Outcome, attempt: Attempt | None = None, rules: OutcomeRules = RULES
 ) -> ToStore | ToRelease:
-    return settle(outcome, attempt or Attempt(OURS, 1), a_call(rules))
+    settlement = settle(outcome, attempt or Attempt(OURS, 1), a_call(rules))
+    assert not isinstance(settlement, ToFail), "only a delivery's"
+    return settlement
 
 
 # --- What is kept

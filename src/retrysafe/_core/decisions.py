@@ -28,9 +28,11 @@ from retrysafe._core.steps import (
     Judgement,
     Outcome,
     Raised,
+    Receipt,
     Replay,
     Responded,
     Streamed,
+    ToFail,
     ToRelease,
     ToStore,
 )
@@ -116,8 +118,10 @@ def _judge_unfinished(record: Record, now: float, policy: Policy) -> Judgement:
 NOT_BEGUN = frozenset({401, 403, 408, 413, 425, 429})
 
 
-def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease:
+def settle(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore | ToRelease | ToFail:
     """What is known about the effect, and so what becomes of the key."""
+    if call.receipt is not None:
+        return _settle_receipt(outcome, attempt, call, call.receipt)
     if call.claim.mode == "tx":
         return _settle_undoable(outcome, attempt, call)
     # A derived key that was given out may have been used, and bytes that were sent cannot be taken back.
@@ -171,6 +175,85 @@ def _settle_undoable(outcome: Outcome, attempt: Attempt, call: Call) -> ToStore 
             assert_never(unreachable)
 
 
+def _settle_receipt(
+    outcome: Outcome, attempt: Attempt, call: Call, receipt: Receipt
+) -> ToStore | ToRelease | ToFail:
+    """The same for a delivery: of one that failed it is noted why, and a stored payload is not given up."""
+    settlement = settle(outcome, attempt, call._replace(receipt=None))
+    assert not isinstance(settlement, ToFail), "only receipts say how they failed"
+    error = outcome.error if isinstance(outcome, Raised) else None
+    if isinstance(settlement, ToStore):
+        final = settlement.final
+        if final.state == "completed":
+            # The sender is told that it was handled, and never what with: only that is stored.
+            return settlement._replace(
+                final=Final("completed", Response(final.response.status), details=receipt.handled)
+            )
+        return settlement._replace(final=fail_receipt(final.response.status, error, attempt.number, call))
+    if not is_kept(call.claim, attempt.number) and _nothing_begun(settlement, error, attempt, call):
+        return settlement  # the sender is told so, and delivers it again
+    final = fail_receipt(settlement.reply.status, error, attempt.number, call, undone=True)
+    if isinstance(error, NotDone) and final.due_in is not None:
+        final = final._replace(due_in=max(error.retry_after, 0.0))
+    return ToFail(final, settlement.reply, settlement.error)
+
+
+def _nothing_begun(settlement: ToRelease, error: Exception | None, attempt: Attempt, call: Call) -> bool:
+    """Whether a delivery was refused, and not begun and then undone."""
+    return (
+        call.claim.mode == "lease"
+        or attempt.said_not_started
+        or settlement.reply.status < 500
+        or isinstance(error, (NotDone, *call.rules.retry_on))
+    )
+
+
+def is_kept(claim: Claim, attempt: int) -> bool:
+    """Whether the record must not be released, because of the payload that is stored with it.
+
+    Its sender may have been told so; or an earlier attempt has failed or was interrupted, and a worker
+    handles it even if its sender does not come back.
+    """
+    return claim.inbox is not None and (claim.inbox.kept or attempt > 1)
+
+
+def was_begun(record: Record) -> bool:
+    """Whether an attempt in progress may have done something: one that was only received has no lease."""
+    return record.lease_until is None or record.lease_until > record.updated_at
+
+
+def fail_receipt(
+    status: int, error: Exception | None, attempt: int, call: Call, *, undone: bool = False
+) -> Final:
+    """A failed attempt to handle a delivery, and when a worker is to try again.
+
+    `undone`: nothing is left of it, so it is tried again under any policy.
+    """
+    assert call.receipt is not None
+    why = f"status {status}" if error is None else f"{type(error).__qualname__}: {_text(error)}"
+    due_in = None
+    if call.claim.inbox is not None and (undone or call.policy.failed == "retry"):
+        # The first attempt was not a worker's: it was the delivery's own, or received it.
+        due_in = call.receipt.retries.pause(attempt - 1)
+    return Final(
+        "failed",
+        Response(status),
+        details=(("status", "failed"), ("error", why[:_LONGEST_ERROR])),
+        due_in=due_in,
+    )
+
+
+_LONGEST_ERROR = 500
+"""Characters: for an operator, who reads the beginning of it."""
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - of code of the exception's own, and the outcome is to be stored
+        return "(its text cannot be made)"
+
+
 def _nothing_done(response: Response, attempt: Attempt, call: Call) -> bool:
     """Whether a response says that the effect has not happened."""
     status = response.status
@@ -218,4 +301,4 @@ def _final(
         omitted, body = True, b""
     unsettled = 400 if rules.refusals == "release" else 500
     state: Literal["completed", "failed"] = "failed" if status >= unsettled else "completed"
-    return make(Final, (state, make(Response, (status, storable, body)), omitted, ()))
+    return make(Final, (state, make(Response, (status, storable, body)), omitted, (), None))

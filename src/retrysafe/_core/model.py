@@ -127,6 +127,18 @@ class Response(NamedTuple):
         return f"<Response {self.status}, {len(self.body)} bytes>"
 
 
+class Inbox(NamedTuple):
+    """What a claim says of a delivery whose payload is stored with its record, for a worker to handle."""
+
+    payload: bytes | None
+    """What was delivered; `None` where it is stored already, and stays."""
+    due_in: float | None
+    """After how many seconds a worker may handle it, unless it is being handled then, or done.  `None`: no
+    worker may."""
+    kept: bool = False
+    """The sender may have been told that it is stored: the record is never released."""
+
+
 class Claim(NamedTuple):
     """One attempt's bid for a key, and afterwards the proof of holding it.
 
@@ -161,6 +173,8 @@ class Claim(NamedTuple):
     """What an operator may want to know besides, by name: a callback's run, status and result."""
     retention_from: RetentionFrom = "creation"
     """What the retention is counted from."""
+    inbox: Inbox | None = None
+    """Of a delivery whose payload is stored."""
 
     def __repr__(self) -> str:
         return f"<Claim of {self.id.hex()[:8]} by {self.token.hex()[:8]}>"  # the key is a secret
@@ -234,6 +248,9 @@ class Final(NamedTuple):
     omitted: bool = False
     details: Parts = ()
     """What is known now and was not when it began."""
+    due_in: float | None = None
+    """After how many seconds a worker may handle the payload that is stored with it (again); `None`: not at
+    all."""
 
 
 DELIVERY_TIMES = 20

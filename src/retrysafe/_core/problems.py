@@ -25,6 +25,9 @@ Code = Literal[
     "not-done",
     "store-unavailable",
     "draining",
+    "signature-invalid",
+    "payload-invalid",
+    "subject-unknown",
 ]
 
 
@@ -130,7 +133,34 @@ CATALOGUE: dict[Code, Kind] = {
     "draining": Kind(
         503, "Shutting down", True, "The server is shutting down. Nothing was executed.", _AFTER_A_WHILE
     ),
+    "signature-invalid": Kind(
+        401,
+        "Signature not valid",
+        None,
+        "The delivery is not signed by its sender, or was signed too long ago. Nothing was executed.",
+        "Sign exactly the bytes that are sent, with the secret of this endpoint and the time of sending.",
+    ),
+    "payload-invalid": Kind(
+        422,
+        "Payload not valid",
+        None,
+        "The payload is not what this endpoint takes. Nothing was executed.",
+        "Correct the payload.",
+    ),
+    "subject-unknown": Kind(
+        404,
+        "Unknown run or resource",
+        None,
+        "The run or resource that the delivery is about does not exist. Nothing was executed.",
+        "Send it again once it exists, or not at all.",
+    ),
 }
+
+OF_CALLBACKS: frozenset[Code] = frozenset({"signature-invalid", "payload-invalid", "subject-unknown"})
+"""What only the sender of a callback is told."""
+
+COMMON: tuple[Code, ...] = tuple(code for code in CATALOGUE if code not in OF_CALLBACKS)
+"""What the caller of a request or an operation may be told."""
 
 
 class Previous(NamedTuple):

@@ -10,8 +10,10 @@ What must not live here: sockets, clocks, threads, SQL, header names, and any kn
 
     respond ──► once ──► acquire ──► Run ──► conclude ──► store
     operate ──►             │           └──► commit
-    (doors)               judge              settle
-       └──────► within: in the transaction of the call around it
+    receive ──►           judge              settle
+    (doors)
+       ├──────► within: in the transaction of the call around it
+       └──────► accept: store a payload, and later ──► work ──► once
 
 One flow per door, over the same sub-flows: a door brings a claim (`make_claim`) and how its problems are
 described; `once` and everything below it knows no door.
@@ -25,11 +27,21 @@ from typing import Literal
 
 from retrysafe._core import headers, keys
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.decisions import UNKNOWN, admit, judge, settle, storable_part
+from retrysafe._core.decisions import (
+    UNKNOWN,
+    admit,
+    fail_receipt,
+    is_kept,
+    judge,
+    settle,
+    storable_part,
+    was_begun,
+)
 from retrysafe._core.model import (
     Claim,
     Door,
     Found,
+    Inbox,
     Parts,
     Record,
     Request,
@@ -49,6 +61,7 @@ from retrysafe._core.steps import (
     CanTakeOver,
     Checkpoint,
     Commit,
+    Delivery,
     Finish,
     Flow,
     Forget,
@@ -60,6 +73,7 @@ from retrysafe._core.steps import (
     Pause,
     Persist,
     Reauthorise,
+    Receipt,
     Release,
     Replay,
     Reserve,
@@ -69,6 +83,7 @@ from retrysafe._core.steps import (
     Spoil,
     StoreWithin,
     TakeOver,
+    ToFail,
     TooLarge,
     ToRelease,
     ToStore,
@@ -76,7 +91,7 @@ from retrysafe._core.steps import (
     ask,
 )
 from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
-from retrysafe.policy import Policy, Rules
+from retrysafe.policy import CallbackRules, Policy, Rules
 
 Draining = Callable[[], bool]
 """Whether this process is shutting down."""
@@ -129,7 +144,7 @@ def respond(
         rules.identity_secret,
     )
     reauthorises = rules.request.reauthorise is not None
-    call = make(Call, (claim, policy, rules.outcome, describe, draining, secret, reauthorises))
+    call = make(Call, (claim, policy, rules.outcome, describe, draining, secret, reauthorises, None))
     return (yield from once(call))
 
 
@@ -176,6 +191,51 @@ def operate(
     return (yield from once(call) if outer is None else within(call, outer))
 
 
+def receive(
+    delivery: Delivery,
+    rules: Rules,
+    callback: CallbackRules,
+    describe: Callable[[Problem], Response],
+    token: bytes,
+    draining: Draining,
+    secret: bytes,
+) -> Flow[Result]:
+    """The callback door: from a delivery whose payload is valid to what its sender is told."""
+    kept = callback.inbox
+    inbox = None
+    if delivery.payload is not None:
+        # Under "hold" what was begun is not begun again, unless an operator says so.
+        begun_again = rules.policy.abandoned == "retry" or kept
+        inbox = Inbox(delivery.payload, 0.0 if begun_again else None, kept)
+    # What is only stored now is not being handled: a worker may take it at once.
+    policy = rules.policy._replace(lease=0.0) if kept else rules.policy
+    claim = make_claim(
+        "callback",
+        delivery.scope,
+        delivery.id,
+        delivery.fingerprint,
+        policy,
+        token,
+        delivery.name,
+        delivery.subject,
+        delivery.request_id,
+        delivery.correlation_id,
+        delivery.received,
+        rules.identity_secret,
+        inbox,
+    )
+    receipt = Receipt(delivery.handled, callback.retries)
+    call = Call(claim, policy, rules.outcome, describe, draining, secret, False, receipt)
+    if kept:
+        return (yield from accept(call))
+    result = yield from once(call)
+    if result.verdict == "in-flight" and callback.in_progress == "acknowledge":
+        reply = result.reply
+        if isinstance(reply, Problem) and reply.first is not None:
+            return result._replace(reply=reply.first)
+    return result
+
+
 _NO_OWNER = Problem("principal-required", "The owner of this key is not known.")
 
 
@@ -199,6 +259,7 @@ def make_claim(
     correlation_id: str | None = None,
     details: Parts = (),
     secret: keys.Secret | None = None,
+    inbox: Inbox | None = None,
 ) -> Claim:
     """A bid for a key, through whichever door it came."""
     return make(
@@ -221,29 +282,34 @@ def make_claim(
             policy.in_flight == "wait",
             details,
             policy.retention_from,
+            inbox,
         ),
     )
 
 
-def once(call: Call) -> Flow[Result]:
-    """Run the handler if this is the first time, and respond as the first time if it is not."""
+def once(call: Call, held: Reserved | Result | None = None) -> Flow[Result]:
+    """Run the handler if this is the first time, and respond as the first time if it is not.
+
+    With `held`, the key is ours already.
+    """
     unconfirmed: Unconfirmed = []
-    try:
-        held = yield from acquire(call, unconfirmed)
-    except GeneratorExit:
-        raise
-    except BaseException as trouble:
-        if unconfirmed:
-            yield from ask(Forget(call.claim))
-        if not isinstance(trouble, StoreError):
+    if held is None:
+        try:
+            held = yield from acquire(call, unconfirmed)
+        except GeneratorExit:
             raise
-        # A record that cannot be read is not an absent one, and no policy is to run beside it.
-        absent = isinstance(trouble, StoreUnavailable)
-        if absent and call.policy.store_down == "run" and not call.draining():
-            return (yield from _unprotected(call, trouble))
-        return _unavailable("The key could not be checked.", trouble)
+        except BaseException as trouble:
+            if unconfirmed and _must_be_forgotten(call.claim, unconfirmed):
+                yield from ask(Forget(call.claim))
+            if not isinstance(trouble, StoreError):
+                raise
+            # A record that cannot be read is not an absent one, and no policy is to run beside it.
+            absent = isinstance(trouble, StoreUnavailable)
+            if absent and call.policy.store_down == "run" and not call.draining():
+                return (yield from _unprotected(call, trouble))
+            return _unavailable("The key could not be checked.", trouble)
     if isinstance(held, Result):
-        if unconfirmed:
+        if unconfirmed and _must_be_forgotten(call.claim, unconfirmed):
             yield from ask(Forget(call.claim))
         return held
     claim = call.claim
@@ -257,9 +323,70 @@ def once(call: Call) -> Flow[Result]:
         result = yield from conclude(call, attempt, outcome)
     if (attempt.callbacks or attempt.parts) and result.verdict == "completed":
         yield from ask(CallBack(attempt))
-    if unconfirmed and (result.verdict == "released" or _rolled_back(call, result)):
+    done_with = unconfirmed and (result.verdict == "released" or _rolled_back(call, result))
+    if done_with and _must_be_forgotten(call.claim, unconfirmed):
         yield from ask(Forget(call.claim))
     return result
+
+
+def accept(call: Call) -> Flow[Result]:
+    """Store the payload of a delivery, for a worker to handle: from then on its sender may forget it.
+
+    The record is never released, not even where it is not known whether it was stored: another delivery may
+    have been acknowledged because of it.
+    """
+    assert call.receipt is not None
+    claim = call.claim
+    if call.draining():
+        return _refuse(_DRAINING)
+    unconfirmed: Unconfirmed = []
+    bid: Reserve | TakeOver = Reserve(claim)
+    while True:
+        try:
+            try:
+                reservation = yield from ask(bid)
+            except StoreUnavailable as trouble:
+                reservation = yield from _again(bid, trouble, unconfirmed)
+        except StoreError as trouble:
+            return _unavailable("The payload could not be stored.", trouble)
+        judgement = judge(reservation, claim, call.policy)
+        if isinstance(judgement, Reserved):
+            return Result("accepted", None, attempt=judgement.attempt)
+        assert isinstance(reservation, Found), "what is not ours was found"
+        record = reservation.record
+        if isinstance(judgement, Replay):
+            return _replayed(record)
+        if isinstance(judgement, Problem) and not (judgement is UNKNOWN and not was_begun(record)):
+            return _refuse(judgement._replace(first=record))
+        tried_in_vain = call.receipt.retries.pause(record.attempt - 1) is None
+        if not (isinstance(judgement, CanTakeOver) and record.state == "failed" and tried_in_vain):
+            return Result("waiting", record)
+        # No worker would handle it any more, and here it comes again.
+        bid = TakeOver(claim, *judgement)
+
+
+def work(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
+    """A worker's turn at a payload that is stored.  `died`: the attempt before ended without an outcome."""
+    assert call.receipt is not None
+    if call.draining():
+        return _refuse(_DRAINING)
+    try:
+        reservation = yield from ask(TakeOver(call.claim, *previous))
+    except StoreError as trouble:
+        # If it was taken over after all, its lease ends, and it is due again.
+        return _unavailable("The payload could not be claimed.", trouble)
+    if isinstance(reservation, Found):
+        return Result("in-flight", reservation.record)  # another worker was faster, or its sender
+    if reservation.attempt == 1:
+        yield from _release(call)  # made anew just now: it had been released, and so is done with
+        return Result("gone", None)
+    if died and call.receipt.retries.pause(reservation.attempt - 2) is None:
+        # Handled as often as it may be, and the last time its worker died of it.  One that failed is due
+        # because an operator says so, and one that was only received because its sender does.
+        final = fail_receipt(500, None, reservation.attempt, call)
+        final = final._replace(details=(("status", "failed"), ("error", "its workers died")), due_in=None)
+        return (yield from _fail(call, ToFail(final, final.response), reservation.attempt))
+    return (yield from once(call, reservation))
 
 
 def _rolled_back(call: Call, result: Result) -> bool:
@@ -273,6 +400,18 @@ the key when its owner releases it, for a request that is over.  So a request wi
 its claim, but in the end and not before, because all its bids have one token."""
 
 
+def _must_be_forgotten(claim: Claim, unconfirmed: Unconfirmed) -> bool:
+    """Whether bids that come late would block the key, or do something.
+
+    Not where a payload is stored: a worker handles it as soon as the lease has ended.  Where no worker would,
+    a take-over is left to an operator all the same: it may have taken the place of a failure, whose payload
+    would be gone.
+    """
+    if claim.inbox is None:
+        return True
+    return claim.inbox.due_in is None and not any(isinstance(bid, TakeOver) for bid in unconfirmed)
+
+
 def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
     """Bid for the key until it is ours, or another attempt's response is ours."""
     claim, policy = call.claim, call.policy
@@ -283,7 +422,8 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
             case Reserved():
                 if not call.draining():
                     return judgement
-                yield from _release(call)
+                if not is_kept(claim, judgement.attempt):
+                    yield from _release(call)
                 return _refuse(_DRAINING)
             case Replay():
                 record = judgement.record
@@ -363,6 +503,8 @@ def conclude(call: Call, attempt: Attempt, outcome: Outcome) -> Flow[Result]:
     if isinstance(settlement, ToRelease):
         yield from _release(call)
         return Result("released", settlement.reply, attempt=attempt.number)
+    if isinstance(settlement, ToFail):
+        return (yield from _fail(call, settlement, attempt.number))
     final, reply, error = settlement
     if reply is None and not attempt.checkpointed:
         # Taken over before a byte of it had left.  Nothing is to be stored: a bid of ours that came late may
@@ -393,17 +535,19 @@ def commit(call: Call, attempt: Attempt) -> Flow[Result]:
     except BaseException:
         # A cancellation or the end of the process; but whatever the handler did is not committed.
         yield from ask(RollBack(attempt, cut_off=True))
-        yield from ask(Forget(call.claim))
-        raise
-    if isinstance(settlement, ToRelease):
+        if call.claim.inbox is None:
+            yield from ask(Forget(call.claim))
+        raise  # a stored payload is due as soon as the lease has ended
+    if isinstance(settlement, ToRelease | ToFail):
         yield from ask(RollBack(attempt))
+        if isinstance(settlement, ToFail):
+            return (yield from _fail(call, settlement, attempt.number))
         yield from _release(call)
         return Result("released", settlement.reply, error=settlement.error, attempt=attempt.number)
     try:
         committed = yield from ask(Commit(attempt, call.claim, settlement.final))
     except CommitRefused as refusal:
-        yield from _release(call)
-        return _refused(call, refusal, attempt.number)
+        return (yield from _undo(call, refusal, attempt.number))
     except StoreError as trouble:
         return (yield from _find_out(call, settlement, attempt, trouble))
     if committed:
@@ -478,6 +622,16 @@ def _refused(call: Call, refusal: CommitRefused, attempt: int) -> Result:
     return Result("released", call.describe(problem), error=refusal, attempt=attempt)
 
 
+def _undo(call: Call, refusal: CommitRefused, attempt: int) -> Flow[Result]:
+    """Everything was rolled back, and the record is still ours."""
+    refused = _refused(call, refusal, attempt)
+    if call.receipt is not None and isinstance(refused.reply, Response):
+        final = fail_receipt(refused.reply.status, refusal, attempt, call)
+        return (yield from _fail(call, ToFail(final, refused.reply, refusal), attempt))
+    yield from _release(call)
+    return refused
+
+
 def _find_out(call: Call, settled: ToStore, attempt: Attempt, trouble: StoreError) -> Flow[Result]:
     """A commit was asked for, and its result was lost.  The record, which was part of it, knows.
 
@@ -486,13 +640,17 @@ def _find_out(call: Call, settled: ToStore, attempt: Attempt, trouble: StoreErro
     """
     try:
         yield from ask(RollBack(attempt))
-        yield from ask(Release(call.claim))
+        if call.claim.inbox is not None:
+            yield from ask(Finish(call.claim, fail_receipt(503, trouble, attempt.number, call)))
+        else:
+            yield from ask(Release(call.claim))
         found = yield from ask(Look(call.claim))
     except StoreError:
-        yield from ask(Forget(call.claim))
+        if call.claim.inbox is None:
+            yield from ask(Forget(call.claim))
         return _unavailable("It is not known whether the request was committed.", trouble)
     record = found and found.record
-    if record is not None and record.token == call.claim.token and record.state != "in_progress":
+    if record is not None and record.token == call.claim.token and record.state == settled.final.state:
         return Result(settled.final.state, settled.reply, attempt=attempt.number)
     return _unavailable("The request could not be committed.", trouble)
 
@@ -506,6 +664,13 @@ def _release(call: Call) -> Flow[None]:
         yield from ask(Forget(call.claim))
         if not isinstance(trouble, StoreError):
             raise
+
+
+def _fail(call: Call, failed: ToFail, attempt: int) -> Flow[Result]:
+    """Note that an attempt failed of which nothing is left.  Fenced, or not stored: another one follows."""
+    stored = yield from store(call, Finish(call.claim, failed.final))
+    trouble = stored if isinstance(stored, StoreError) else None
+    return Result("failed", failed.reply, error=failed.error, attempt=attempt, trouble=trouble)
 
 
 def store(call: Call, write: Finish | Checkpoint) -> Flow[bool | StoreError]:
@@ -542,7 +707,7 @@ def _taken_over(call: Call, error: Exception | None) -> Flow[Result]:
     except StoreError as trouble:
         return _unavailable("The outcome could not be read.", trouble)._replace(error=error)
     if call.claim.mode == "tx" and (found is None or found.record.token == call.claim.token):
-        return (yield from _not_ours(call, gone=found is None))
+        return (yield from _not_ours(call, found))
     match judge(found, call.claim, call.policy) if found else UNKNOWN:
         case Replay(record):
             return (yield from _replay(call, record))._replace(error=error)
@@ -557,14 +722,14 @@ def _taken_over(call: Call, error: Exception | None) -> Flow[Result]:
     return Result(problem.code, problem, error=error)
 
 
-def _not_ours(call: Call, *, gone: bool) -> Flow[Result]:
+def _not_ours(call: Call, found: Found | None) -> Flow[Result]:
     """A transaction was rolled back because it did not find its record, and no other attempt has it."""
-    if gone:
+    if found is None:
         reason = "the record was gone: another attempt had it and released it, or it had expired"
-    else:
-        yield from _release(call)
-        reason = "the transaction did not find the record, which is there: it ran in another database"
-    return _refused(call, CommitRefused(f"{reason}. Everything was rolled back", passing=gone), 1)
+        return _refused(call, CommitRefused(f"{reason}. Everything was rolled back", passing=True), 1)
+    reason = "the transaction did not find the record, which is there: it ran in another database"
+    refusal = CommitRefused(f"{reason}. Everything was rolled back", passing=False)
+    return (yield from _undo(call, refusal, found.record.attempt))
 
 
 def _unprotected(call: Call, trouble: StoreError) -> Flow[Result]:

@@ -16,6 +16,7 @@ from retrysafe._core.model import (
     Final,
     Found,
     Headers,
+    Parts,
     Record,
     Reservation,
     Reserved,
@@ -25,7 +26,7 @@ from retrysafe._core.model import (
 )
 from retrysafe._core.problems import Code, Problem
 from retrysafe.errors import StoreError
-from retrysafe.policy import OutcomeRules, Policy
+from retrysafe.policy import OutcomeRules, Policy, Retries
 
 # --- what a flow knows
 
@@ -42,6 +43,8 @@ class Call(NamedTuple):
     secret: bytes = DEFAULT_SECRET
     reauthorises: bool = False
     """Whether the application is asked before a stored response is replayed."""
+    receipt: "Receipt | None" = None
+    """What holds besides where the record is the receipt of a delivery."""
 
     def __repr__(self) -> str:
         return f"<Call for {self.claim!r}>"  # the secret is one
@@ -56,6 +59,36 @@ class Operation(NamedTuple):
     """Of the action, the target and all arguments."""
     request_id: str
     correlation_id: str | None
+
+
+class Delivery(NamedTuple):
+    """One delivery of an event, as the callback door brings it: from a known sender, with a valid payload."""
+
+    name: str
+    """What the receipts are called: what deliveries are counted and listed by."""
+    scope: Parts
+    """Its source, which the id is an id of."""
+    id: str
+    subject: str
+    """The run or resource that it is about."""
+    fingerprint: bytes
+    """Of what must be the same in each delivery of this event."""
+    request_id: str
+    correlation_id: str | None
+    received: Parts
+    """Details that are stored when it is received."""
+    handled: Parts
+    """Details that are stored when it has been handled."""
+    payload: bytes | None
+    """What a worker is to be given; `None` where it is not stored."""
+
+
+class Receipt(NamedTuple):
+    """What holds of a receipt, besides what holds of any record."""
+
+    handled: Parts = ()
+    retries: Retries = Retries()
+    """How often a worker tries, where the payload is stored."""
 
 
 # --- steps that a door performs
@@ -291,6 +324,14 @@ class ToStore(NamedTuple):
     error: Exception | None = None
 
 
+class ToFail(NamedTuple):
+    """Nothing of it is left, and the record stays all the same: it says so, and may have the payload."""
+
+    final: Final
+    reply: Response
+    error: Exception | None = None
+
+
 class ToRelease(NamedTuple):
     """Nothing happened: free the key, then respond."""
 
@@ -298,10 +339,26 @@ class ToRelease(NamedTuple):
     error: Exception | None = None
 
 
-Verdict = Code | Literal["completed", "failed", "released", "replayed", "unstored", "unprotected", "gone"]
-"""One word for how a call ended: what observers count."""
+Verdict = (
+    Code
+    | Literal[
+        "completed",
+        "failed",
+        "released",
+        "replayed",
+        "accepted",
+        "waiting",
+        "unstored",
+        "unprotected",
+        "gone",
+    ]
+)
+"""One word for how a call ended: what observers count.  A delivery is "accepted" whose payload is stored for
+a worker, and "waiting" when it comes again before a worker has handled it."""
 
-ASKED_AGAIN: frozenset[str] = frozenset({"replayed", "in-flight", "outcome-unknown", "previously-failed"})
+ASKED_AGAIN: frozenset[str] = frozenset(
+    {"replayed", "in-flight", "waiting", "outcome-unknown", "previously-failed"}
+)
 """How a call ends whose key had been used for the same before."""
 
 

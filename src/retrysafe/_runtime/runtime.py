@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import cache
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import DEFAULT_SECRET
@@ -67,8 +68,8 @@ class Runtime:
         if self.connection_limit is not None:
             self.connection_limit.forked()
         self.wait_limit = WaitLimit(getattr(self.store, "subscribe", None), self._wait_threads)
-        self.running: set[bytes] = set()
-        """Tokens of the calls that are between their bid and their end."""
+        self.running: dict[bytes, float] = {}
+        """When the calls began that are between their bid and their end, by their tokens."""
         self.tasks: set[Future[Any]] = set()
         """Held here until they have ended, because an event loop holds them only weakly."""
 
@@ -77,13 +78,15 @@ class Runtime:
     def begin(self, call: GuardedCall, claim: Claim) -> None:
         """From now on it counts as running."""
         call.claim = claim
-        self.running.add(claim.token)
+        self.running.setdefault(claim.token, monotonic())
 
     def end(self, call: GuardedCall, result: Result | None) -> None:
         """It is over, with this result or by an exception: free what it holds, and tell observers."""
         claim, leases = call.claim, self.leases
+        seconds: float | None = None
         if claim is not None:
-            self.running.discard(claim.token)
+            if (begun := self.running.pop(claim.token, None)) is not None:
+                seconds = monotonic() - begun
             attempt = leases.drop(claim)
             if attempt is not None and attempt.derived and self.secret == DEFAULT_SECRET:
                 _warn_of_missing_secret()
@@ -92,29 +95,37 @@ class Runtime:
         call.close()
         if result is not None:
             leases.count((result.verdict, call.door, call.route, call.source))
-            if claim is not None and (result.verdict in ASKED_AGAIN or result.attempt > 1):
+            asked_again = result.verdict in ASKED_AGAIN or result.attempt > 1
+            if claim is not None and asked_again and not _is_of_worker(claim):
                 leases.count_delivery(claim.id)
-            self.observers.ended(call, result)
+            self.observers.ended(call, result, seconds)
 
     def abandon(self, call: GuardedCall) -> None:
-        """It was cancelled before its handler began: nothing was done, so the claim is not kept."""
-        if call.claim is not None:
-            self.leases.forget(call.claim)
+        """It was cancelled before its handler began: nothing was done, so the claim is not kept.
+
+        Unless a payload is stored with it, which a worker handles as soon as the lease has ended.
+        """
+        claim = call.claim
+        if claim is not None and (claim.inbox is None or claim.inbox.due_in is None):
+            self.leases.forget(claim)
         self.end(call, None)
 
     @contextmanager
     def still_running(self, token: bytes) -> Generator[None]:
         """Have a drain wait for what an application does after its response."""
-        self.running.add(token)
+        self.running[token] = monotonic()
         try:
             yield
         finally:
-            self.running.discard(token)
+            self.running.pop(token, None)
 
-    def keyless(self, action: str, target: str, route: str, *, warn: bool, door: Door = "request") -> None:
-        """A request without a key is served, on a route that takes keys; or a call of a tool."""
-        self.leases.count(("keyless", door, route, ""))
-        self.observers.keyless(action, target, route, warn=warn, door=door)
+    def keyless(
+        self, action: str, target: str, route: str, *, warn: bool, door: Door = "request", source: str = ""
+    ) -> None:
+        """A request without a key is served, on a route that takes keys; or a call of a tool; or an event
+        without an id."""
+        self.leases.count(("keyless", door, route, source))
+        self.observers.keyless(action, target, route, warn=warn, door=door, source=source)
 
     # --- what is shared
 
@@ -128,7 +139,7 @@ class Runtime:
         """A call said that its effects are in our database, and used no session or connection of ours."""
         if final.response.status >= 300:
             return  # a redirect or a refusal needs none
-        is_operation = claim.door == "operation"  # whose target is an id
+        is_operation = claim.door != "request"  # whose target is an id
         self.observers.once(
             claim.door if is_operation else claim.action,
             claim.action if is_operation else claim.target,
@@ -153,6 +164,11 @@ class Runtime:
     def close(self) -> None:
         self.leases.close()
         self.store.close()
+
+
+def _is_of_worker(claim: Claim) -> bool:
+    """Whether it is for what was delivered before, and is not delivered now."""
+    return claim.inbox is not None and claim.inbox.payload is None
 
 
 @cache
