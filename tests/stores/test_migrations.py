@@ -198,7 +198,7 @@ def test_by_a_service(before: Before, store: Store) -> None:
         load.until(5)
     assert all(replays(store, key) for key in load.keys)
     with closing(store.open_admin()) as admin:
-        assert admin.migrate() == "created retrysafe_records_subject"
+        assert admin.migrate() == "created retrysafe_records_subject, retrysafe_records_due_at"
 
 
 def test_an_operator_does_not_change_tables_by_looking(before: Before, store: Store) -> None:

@@ -4,18 +4,20 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
-from retrysafe._core.model import Claim, Final, Reserved
+from retrysafe._core.model import Claim, Final, Inbox, Reserved
+from retrysafe.stores.admin import Query
 from retrysafe.stores.queue import Arguments, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.postgresql.wire import BINARY, Statement
 from retrysafe.testing.stores import a_claim, an_outcome
-from retrysafe.testing.stores.harness import the_record
+from retrysafe.testing.stores.harness import A_FAILURE, the_record
 from tests.stores.rows import PATIENT, Rows
 
 Connection = psycopg.Connection[Any]
@@ -119,6 +121,25 @@ def test_a_late_one_is_kept_for_its_retention(store: PostgresStore, caller: Conn
     record = the_record(store, late)
     assert record.completed_at is not None
     assert abs(record.expires_at - record.completed_at - 3600.0) < 0.001
+
+
+def test_it_ends_the_wait_of_a_payload(store: PostgresStore, caller: Connection, rows: Rows) -> None:
+    """With the commit: no worker handles again what was handled, and a rollback leaves it due."""
+    claim = reserved(store, door="callback", action="orders", inbox=Inbox(b"\n1", 60.0))
+    with closing(store.open_admin()) as admin:
+        for end in (caller.rollback, caller.commit):
+            assert concluded(store, caller, claim) is True
+            end()
+            rows.elapse(31.0)
+            assert [due.payload for due in admin.due("orders")] == []
+            [seen] = admin.list(Query())
+            assert (seen.due_at is None) is (end == caller.commit)
+        again = a_claim("again")._replace(door="callback", action="orders", inbox=Inbox(b"\n2", None))
+        store.reserve(again)
+        assert concluded(store, caller, again, A_FAILURE._replace(due_in=5.0)) is True
+        caller.commit()
+        rows.elapse(5.0)
+        assert [due.payload for due in admin.due("orders")] == [b"\n2"]
 
 
 def test_its_end_must_come(store: PostgresStore, caller: Connection) -> None:

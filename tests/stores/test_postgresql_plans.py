@@ -12,12 +12,13 @@ from retrysafe.stores.sql.postgresql.wire import known
 from retrysafe.testing.postgres import PostgresServer
 
 BY_ID = (
-    "reserve take_over look finish finish_late outcome_is_stored conclude conclude_or_fail "
-    "checkpoint release release_all renew settled add_deliveries"
+    "reserve take_over look finish finish_late finish_received outcome_is_stored conclude conclude_or_fail "
+    "payload checkpoint release release_all renew settled add_deliveries"
 ).split()
 
 VALUES = {
     **dict.fromkeys(("id", "token", "previous", "fingerprint", "body"), r"'\x01'"),
+    "due_in": "NULL",
     "claims": """'[["01", "01", 30, 0], ["02", "02", 30, 0]]'""",
     "deliveries": """'[["01", 1, [0.5]], ["02", 1, [0.5]]]'""",
 }
@@ -132,10 +133,27 @@ def test_what_has_expired_is_found_by_its_expiry(
     assert "Sort" not in found or not analysed
 
 
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+def test_what_is_due_is_found_by_its_time(connection: "psycopg.Connection[Any]", mode: str) -> None:
+    """Of all callbacks, only those that wait for a worker are looked at."""
+    with connection.transaction(force_rollback=True):
+        connection.execute(_MANY)
+        connection.execute("UPDATE retrysafe_records SET door = 'callback'")
+        connection.execute(
+            "UPDATE retrysafe_records SET due_at = now() "
+            "WHERE id IN (SELECT id FROM retrysafe_records LIMIT 9)"
+        )
+        connection.execute("ANALYZE retrysafe_records")
+        found = plan(connection, mode, "due")
+    assert "retrysafe_records_due_at" in found
+    assert "Seq Scan" not in found
+
+
 def test_finishing_touches_no_index(connection: "psycopg.Connection[Any]") -> None:
     """A finished record stays on its page, in time as well as in a transaction of the caller's own."""
     with connection.transaction(force_rollback=True):
         connection.execute(_MANY)
+        before = _updates(connection)
         for number, name in enumerate(("finish", "conclude", "conclude_or_fail"), 7):
             statement = known()[name]
             statement_name = f"hot_{name}"
@@ -143,11 +161,16 @@ def test_finishing_touches_no_index(connection: "psycopg.Connection[Any]") -> No
             chosen = {**VALUES, "id": f"sha256('{number}')", "state": "'completed'"}
             values = ", ".join(chosen.get(argument, "'1'") for argument in statement.arguments)
             assert connection.execute(f"EXECUTE {statement_name}({values})".encode()).rowcount == 1
-        updates = connection.execute(
-            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
-            " WHERE relname = 'retrysafe_records'"
-        ).fetchone()
-    assert updates == (3, 3)
+        done = [now - then for now, then in zip(_updates(connection), before, strict=True)]
+    assert done == [3, 3]
+
+
+def _updates(connection: "psycopg.Connection[Any]") -> "tuple[int, ...]":
+    found: tuple[int, ...] | None = connection.execute(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'retrysafe_records'"
+    ).fetchone()
+    assert found is not None
+    return found
 
 
 _MANY = """

@@ -20,7 +20,8 @@ from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
 
 RESPONSE = ["status", "headers", "body", "omitted"]
-COLUMNS = [name.strip() for name in load("sqlite")["columns"].split(",")] + RESPONSE
+DELIVERED = ["payload", "due_at"]
+COLUMNS = [name.strip() for name in load("sqlite")["columns"].split(",")] + RESPONSE + DELIVERED
 
 YEAR = 365 * 86400.0
 
@@ -61,7 +62,7 @@ def test_nothing_of_an_expired_record_remains(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(reserve, claim)
         fresh = connection.execute("SELECT * FROM retrysafe_records").fetchall()
-        old = ", ".join(f"{name} = 0" for name in COLUMNS if name not in ("id", "state"))
+        old = ", ".join(f"{name} = 0" for name in COLUMNS if name not in ("id", "state", "due_at"))
         connection.execute(f"UPDATE retrysafe_records SET {old}, state = 'completed'")
         connection.execute(reserve, claim)
         assert connection.execute("SELECT * FROM retrysafe_records").fetchall() == fresh

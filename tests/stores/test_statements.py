@@ -23,6 +23,7 @@ BY_HAND = {
     "by_door",
     "by_route",
     "by_scope",
+    "by_source",
     "verdicts",
     "list_audit_entries",
     "count_unreadable",
@@ -87,10 +88,13 @@ def test_a_statement_uses_an_index(name: str) -> None:
     assert walked == ([of_scopes] if name == "list_records_by_scope" else [])
 
 
-def test_finishing_in_time_leaves_the_expiry_alone() -> None:
-    """Naming the indexed column would move its entry at every finish, changed or not."""
-    assignments = load("sqlite")["finish"].partition("WHERE")[0]
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_finishing_in_time_leaves_the_expiry_alone(dialect: str) -> None:
+    """Naming the indexed column would move its entry at every finish, changed or not; and what is due is not
+    that of a request."""
+    assignments = load(dialect)["finish"].partition("WHERE")[0]
     assert "expires_at" not in assignments
+    assert "due_at" not in assignments
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -106,20 +110,23 @@ def test_reserving_an_expired_key_sets_every_column(dialect: str) -> None:
     assignments = re.search(r"DO UPDATE SET(.*?)WHERE", load(dialect)["reserve"], re.DOTALL)
     assert assignments is not None
     columns = [name.strip() for name in load(dialect)["columns"].split(",")]
-    columns += ["status", "headers", "body", "omitted"]
+    columns += ["status", "headers", "body", "omitted", "payload", "due_at"]
     expected = [f"{name} = excluded.{name}" for name in columns if name != "id"]
     assert [assignment.strip() for assignment in assignments[1].split(",")] == expected
 
 
 def test_the_function_for_batches_does_as_the_statements() -> None:
     """It repeats them, because a migration is never changed: another column takes another function."""
-    function = migrations.source("postgresql", 2)
+    function = migrations.source("postgresql", 3)
     statements = load("postgresql")
     for name, pattern in (("reserve", r"DO UPDATE SET(.*?)WHERE"), ("columns", r"(.*)")):
         found = re.search(pattern, statements[name], re.DOTALL)
         assert found is not None
         wanted = [text.strip() for text in found[1].split(",")]
         assert re.sub(r"\s+", " ", ", ".join(wanted)) in re.sub(r"\s+", " ", function), name
+    expired = re.sub(r"\s+", " ", statements["expired"].replace(statements["now"], "present"))
+    for alias in ("record", "there"):
+        assert expired.replace("record.", f"{alias}.") in re.sub(r"\s+", " ", function)
     returned = re.search(r"RETURNS TABLE \((.*?)\)\nLANGUAGE", function, re.DOTALL)
     assert returned is not None
     names = [line.split()[0] for line in returned[1].strip().splitlines()]

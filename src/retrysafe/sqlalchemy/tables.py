@@ -78,12 +78,16 @@ def _records(metadata: sa.MetaData) -> sa.Table:
         _required("deliveries", sa.Integer(), sa.text("1")),
         sa.Column("seen_at", _time()),
         sa.Column("delivery_times", sa.Text),
+        sa.Column("payload", sa.LargeBinary),
+        sa.Column("due_at", _time()),
         schema=BLANK_SCHEMA,
         postgresql_with={"fillfactor": "67"},  # see schema.sql
     )
     sa.Index("retrysafe_records_expires_at", table.c.expires_at)
     others = table.c.door != "request"
     sa.Index("retrysafe_records_subject", table.c.target, postgresql_where=others, sqlite_where=others)
+    due = table.c.due_at.is_not(None)
+    sa.Index("retrysafe_records_due_at", table.c.due_at, postgresql_where=due, sqlite_where=due)
     return table
 
 

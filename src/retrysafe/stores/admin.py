@@ -12,13 +12,16 @@ because there is nothing to show, and named in a warning of the logger `retrysaf
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 from retrysafe._core.headers import kept
 from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
 
 __all__ = [
+    "UNFINISHED",
     "Admin",
+    "Due",
     "Entry",
     "Finding",
     "Index",
@@ -26,13 +29,15 @@ __all__ = [
     "Query",
     "Share",
     "Sighting",
+    "Source",
     "Standing",
     "Statistics",
     "storable",
 ]
 
-Standing = Literal["abandoned", "in_progress", "completed", "failed"]
-"""How a record stands: its state, told apart by whether the lease of an unfinished one has ended."""
+Standing = Literal["abandoned", "waiting", "in_progress", "completed", "failed"]
+"""How a record stands: its state, told apart by whether the lease of an unfinished one has ended; and
+"waiting" where a worker is to handle its payload, for the first time or again."""
 
 
 Index = Literal["request-id", "scope"]
@@ -71,6 +76,17 @@ class Sighting(NamedTuple):
     """Bytes of the stored body."""
     now: float
     """The store's clock at the moment of looking."""
+    payload: int | None = None
+    """Bytes of the stored payload of a delivery; `None`: there is none."""
+    due_at: float | None = None
+    """From when on a worker may handle it; `None`: no worker may."""
+
+
+class Due(NamedTuple):
+    """A delivery that a worker may handle now."""
+
+    record: Record
+    payload: bytes
 
 
 class Share(NamedTuple):
@@ -79,6 +95,18 @@ class Share(NamedTuple):
     records: Mapping[Standing, int]
     size: int
     """Bytes of the stored bodies."""
+
+
+class Source(NamedTuple):
+    """What the callbacks of one source were."""
+
+    events: int
+    deliveries: int
+    """Each event was delivered once at least; what is more than that are duplicates and retries."""
+    handled: int
+    seconds: float | None
+    """From the first delivery of an event to its completion, on average; `None` where none is handled."""
+    longest: float | None
 
 
 class Statistics(NamedTuple):
@@ -100,6 +128,10 @@ class Statistics(NamedTuple):
     after the fact, and a process that is killed takes those seconds with it."""
     counted_since: float | None
     """When the first of these was counted."""
+    by_source: Mapping[str, Source] = MappingProxyType({})
+    """Callbacks by their action, which is the name of their source; those with the most events first."""
+    oldest_due: float | None = None
+    """Since when the payload that has waited longest could be handled; `None` where none waits."""
 
 
 class Note(NamedTuple):
@@ -115,7 +147,7 @@ class Entry(NamedTuple):
     at: float
     by: str
     reason: str
-    act: Literal["release", "resolve", "purge"]
+    act: Literal["release", "resolve", "redrive", "purge"]
     outcome: str
     """The result: "released", "released, was failed 500", "completed 201", "1200 records removed"; of an
     operation "released, was failed", "completed"."""
@@ -138,6 +170,15 @@ def release_outcome(seen: Record) -> str:
 def resolve_outcome(seen: Record, final: Final) -> str:
     """What the audit trail says of a record that is settled by hand."""
     return _outcome(seen, final.state, final.response)
+
+
+def redrive_outcome(seen: Record) -> str:
+    """What the audit trail says of a payload that is to be handled again."""
+    return f"to be handled again, was {'abandoned' if seen.state == 'in_progress' else seen.state}"
+
+
+UNFINISHED = Final("failed", Response(500), omitted=True)
+"""The outcome of an attempt that is to be done again and never said what came of it."""
 
 
 def _outcome(seen: Record, state: str, response: Response | None) -> str:
@@ -163,6 +204,23 @@ class Finding(NamedTuple):
     level: Literal["ok", "warning", "problem"]
     found: str
     advice: str = ""
+
+
+_LATE = 300.0
+"""Seconds that a payload may wait before an operator should look for the worker: several of its rounds."""
+
+
+def late(oldest_due: float, now: float) -> Finding:
+    """What a check says of payloads that wait for a worker."""
+    waited = now - oldest_due
+    if waited < _LATE:
+        return Finding("payloads", "ok", "payloads wait for a worker, none for long")
+    return Finding(
+        "payloads",
+        "warning",
+        f"a payload has been waiting for a worker for {round(waited)} s",
+        "Look whether `retrysafe work` runs for its receipts",
+    )
 
 
 class Admin(Protocol):
@@ -218,6 +276,26 @@ class Admin(Protocol):
 
         It lasts for its retention from now on: its client was told not to retry, and may do so much later;
         and a held record may be past its expiry already.
+        """
+        ...
+
+    def payload(self, id: bytes) -> bytes | None:
+        """What was delivered, where it is stored with the record of this identity."""
+        ...
+
+    def due(self, action: str, limit: int = 10) -> Sequence[Due]:
+        """Deliveries to this action that a worker may handle now, those first that could be handled first.
+
+        A worker claims one by taking it over: of several that see the same, one gets it.
+        """
+        ...
+
+    def redrive(self, seen: Record, note: Note) -> bool:
+        """Have a worker handle the payload of a record that was seen failed, abandoned or waiting.
+
+        False: it has changed since it was seen, or has no payload.
+        It is failed then and due at once, under a new token: an owner that was taken for dead is fenced.  A
+        failure stays as it is stored; one that had no outcome is `UNFINISHED`.
         """
         ...
 

@@ -18,6 +18,12 @@ A record has expired when `expires_at` has passed, and it is not in progress, or
 lease that has ended and `held_until` passed too.  A missing lease counts as alive until `expires_at`.
 Expired means absent: for `reserve` and `look`, whether or not a purge has removed it.
 
+A claim may bring an `Inbox`: then the record also has a payload, and a time from which on a worker may
+handle it.  Reserving and taking over set that time anew, to none where the claim has no inbox; taking over
+keeps the payload that is there, unless the claim brings another one.  Finishing sets it to what the outcome
+says, to none if it is completed.  A record that has such a time does not expire: what was acknowledged and
+not yet handled is not lost because no worker ran for a while.
+
 A store whose server can notify when a record is finished or released may have one method more,
 `subscribe(id, wake) -> unsubscribe`: `wake()` is then called from a thread of the store's own after a claim
 that was `announced` has been finished or released.  It shortens the wait for another request's response;
@@ -38,6 +44,7 @@ from retrysafe._core.model import (
     Found,
     Header,
     Headers,
+    Inbox,
     Mode,
     Parts,
     Purged,
@@ -60,6 +67,7 @@ __all__ = [
     "Found",
     "Header",
     "Headers",
+    "Inbox",
     "Mode",
     "Parts",
     "Purged",

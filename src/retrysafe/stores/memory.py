@@ -20,6 +20,7 @@ from retrysafe._core.model import (
     Deliveries,
     Final,
     Found,
+    Inbox,
     Purged,
     Record,
     Reservation,
@@ -76,6 +77,8 @@ class _Row:
     deliveries = 1
     seen_at: float | None = None
     delivery_times: tuple[float, ...] = ()
+    payload: bytes | None = None
+    due_at: float | None = None
 
     def __init__(self, claim: Claim, now: float) -> None:
         self.claim = self.first = claim
@@ -84,6 +87,14 @@ class _Row:
         self.lease_until: float | None = now + claim.lease
         self.held_until = now + claim.hold
         self.details = claim.details
+        if claim.inbox is not None:
+            self.receive(claim.inbox, now)
+
+    def receive(self, inbox: Inbox | None, now: float) -> None:
+        """Note what a claim says of its payload, and when a worker may handle it."""
+        if inbox is not None and inbox.payload is not None:
+            self.payload = inbox.payload
+        self.due_at = None if inbox is None or inbox.due_in is None else now + inbox.due_in
 
     def begin_again(self, claim: Claim, now: float) -> None:
         """Start another attempt.  Creation and the first claim's request id stay as they are."""
@@ -97,6 +108,7 @@ class _Row:
         self.response = None
         self.omitted = False
         self.details = claim.details
+        self.receive(claim.inbox, now)
         self.update(now)
 
     def update(self, now: float) -> None:
@@ -110,8 +122,10 @@ class _Row:
         return (self.expires_at if self.lease_until is None else self.lease_until) <= now
 
     def expired(self, now: float) -> bool:
-        return self.expires_at <= now and (
-            self.state != "in_progress" or (self.held_until <= now and self.lapsed(now))
+        return (
+            self.expires_at <= now
+            and self.due_at is None
+            and (self.state != "in_progress" or (self.held_until <= now and self.lapsed(now)))
         )
 
     def running(self, token: bytes) -> bool:
@@ -224,7 +238,8 @@ class MemoryStore:
             if row.state != "in_progress":
                 return (row.state, row.response, row.omitted) == final[:3]
             now = self._clock()
-            row.state, row.response, row.omitted, details = final
+            row.state, row.response, row.omitted, details, due_in = final
+            row.due_at = None if due_in is None else now + due_in
             if details:
                 row.details = merge_details(row.details, details)
             row.completed_at = now

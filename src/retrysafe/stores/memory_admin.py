@@ -10,6 +10,8 @@ from typing import Generic, Literal, Protocol, TypeVar
 from retrysafe._core import tokens
 from retrysafe._core.model import Claim, Door, Final, Purged, Record, Response, State
 from retrysafe.stores.admin import (
+    UNFINISHED,
+    Due,
     Entry,
     Finding,
     Index,
@@ -17,8 +19,11 @@ from retrysafe.stores.admin import (
     Query,
     Share,
     Sighting,
+    Source,
     Standing,
     Statistics,
+    late,
+    redrive_outcome,
     release_outcome,
     resolve_outcome,
     storable,
@@ -40,6 +45,8 @@ class Row(Protocol):
     updated_at: float
     completed_at: float | None
     expires_at: float
+    payload: bytes | None
+    due_at: float | None
 
     def lapsed(self, now: float) -> bool: ...
     def expired(self, now: float) -> bool: ...
@@ -114,6 +121,10 @@ class MemoryAdmin(Generic[R]):
             by_scope=_grouped(seen, lambda record: record.scope, groups),
             verdicts=verdicts,
             counted_since=since,
+            by_source=_sources(seen, groups),
+            oldest_due=min(
+                (each.due_at for each in seen if each.due_at and each.standing == "waiting"), default=None
+            ),
         )
 
     def expired(self, door: Door | None = None) -> int:
@@ -156,11 +167,46 @@ class MemoryAdmin(Generic[R]):
             retention = row.expires_at - (
                 row.updated_at if row.claim.retention_from == "update" else row.created_at
             )
-            row.state, row.response, row.omitted, _ = final
+            row.state, row.response, row.omitted, *_ = final
+            row.due_at = None
             row.updated_at = row.completed_at = now
             # Its whole retention from now on: its client was told not to retry, and may do so much later;
             # and a held record may be past its expiry already.
             row.expires_at = now + retention
+            return True
+
+    def payload(self, id: bytes) -> bytes | None:
+        with self._lock():
+            row = self._rows.get(id)
+            return None if row is None or row.expired(self._clock()) else row.payload
+
+    def due(self, action: str, limit: int = 10) -> Sequence[Due]:
+        with self._lock():
+            now = self._clock()
+            found = [
+                (row.due_at, Due(row.record(), row.payload))
+                for row in self._rows.values()
+                if row.claim.door == "callback"
+                and row.claim.action == action
+                and row.payload is not None
+                and row.due_at is not None
+                and row.due_at <= now
+                and _standing(row, now) == "waiting"
+            ]
+        return [due for _, due in sorted(found, key=lambda each: each[0])[:limit]]
+
+    def redrive(self, seen: Record, note: Note) -> bool:
+        with self._lock():
+            now = self._clock()
+            row = self._as_seen(seen, now, settled=seen.state == "failed")
+            if row is None or row.payload is None:
+                return False
+            self._enter(row, note, "redrive", redrive_outcome(seen), now)
+            row.claim = row.claim._replace(token=tokens.draw())
+            if row.state == "in_progress":
+                row.state, row.response, row.omitted, *_ = UNFINISHED
+                row.completed_at = now
+            row.updated_at = row.due_at = now
             return True
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
@@ -175,6 +221,8 @@ class MemoryAdmin(Generic[R]):
         abandoned = found.total.records.get("abandoned", 0)
         if abandoned:
             findings.append(Finding("abandoned", "warning", f"the outcome of {abandoned} records is unknown"))
+        if found.oldest_due is not None:
+            findings.append(late(found.oldest_due, found.now))
         return findings
 
     def migrate(self, indexes: Sequence[Index] = ()) -> str:  # noqa: ARG002 - as every `Admin`
@@ -203,7 +251,7 @@ class MemoryAdmin(Generic[R]):
         return row if settled else None
 
     def _enter(
-        self, row: Row, note: Note, act: Literal["release", "resolve"], outcome: str, now: float
+        self, row: Row, note: Note, act: Literal["release", "resolve", "redrive"], outcome: str, now: float
     ) -> None:
         of = row.record()
         self._books.audit.append(
@@ -224,11 +272,21 @@ class MemoryAdmin(Generic[R]):
 
 
 def _standing(row: Row, now: float) -> Standing:
-    return "abandoned" if row.state == "in_progress" and row.lapsed(now) else row.state
+    unfinished = row.state == "in_progress" and row.lapsed(now)
+    if row.due_at is not None and (unfinished or row.state == "failed"):
+        return "waiting"
+    return "abandoned" if unfinished else row.state
 
 
 def _sighting(row: Row, now: float) -> Sighting:
-    return Sighting(row.record(), _standing(row, now), len(row.response.body) if row.response else 0, now)
+    return Sighting(
+        row.record(),
+        _standing(row, now),
+        len(row.response.body) if row.response else 0,
+        now,
+        None if row.payload is None else len(row.payload),
+        row.due_at,
+    )
 
 
 def _without_body(sighting: Sighting) -> Sighting:
@@ -273,6 +331,30 @@ def _share(sightings: Sequence[Sighting]) -> Share:
 
 def _oldest(sightings: Iterable[Sighting], standing: Standing) -> float | None:
     return min((each.record.created_at for each in sightings if each.standing == standing), default=None)
+
+
+def _sources(seen: Iterable[Sighting], groups: int) -> Mapping[str, Source]:
+    found: dict[str, list[Record]] = {}
+    for sighting in seen:
+        if sighting.record.door == "callback":
+            found.setdefault(sighting.record.action, []).append(sighting.record)
+    largest = sorted(found.items(), key=lambda item: -len(item[1]))[:groups]
+    return {name: _source(records) for name, records in largest}
+
+
+def _source(records: Sequence[Record]) -> Source:
+    took = [
+        record.completed_at - record.created_at
+        for record in records
+        if record.state == "completed" and record.completed_at is not None
+    ]
+    return Source(
+        events=len(records),
+        deliveries=sum(record.deliveries for record in records),
+        handled=len(took),
+        seconds=sum(took) / len(took) if took else None,
+        longest=max(took, default=None),
+    )
 
 
 def _route(record: Record) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeVar
 
 from retrysafe._core.model import Door, Final, Purged, Record
-from retrysafe.stores.admin import Entry, Finding, Index, Note, Query, Sighting, Statistics
+from retrysafe.stores.admin import Due, Entry, Finding, Index, Note, Query, Sighting, Statistics
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import admin_operations
 from retrysafe.stores.sql.admin_operations import Page, PurgeStep
@@ -82,6 +82,15 @@ class SQLAdmin(ABC):
 
     def resolve(self, seen: Record, final: Final, note: Note) -> bool:
         return self._write(admin_operations.resolve(seen, final, note))
+
+    def payload(self, id: bytes) -> bytes | None:
+        return self._read(admin_operations.payload(id))
+
+    def due(self, action: str, limit: int = 10) -> Sequence[Due]:
+        return self._read(admin_operations.due(action, limit))
+
+    def redrive(self, seen: Record, note: Note) -> bool:
+        return self._write(admin_operations.redrive(seen, note))
 
     def purge(self, limit: int, note: Note | None = None, door: Door | None = None) -> Purged:
         removed, unresolved, entry = 0, tuple[Record, ...](), None

@@ -15,13 +15,17 @@ from retrysafe._core import tokens
 from retrysafe._core.model import Door, Final, Parts, Purged, Record
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.admin import (
+    UNFINISHED,
+    Due,
     Entry,
     Note,
     Query,
     Share,
     Sighting,
+    Source,
     Standing,
     Statistics,
+    redrive_outcome,
     release_outcome,
     resolve_outcome,
     storable,
@@ -85,8 +89,9 @@ def statistics(groups: int) -> Operation[Statistics]:
     doors = yield "by_door", {}
     routes = yield "by_route", {"groups": groups}
     scopes = yield "by_scope", {"groups": groups}
+    sources = yield "by_source", {"groups": groups}
     counts = yield "verdicts", {}
-    *total, expired, odd, oldest_running, oldest_abandoned, now = totals
+    *total, expired, odd, oldest_running, oldest_abandoned, oldest_due, now = totals
     if odd:
         _log.warning("%d records are in a state that this release does not know, and are not counted", odd)
     return Statistics(
@@ -100,6 +105,8 @@ def statistics(groups: int) -> Operation[Statistics]:
         by_scope=dict(_scopes(scopes)),
         verdicts={str(verdict): cast(int, count) for verdict, count, _ in counts},
         counted_since=min((cast(float, since) for *_, since in counts), default=None),
+        by_source={str(action): _source(numbers) for action, *numbers in sources},
+        oldest_due=cast(float | None, oldest_due),
     )
 
 
@@ -124,6 +131,28 @@ def resolve(seen: Record, final: Final, note: Note) -> Operation[bool]:
     }
     rows = yield "admin_resolve", arguments
     return (yield from _entered(rows, note, "resolve", resolve_outcome(seen, final), seen.id))
+
+
+def payload(id: bytes) -> Operation[bytes | None]:
+    rows = yield "payload", {"id": id}
+    return cast(bytes | None, rows[0][0]) if rows else None
+
+
+def due(action: str, limit: int) -> Operation[list[Due]]:
+    rows = yield "due", {"action": codec.storable(action), "limit": limit}
+    return list(_due(rows))
+
+
+def redrive(seen: Record, note: Note) -> Operation[bool]:
+    arguments: Arguments = {
+        "id": seen.id,
+        "token": seen.token,
+        "fence": tokens.draw(),
+        **codec.resolution(UNFINISHED),
+        "state": seen.state,
+    }
+    rows = yield "admin_redrive", arguments
+    return (yield from _entered(rows, note, "redrive", redrive_outcome(seen), seen.id))
 
 
 def purge(
@@ -199,18 +228,44 @@ def _range(digits: str | None) -> Arguments:
 
 
 def _readable(rows: Iterable[Row]) -> Iterable[Sighting]:
-    for *columns, standing, size, now in rows:
+    for *columns, standing, size, now, payload, due_at in rows:
         try:
             record = codec.decode(columns)
         except UnreadableRecord as damage:
             _log.warning("a record is not listed: %s", damage)
         else:
-            yield Sighting(record, cast(Standing, standing), cast(int, size), cast(float, now))
+            yield Sighting(
+                record,
+                cast(Standing, standing),
+                cast(int, size),
+                cast(float, now),
+                cast(int | None, payload),
+                cast(float | None, due_at),
+            )
+
+
+def _due(rows: Iterable[Row]) -> Iterable[Due]:
+    for payload, *columns in rows:
+        try:
+            yield Due(codec.decode(columns), cast(bytes, payload))
+        except UnreadableRecord as damage:
+            _log.warning("a record is not handled: %s", damage)
 
 
 def _share(numbers: Sequence[object]) -> Share:
     *records, size = cast(Sequence[int], numbers)
     return Share({s: n for s, n in zip(_STANDINGS, records, strict=True) if n}, size)
+
+
+def _source(numbers: Sequence[object]) -> Source:
+    events, deliveries, handled, seconds, longest = numbers
+    return Source(
+        cast(int, events),
+        cast(int, deliveries),
+        cast(int, handled),
+        cast(float | None, seconds),
+        cast(float | None, longest),
+    )
 
 
 def _scopes(rows: Iterable[Row]) -> Iterable[tuple[Parts, Share]]:

@@ -88,6 +88,7 @@ json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def bid(claim: Claim) -> dict[str, object]:
     """The arguments of `reserve` and `take_over`."""
+    payload, due_in = (None, None) if claim.inbox is None else claim.inbox[:2]
     return {
         "id": claim.id,
         "token": claim.token,
@@ -105,6 +106,8 @@ def bid(claim: Claim) -> dict[str, object]:
         "correlation_id": claim.correlation_id and storable(claim.correlation_id),
         "details": parts_text(claim.details),
         "retention_from": claim.retention_from,
+        "payload": payload,
+        "due_in": due_in,
     }
 
 
@@ -147,6 +150,7 @@ def outcome(claim: Claim, final: Final) -> dict[str, object]:
     arguments["retention"] = claim.retention
     arguments["retention_from"] = claim.retention_from
     arguments["announced"] = int(claim.announced)
+    arguments["due_in"] = final.due_in
     return arguments
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from retrysafe.errors import SchemaMismatch, StoreError
-from retrysafe.stores.admin import Finding
+from retrysafe.stores.admin import Finding, late
 from retrysafe.stores.retry import TookTooLong
 from retrysafe.stores.sql.schema import Ask, latest, plan
 
@@ -124,3 +124,8 @@ def abandoned(ask: Ask) -> Iterator[Finding]:
         )
     else:
         yield Finding("abandoned", "ok", "no outcome is unknown")
+
+
+def payloads(ask: Ask) -> Iterator[Finding]:
+    for oldest_due, now in ask("oldest_due"):
+        yield late(cast(float, oldest_due), cast(float, now))

@@ -102,11 +102,12 @@ def checkpoint(claim: Claim, head: Response) -> Operation[bool]:
 
 def finish(claim: Claim, final: Final) -> Operation[bool]:
     # In time; else late, which moves the expiry and its index too; else not at all, unless this is what we
-    # said before and the acknowledgement was lost.
+    # said before and the acknowledgement was lost.  Where a payload may be due, one statement does both.
     arguments = codec.outcome(claim, final)
-    if claim.retention_from == "creation" and (yield "finish", arguments):
+    received = claim.inbox is not None or final.due_in is not None
+    if not received and claim.retention_from == "creation" and (yield "finish", arguments):
         return True
-    for statement in ("finish_late", "outcome_is_stored"):
+    for statement in ("finish_received" if received else "finish_late", "outcome_is_stored"):
         if (yield statement, arguments):
             return True
     return False

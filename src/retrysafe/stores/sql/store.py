@@ -1,7 +1,7 @@
 """A store in an SQL database as the contract wants it: named methods, once blocking and once for coroutines.
 
 Which database it is, is not known here: a dialect gives the queues in front of its executors.  Completions
-are urgent, so they go before new claims; and they carry bodies, which bound a batch.
+are urgent, so they go before new claims.  Their bodies, and the payloads that claims bring, bound a batch.
 """
 
 from typing import Protocol, TypeVar
@@ -38,16 +38,21 @@ class Database(Protocol):
         ...
 
 
+def _size(claim: Claim) -> int:
+    return 0 if claim.inbox is None or claim.inbox.payload is None else len(claim.inbox.payload)
+
+
 class SQLStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.aio = AsyncSQLStore(database)
 
     def reserve(self, claim: Claim) -> Reservation:
-        return self._database.queue.perform(operations.reserve(claim), claim.id)
+        return self._database.queue.perform(operations.reserve(claim), claim.id, size=_size(claim))
 
     def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        return self._database.queue.perform(operations.take_over(claim, previous, state), claim.id)
+        operation = operations.take_over(claim, previous, state)
+        return self._database.queue.perform(operation, claim.id, size=_size(claim))
 
     def look(self, id: bytes) -> Found | None:
         return self._database.queue.perform(operations.look(id), id)
@@ -75,11 +80,12 @@ class AsyncSQLStore:
         self._database = database
 
     async def reserve(self, claim: Claim) -> Reservation:
-        return await self._database.async_queue.perform(operations.reserve(claim), claim.id)
+        operation = operations.reserve(claim)
+        return await self._database.async_queue.perform(operation, claim.id, size=_size(claim))
 
     async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
         operation = operations.take_over(claim, previous, state)
-        return await self._database.async_queue.perform(operation, claim.id)
+        return await self._database.async_queue.perform(operation, claim.id, size=_size(claim))
 
     async def look(self, id: bytes) -> Found | None:
         return await self._database.async_queue.perform(operations.look(id), id)

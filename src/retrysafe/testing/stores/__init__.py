@@ -21,7 +21,7 @@ Every test runs against the blocking half and against `.aio`.
 import pytest
 
 _CHAPTERS = (
-    "claims takeovers outcomes expiry details purging renewals fidelity concurrency listing "
+    "claims takeovers outcomes expiry details payloads purging renewals fidelity concurrency listing "
     "interventions".split()
 )
 
@@ -37,6 +37,7 @@ from retrysafe.testing.stores.harness import ManualClock, a_claim, an_outcome  #
 from retrysafe.testing.stores.interventions import Interventions  # noqa: E402
 from retrysafe.testing.stores.listing import Listing  # noqa: E402
 from retrysafe.testing.stores.outcomes import Outcomes  # noqa: E402
+from retrysafe.testing.stores.payloads import Payloads  # noqa: E402
 from retrysafe.testing.stores.purging import Purging  # noqa: E402
 from retrysafe.testing.stores.renewals import Renewals  # noqa: E402
 from retrysafe.testing.stores.takeovers import Takeovers  # noqa: E402
@@ -50,6 +51,7 @@ class StoreSuite(
     Outcomes,
     Expiry,
     Details,
+    Payloads,
     Purging,
     Renewals,
     Fidelity,

@@ -179,7 +179,7 @@ class Listing(Harness):
         [found] = admin.find(Query())
         assert found.record == record
         assert listed.record == record._replace(response=record.response._replace(body=b""))
-        assert listed[1:] == found[1:] == ("completed", 5000, listed.now)
+        assert listed[1:] == found[1:] == ("completed", 5000, listed.now, None, None)
         assert abs(listed.now - record.created_at - 7.0) < 1.0
 
     def test_a_checkpointed_record_shows_its_head(self, store: Store, admin: Admin) -> None:

@@ -1,7 +1,7 @@
 -- What operators ask and do, the audit trail, and how calls ended.
 --
 -- Lists and statistics scan the table, because an index for them would cost every request; except by id, by the
--- subject of a callback or an operation, and by what an operator has asked for an index on.
+-- subject of a callback or an operation, by what is due, and by what an operator has asked for an index on.
 -- An intervention and its audit entry are written in one transaction: there is neither without the other.
 
 -- name: set_timeouts
@@ -21,7 +21,7 @@ WHERE {lock_timeout} AND {durable_commit}
 -- name: list_records
 -- Records that an operator asks for.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- One statement, so one view.  Only what is shown is fetched whole, after the limit.
 SELECT {listing_columns}
@@ -38,7 +38,7 @@ WHERE record.id = ANY (ARRAY(
 -- As `list_records`, among the ids from low to high.
 -- Arguments: low, high, states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies,
 --            limit
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- One statement, so one view; a range of the primary key.
 SELECT {listing_columns}
@@ -50,7 +50,7 @@ LIMIT CAST(:limit AS bigint)
 -- name: list_records_by_request_id
 -- As `list_records`, of one request.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- By the index on request ids, where an operator has made one.
 SELECT {listing_columns}
@@ -62,7 +62,7 @@ LIMIT CAST(:limit AS bigint)
 -- name: list_records_by_subject
 -- As `list_records`, of what callbacks and operations have to do with one subject.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- By the partial index on targets.
 SELECT {listing_columns}
@@ -74,7 +74,7 @@ LIMIT CAST(:limit AS bigint)
 -- name: list_records_by_scope
 -- As `list_records`, of one scope or of a part of it.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- By the index on the parts of scopes, where an operator has made one.
 SELECT {listing_columns}
@@ -106,8 +106,9 @@ LIMIT CAST(:limit AS bigint)
 
 -- name: totals
 -- How many records there are.
--- Columns: records abandoned, in_progress, completed, failed, and bytes of their bodies; records expired, and
---          in an unknown state; when the oldest in progress and the oldest abandoned were made; now
+-- Columns: records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies; records expired,
+--          and in an unknown state; when the oldest in progress and the oldest abandoned were made, and since when
+--          the oldest payload is due; now
 --
 -- It loads no body.
 SELECT
@@ -115,11 +116,13 @@ SELECT
     count(*) FILTER (WHERE state_number = 2),
     count(*) FILTER (WHERE state_number = 3),
     count(*) FILTER (WHERE state_number = 4),
-    CAST(coalesce(sum(size) FILTER (WHERE state_number BETWEEN 1 AND 4), 0) AS bigint),
     count(*) FILTER (WHERE state_number = 5),
+    CAST(coalesce(sum(size) FILTER (WHERE state_number BETWEEN 1 AND 5), 0) AS bigint),
+    count(*) FILTER (WHERE state_number = 6),
     count(*) FILTER (WHERE state_number = 0),
-    date_part('epoch', min(created_at) FILTER (WHERE state_number = 2)),
+    date_part('epoch', min(created_at) FILTER (WHERE state_number = 3)),
     date_part('epoch', min(created_at) FILTER (WHERE state_number = 1)),
+    date_part('epoch', min(due_at) FILTER (WHERE state_number = 2)),
     date_part('epoch', {now})
 FROM ({record_summaries}) AS every
 
@@ -127,34 +130,54 @@ FROM ({record_summaries}) AS every
 -- Methods and paths with the most records, the expired ones aside; of operations and callbacks the action alone,
 -- because their target is an id.
 -- Arguments: groups
--- Columns: action, target, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+-- Columns: action, target, then records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies
 --
 -- It loads no body.
 SELECT action, route_target, {group_counts}
 FROM ({record_summaries}) AS every
-WHERE state_number BETWEEN 1 AND 4
+WHERE state_number BETWEEN 1 AND 5
 GROUP BY action, route_target
 ORDER BY count(*) DESC, action, route_target
 LIMIT CAST(:groups AS bigint)
 
 -- name: by_door
 -- As `by_route`, of doors.
--- Columns: door, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+-- Columns: door, then records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies
 SELECT door, {group_counts}
 FROM ({record_summaries}) AS every
-WHERE state_number BETWEEN 1 AND 4
+WHERE state_number BETWEEN 1 AND 5
 GROUP BY door
 ORDER BY count(*) DESC, door
 
 -- name: by_scope
 -- As `by_route`, of scopes.
 -- Arguments: groups
--- Columns: scope, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+-- Columns: scope, then records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies
 SELECT scope, {group_counts}
 FROM ({record_summaries}) AS every
-WHERE state_number BETWEEN 1 AND 4
+WHERE state_number BETWEEN 1 AND 5
 GROUP BY scope
 ORDER BY count(*) DESC, scope
+LIMIT CAST(:groups AS bigint)
+
+-- name: by_source
+-- Sources of callbacks, those with the most events first.
+-- Arguments: groups
+-- Columns: action, events, deliveries, events handled, seconds from their first delivery to their completion: on
+--          average, at most
+--
+-- It loads no body.
+SELECT
+    action,
+    count(*),
+    sum(deliveries),
+    count(*) FILTER (WHERE state_number = 4),
+    CAST(avg(date_part('epoch', completed_at - created_at)) FILTER (WHERE state_number = 4) AS float8),
+    CAST(max(date_part('epoch', completed_at - created_at)) FILTER (WHERE state_number = 4) AS float8)
+FROM ({record_summaries}) AS every
+WHERE door = 'callback' AND state_number BETWEEN 1 AND 5
+GROUP BY action
+ORDER BY count(*) DESC, action
 LIMIT CAST(:groups AS bigint)
 
 -- name: count_expired
@@ -181,7 +204,7 @@ WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.version = 1
     AND record.state = CAST(:state AS text)
-    AND (record.state IN ('completed', 'failed') OR ({abandoned}))
+    AND (record.state IN ('completed', 'failed') OR ({lapsed}))
     AND ({expired}) IS NOT TRUE
     AND {lock_timeout}
 RETURNING record.key, record.scope, record.action, record.target, record.request_id
@@ -195,7 +218,7 @@ RETURNING record.key, record.scope, record.action, record.target, record.request
 -- Atomic and fenced as one conditional statement on one row, as `admin_release` is.  The new token `fence` shuts
 -- out the owner, should it come back with an outcome of its own.  The record lasts for its whole retention from
 -- now on: its client was told not to try again, and may come back much later; and a held record may be past its
--- expiry already.
+-- expiry already.  No worker handles its payload any more.
 UPDATE retrysafe_records AS record SET
     token = CAST(:fence AS bytea),
     state = CAST(:state AS text),
@@ -209,11 +232,65 @@ UPDATE retrysafe_records AS record SET
     status = CAST(:status AS integer),
     headers = CAST(:headers AS text),
     body = CAST(:body AS bytea),
-    omitted = CAST(:omitted AS smallint)
+    omitted = CAST(:omitted AS smallint),
+    due_at = NULL
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:token AS bytea)
     AND record.version = 1
-    AND {abandoned}
+    AND {lapsed}
+    AND ({expired}) IS NOT TRUE
+    AND {lock_timeout}
+RETURNING record.key, record.scope, record.action, record.target, record.request_id
+
+-- name: payload
+-- What was delivered, where it is stored with the record of this id.
+-- Arguments: id
+-- Columns: payload, NULL if there is none; no row when there is no record
+SELECT record.payload FROM retrysafe_records AS record
+WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE
+
+-- name: due
+-- Deliveries that a worker may handle now, those first that could be handled first.
+-- Arguments: action, limit
+-- Columns: payload, then those of a record
+--
+-- By the partial index on what is due.  It locks nothing: a worker claims one by taking it over.
+SELECT record.payload, {record_columns}, record.status, record.headers, record.body, record.omitted
+FROM retrysafe_records AS record
+WHERE record.due_at IS NOT NULL
+    AND record.due_at <= {now}
+    AND record.version = 1
+    AND record.door = 'callback'
+    AND record.action = CAST(:action AS text)
+    AND record.payload IS NOT NULL
+    AND {waiting}
+ORDER BY record.due_at
+LIMIT CAST(:limit AS bigint)
+
+-- name: admin_redrive
+-- Have a worker handle the payload of a record that was seen failed, abandoned or waiting, now.
+-- Arguments: id, token, fence, state, status, headers, body, omitted, patience
+-- Columns: what the audit trail has of it: key, scope, action, target, request_id; no row when it is not as
+--          it was seen, or has no payload
+--
+-- Atomic and fenced as one conditional statement on one row, as `admin_release` is.  The new token `fence` shuts
+-- out an owner that was taken for dead.  One that had not failed has no outcome, and is given this one.
+UPDATE retrysafe_records AS record SET
+    token = CAST(:fence AS bytea),
+    state = 'failed',
+    completed_at = CASE record.state WHEN 'failed' THEN record.completed_at ELSE {now} END,
+    updated_at = {now},
+    status = CASE record.state WHEN 'failed' THEN record.status ELSE CAST(:status AS integer) END,
+    headers = CASE record.state WHEN 'failed' THEN record.headers ELSE CAST(:headers AS text) END,
+    body = CASE record.state WHEN 'failed' THEN record.body ELSE CAST(:body AS bytea) END,
+    omitted = CASE record.state WHEN 'failed' THEN record.omitted ELSE CAST(:omitted AS smallint) END,
+    due_at = {now}
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.version = 1
+    AND record.state = CAST(:state AS text)
+    AND (record.state = 'failed' OR ({lapsed}))
+    AND record.payload IS NOT NULL
     AND ({expired}) IS NOT TRUE
     AND {lock_timeout}
 RETURNING record.key, record.scope, record.action, record.target, record.request_id

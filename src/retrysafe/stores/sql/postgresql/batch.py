@@ -2,6 +2,8 @@
 
 Its arguments are arrays, one for each argument of `reserve` and of `finish`, and the place of each call in
 the batch.  Its rows name that place, so a result cannot be handed to another caller.
+
+It knows no payloads: a reservation that brings one, or says when it is due, is a statement of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,15 +53,23 @@ _FINISH = {
 
 def is_worth(calls: Sequence[Call]) -> bool:
     """Whether the function is less work for the server than a statement for each call."""
-    return sum(name in ("reserve", "finish") for name, _ in calls) >= _WORTH
+    return sum(_done_by_function(call) is not None for call in calls) >= _WORTH
+
+
+def _done_by_function(call: Call) -> str | None:
+    """What the function does of this call, if it does it."""
+    name, arguments = call
+    if name == "reserve":
+        return name if arguments["payload"] is None and arguments["due_in"] is None else None
+    return name if name == "finish" else None
 
 
 class Combined:
     """The calls of a batch, those that the function can do as one call of it."""
 
     def __init__(self, calls: Sequence[Call], encode: Encode) -> None:
-        self._names = [name for name, _ in calls]
-        self._others = [place for place, name in enumerate(self._names) if name not in ("reserve", "finish")]
+        self._names = [_done_by_function(call) for call in calls]
+        self._others = [place for place, name in enumerate(self._names) if name is None]
         arguments: Arguments = {}
         for name, columns in (("reserve", _RESERVE), ("finish", _FINISH)):
             places = [place for place, named in enumerate(self._names) if named == name]
@@ -79,7 +89,7 @@ class Combined:
         ]
 
 
-def _rows(name: str, row: Row | None) -> Outcome:
+def _rows(name: str | None, row: Row | None) -> Outcome:
     if row is None:
         return ()
     return [row[1:]] if name == "reserve" else [row[1:2]]

@@ -262,6 +262,7 @@ class _Examination:
             ("records", lambda transaction: doctor.records(transaction.query)),
             ("expired", lambda transaction: doctor.expired(transaction.query)),
             ("abandoned", lambda transaction: doctor.abandoned(transaction.query)),
+            ("payloads", lambda transaction: doctor.payloads(transaction.query)),
             ("vacuum", self._vacuum),
             ("locks", self._locks),
         ]

@@ -89,6 +89,17 @@ SELECT count(*), date_part('epoch', {now} - min(record.created_at))
 FROM retrysafe_records AS record
 WHERE {abandoned} AND ({expired}) IS NOT TRUE
 
+-- name: oldest_due
+-- The payload that has waited longest for a worker.
+-- Columns: since when it is due, now; no row when none is
+--
+-- By the partial index on what is due.
+SELECT date_part('epoch', record.due_at), date_part('epoch', {now})
+FROM retrysafe_records AS record
+WHERE record.due_at IS NOT NULL AND record.due_at <= {now} AND {waiting}
+ORDER BY record.due_at
+LIMIT 1
+
 -- name: expired_backlog
 -- How many records have expired, and since when the first of them waits to be removed.
 -- Columns: records, seconds

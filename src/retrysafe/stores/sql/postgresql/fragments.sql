@@ -32,12 +32,14 @@ record.delivery_times
 
 -- name: expired
 -- True for a record that has expired: past its expiry, and not in progress, or in progress with lease and hold
--- both over.  A missing lease lasts as long as the record.
+-- both over.  A missing lease lasts as long as the record.  One whose payload is due at any time does not expire: it
+-- was acknowledged, and must not be lost because no worker ran.
 --
 -- It is never true for a damaged row: a state or version that is not known is not judged.  For the opposite
 -- write `({expired}) IS NOT TRUE`, because NOT unknown is unknown, and would hide the row.
 record.version = 1
 AND record.expires_at <= {now}
+AND record.due_at IS NULL
 AND (
     record.state IN ('completed', 'failed')
     OR (
@@ -47,16 +49,26 @@ AND (
     )
 )
 
--- name: abandoned
+-- name: lapsed
 -- True for a record in progress whose lease has ended: its owner died, or lost the store.
 --
--- A missing lease lasts as long as the record, as in `take_over`, so a held record is abandoned then too.
+-- A missing lease lasts as long as the record, as in `take_over`, so the lease of a held record ends then too.
 record.state = 'in_progress' AND coalesce(record.lease_until, record.expires_at) <= {now}
 
+-- name: abandoned
+-- True for a record whose lease has ended, and which no worker is to handle: it waits for an operator.
+{lapsed} AND record.due_at IS NULL
+
+-- name: waiting
+-- True for a record whose payload a worker is to handle, for the first time or again.
+record.due_at IS NOT NULL AND (record.state = 'failed' OR ({lapsed}))
+
 -- name: effective_state
--- The state of a record, or `expired` or `abandoned`, which are not stored; of a damaged one, whatever is in its
--- state.
-CASE WHEN {expired} THEN 'expired' WHEN {abandoned} THEN 'abandoned' ELSE record.state END
+-- The state of a record, or `expired`, `abandoned` or `waiting`, which are not stored; of a damaged one, whatever is
+-- in its state.
+CASE
+    WHEN {expired} THEN 'expired' WHEN {abandoned} THEN 'abandoned' WHEN {waiting} THEN 'waiting' ELSE record.state
+END
 
 -- name: lock_timeout
 -- Always true: from here on this transaction waits for no row longer than `patience` seconds.
@@ -94,6 +106,31 @@ CASE WHEN CAST(:announced AS integer) = 1 THEN
     CAST(pg_notify('retrysafe', encode(record.id, 'hex')) AS text)
 END
 
+-- name: completion
+-- Stores the outcome of a running record, in time or late; more conditions follow.
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, due_in
+--
+-- Only a late record has its expiry changed, or one whose retention is counted from the last update; to name an
+-- indexed column with its old value is not a change here.
+UPDATE retrysafe_records AS record SET
+    state = CAST(:state AS text),
+    completed_at = {now},
+    updated_at = {now},
+    expires_at = CASE
+        WHEN record.expires_at <= {now} OR CAST(:retention_from AS text) = 'update'
+            THEN {now} + CAST(:retention AS float8) * interval '1 second'
+        ELSE record.expires_at
+    END,
+    status = CAST(:status AS integer),
+    headers = CAST(:headers AS text),
+    body = CAST(:body AS bytea),
+    omitted = CAST(:omitted AS smallint),
+    details = CAST(:details AS text),
+    due_at = {now} + CAST(:due_in AS float8) * interval '1 second'
+WHERE record.id = CAST(:id AS bytea)
+    AND record.token = CAST(:token AS bytea)
+    AND record.state = 'in_progress'
+
 -- name: claim_rows
 -- The claims of a batch as a table: id, token, lease, announced.
 -- Arguments: claims
@@ -110,7 +147,8 @@ FROM json_array_elements(CAST(:claims AS json)) AS element (value)
 WHERE json_array_length(value) = 4
 
 -- name: listing_columns
--- The columns of a record for an operator, then its effective state, the size of its body, and now.
+-- The columns of a record for an operator, then its effective state, the size of its body, now, the size of its
+-- payload, and when that is due.
 -- Arguments: bodies
 --
 -- Without bodies each is empty, and not read: its length is known without it.  One that is missing stays so,
@@ -120,7 +158,8 @@ CASE
     WHEN CAST(:bodies AS integer) = 1 THEN record.body
     WHEN record.body IS NOT NULL THEN CAST('' AS bytea)
 END,
-record.omitted, {effective_state}, coalesce(octet_length(record.body), 0), date_part('epoch', {now})
+record.omitted, {effective_state}, coalesce(octet_length(record.body), 0), date_part('epoch', {now}),
+octet_length(record.payload), date_part('epoch', record.due_at)
 
 -- name: listing_order
 -- What an operator has to look at: the abandoned, the oldest of them first; then the youngest.
@@ -169,28 +208,30 @@ AND (
 
 -- name: record_summaries
 -- Every record as statistics need it; its effective state is a number, because it is compared often:
--- 1 abandoned, 2 in_progress, 3 completed, 4 failed, 5 expired, 0 in an unknown state.
+-- 1 abandoned, 2 waiting, 3 in_progress, 4 completed, 5 failed, 6 expired, 0 in an unknown state.
 --
 -- The length of a body is known without fetching it.
 SELECT
     record.door, record.action,
     CASE record.door WHEN 'request' THEN record.target ELSE '' END AS route_target,
-    record.scope, record.created_at,
+    record.scope, record.created_at, record.completed_at, record.deliveries, record.due_at,
     coalesce(octet_length(record.body), 0) AS size,
     CASE
-        WHEN {expired} THEN 5
+        WHEN {expired} THEN 6
         WHEN {abandoned} THEN 1
-        WHEN record.state = 'in_progress' THEN 2
-        WHEN record.state = 'completed' THEN 3
-        WHEN record.state = 'failed' THEN 4
+        WHEN {waiting} THEN 2
+        WHEN record.state = 'in_progress' THEN 3
+        WHEN record.state = 'completed' THEN 4
+        WHEN record.state = 'failed' THEN 5
         ELSE 0
     END AS state_number
 FROM retrysafe_records AS record
 
 -- name: group_counts
--- Of a group of {record_summaries}: the records in each of the four states, and the bytes of their bodies.
+-- Of a group of {record_summaries}: the records in each of the five states, and the bytes of their bodies.
 count(*) FILTER (WHERE state_number = 1), count(*) FILTER (WHERE state_number = 2),
 count(*) FILTER (WHERE state_number = 3), count(*) FILTER (WHERE state_number = 4),
+count(*) FILTER (WHERE state_number = 5),
 CAST(sum(size) AS bigint)
 
 -- name: scope_parts

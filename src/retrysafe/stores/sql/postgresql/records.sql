@@ -17,7 +17,7 @@ WHERE record.id = CAST(:id AS bytea) AND ({expired}) IS NOT TRUE
 -- name: reserve
 -- Reserve a key that has no record, or whose record has expired; else return the record.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
---            request_id, correlation_id, details, retention_from, patience
+--            request_id, correlation_id, details, retention_from, payload, due_in, patience
 -- Columns: attempt; or NULL, and then those of a record, then now; no row when the key was reserved
 --          while this statement ran, and then looking again finds the record
 --
@@ -37,7 +37,7 @@ WITH found AS MATERIALIZED (
 ),
 claimed AS (
     INSERT INTO retrysafe_records AS record (
-        {columns}, status, headers, body, omitted
+        {columns}, status, headers, body, omitted, payload, due_at
     )
     SELECT
         1, CAST(:id AS bytea), CAST(:token AS bytea), CAST(:fingerprint AS bytea),
@@ -48,7 +48,8 @@ claimed AS (
         {now} + CAST(:retention AS float8) * interval '1 second',
         {now} + CAST(:hold AS float8) * interval '1 second',
         CAST(:details AS text), CAST(:retention_from AS text), 1, NULL, NULL,
-        NULL, NULL, NULL, 0
+        NULL, NULL, NULL, 0,
+        CAST(:payload AS bytea), {now} + CAST(:due_in AS float8) * interval '1 second'
     WHERE NOT EXISTS (SELECT FROM found) AND {lock_timeout} AND {durable_commit}
     ON CONFLICT (id) DO UPDATE SET
         version = excluded.version,
@@ -79,7 +80,9 @@ claimed AS (
         status = excluded.status,
         headers = excluded.headers,
         body = excluded.body,
-        omitted = excluded.omitted
+        omitted = excluded.omitted,
+        payload = excluded.payload,
+        due_at = excluded.due_at
     WHERE {expired}
     RETURNING record.attempt
 )
@@ -88,7 +91,7 @@ FROM found
 FULL JOIN claimed ON FALSE
 
 -- name: batch
--- Many of `reserve` and `finish`, by the function of migration 3.
+-- Many of `finish`, and of those `reserve` that bring no payload, by the function of migration 4.
 -- Arguments: patience, reserve_place, reserve_id, reserve_token, reserve_fingerprint, reserve_mode,
 --            reserve_lease, reserve_retention, reserve_hold, reserve_door, reserve_scope, reserve_key,
 --            reserve_action, reserve_target, reserve_request_id, reserve_correlation_id, reserve_details,
@@ -131,12 +134,13 @@ SELECT * FROM retrysafe_batch_1(
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
 -- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from,
---            patience
+--            payload, due_in, patience
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
 -- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
 -- failed in the last moment is not mistaken for one that was abandoned.  Creation and request id stay those of
--- the first attempt, and so does the expiry, unless it is counted from the last update.  An expired record is absent, and left to `reserve`.
+-- the first attempt, and so does the expiry, unless it is counted from the last update.  A payload stays, unless the
+-- claim brings another one.  An expired record is absent, and left to `reserve`.
 UPDATE retrysafe_records AS record SET
     token = CAST(:token AS bytea),
     fingerprint = CAST(:fingerprint AS bytea),
@@ -156,7 +160,9 @@ UPDATE retrysafe_records AS record SET
     status = NULL,
     headers = NULL,
     body = NULL,
-    omitted = 0
+    omitted = 0,
+    payload = coalesce(CAST(:payload AS bytea), record.payload),
+    due_at = {now} + CAST(:due_in AS float8) * interval '1 second'
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:previous AS bytea)
     AND record.state = CAST(:state AS text)
@@ -245,6 +251,18 @@ WHERE record.id = CAST(:id AS bytea)
     AND {durable_commit}
 RETURNING 1, {notify_waiters}
 
+-- name: finish_received
+-- Store the outcome of a running record whose payload may be due, in time or late.
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, due_in,
+--            announced, patience
+-- Columns: 1, then nothing of interest; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.
+{completion}
+    AND {lock_timeout}
+    AND {durable_commit}
+RETURNING 1, {notify_waiters}
+
 -- name: outcome_is_stored
 -- Whether this very outcome was stored before, under this token: by a `finish` whose acknowledgement was lost.
 -- Arguments: id, token, state, status, headers, body, omitted
@@ -262,34 +280,15 @@ WHERE id = CAST(:id AS bytea)
 
 -- name: conclude
 -- Store the outcome in a transaction of the caller's own, in time or late.
--- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, lease,
---            announced
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, due_in,
+--            lease, announced
 -- Columns: 1, then nothing of interest; no row when fenced
 --
 -- Atomic with whatever else that transaction has written, and fenced: the row stays locked until its end.
 -- Therefore its end must come.  For the rest of the transaction, which is the commit and what its triggers do,
 -- no lock is waited for longer than the lease, and a worker that is frozen in it loses its session after
 -- that time, so that the key does not stay locked.  What the caller had set shorter stays shorter.
---
--- Only a late record has its expiry changed, or one whose retention is counted from the last update; to name an
--- indexed column with its old value is not a change here.
-UPDATE retrysafe_records AS record SET
-    state = CAST(:state AS text),
-    completed_at = {now},
-    updated_at = {now},
-    expires_at = CASE
-        WHEN record.expires_at <= {now} OR CAST(:retention_from AS text) = 'update'
-            THEN {now} + CAST(:retention AS float8) * interval '1 second'
-        ELSE record.expires_at
-    END,
-    status = CAST(:status AS integer),
-    headers = CAST(:headers AS text),
-    body = CAST(:body AS bytea),
-    omitted = CAST(:omitted AS smallint),
-    details = CAST(:details AS text)
-WHERE record.id = CAST(:id AS bytea)
-    AND record.token = CAST(:token AS bytea)
-    AND record.state = 'in_progress'
+{completion}
     AND set_config(
         'lock_timeout',
         CAST(least(
@@ -315,8 +314,8 @@ RETURNING 1, {notify_waiters}
 
 -- name: conclude_or_fail
 -- As `conclude`, and an error when fenced: for a driver that sends the COMMIT right after it, without waiting.
--- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, lease,
---            announced
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, due_in,
+--            lease, announced
 -- Columns: 1
 --
 -- The error is what undoes the transaction: the server skips what was sent with it, and commits nothing any more.

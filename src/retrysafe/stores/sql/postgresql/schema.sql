@@ -10,8 +10,8 @@
 SELECT name
 FROM unnest(ARRAY[
     'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject',
-    'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta', 'retrysafe_audit',
-    'retrysafe_verdicts'
+    'retrysafe_records_due_at', 'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta',
+    'retrysafe_audit', 'retrysafe_verdicts'
 ]) AS name
 JOIN pg_class ON pg_class.oid = to_regclass(name)
 LEFT JOIN pg_index ON pg_index.indexrelid = pg_class.oid

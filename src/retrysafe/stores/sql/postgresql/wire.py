@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 _ARGUMENT = re.compile(r":(\w+)")
 
-_HOT = frozenset("batch reserve take_over look checkpoint finish release renew settled".split())
+_HOT = frozenset(
+    "batch reserve take_over look checkpoint finish finish_received release renew settled".split()
+)
 """What requests and leases wait for is parsed and planned once per connection.  The rest is planned anew each
 time, with its real arguments and for the table as it is."""
 

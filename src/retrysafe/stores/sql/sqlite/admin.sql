@@ -1,13 +1,13 @@
 -- What operators ask and do, the audit trail, and how calls ended.
 --
 -- Lists and statistics scan the table, because an index for them would cost every request; except by id, by the
--- subject of a callback or an operation, and by what an operator has asked for an index on.
+-- subject of a callback or an operation, by what is due, and by what an operator has asked for an index on.
 -- An intervention and its audit entry are written in one transaction: there is neither without the other.
 
 -- name: list_records
 -- Records that an operator asks for.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- One statement, so one view.  Only what is shown is fetched whole, after the limit.
 SELECT {listing_columns}
@@ -24,7 +24,7 @@ WHERE rowid IN (
 -- As `list_records`, among the ids from low to high.
 -- Arguments: low, high, states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit,
 --            now
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- One statement, so one view; a range of the primary key.
 SELECT {listing_columns}
@@ -36,7 +36,7 @@ LIMIT :limit
 -- name: list_records_by_request_id
 -- As `list_records`, of one request.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- By the index on request ids, where an operator has made one.
 SELECT {listing_columns}
@@ -48,7 +48,7 @@ LIMIT :limit
 -- name: list_records_by_subject
 -- As `list_records`, of what callbacks and operations have to do with one subject.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- By the partial index on targets.
 SELECT {listing_columns}
@@ -60,7 +60,7 @@ LIMIT :limit
 -- name: list_records_by_scope
 -- As `list_records`, of one scope or of a part of it.
 -- Arguments: states, door, scope, part, action, target, prefix, older, younger, key, request_id, bodies, limit, now
--- Columns: those of a record, then effective state, size, now
+-- Columns: those of a record, then effective state, size, now, size of the payload, when it is due
 --
 -- By the index on scopes, where an operator has made one: it is walked through instead of the table, and only
 -- records of scopes with this part are looked at.
@@ -91,8 +91,9 @@ LIMIT :limit
 -- name: totals
 -- How many records there are.
 -- Arguments: now
--- Columns: records abandoned, in_progress, completed, failed, and bytes of their bodies; records expired, and
---          in an unknown state; when the oldest in progress and the oldest abandoned were made; now
+-- Columns: records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies; records expired,
+--          and in an unknown state; when the oldest in progress and the oldest abandoned were made, and since when
+--          the oldest payload is due; now
 --
 -- It loads no body.
 SELECT
@@ -100,11 +101,13 @@ SELECT
     coalesce(sum(state_number = 2), 0),
     coalesce(sum(state_number = 3), 0),
     coalesce(sum(state_number = 4), 0),
-    coalesce(sum(CASE WHEN state_number BETWEEN 1 AND 4 THEN size END), 0),
     coalesce(sum(state_number = 5), 0),
+    coalesce(sum(CASE WHEN state_number BETWEEN 1 AND 5 THEN size END), 0),
+    coalesce(sum(state_number = 6), 0),
     coalesce(sum(state_number = 0), 0),
-    min(CASE WHEN state_number = 2 THEN created_at END),
+    min(CASE WHEN state_number = 3 THEN created_at END),
     min(CASE WHEN state_number = 1 THEN created_at END),
+    min(CASE WHEN state_number = 2 THEN due_at END),
     :now
 FROM ({record_summaries})
 
@@ -112,12 +115,12 @@ FROM ({record_summaries})
 -- Methods and paths with the most records, the expired ones aside; of operations and callbacks the action alone,
 -- because their target is an id.
 -- Arguments: groups, now
--- Columns: action, target, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+-- Columns: action, target, then records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies
 --
 -- It loads no body; SQLite sorts on disk what does not fit its cache.
 SELECT action, route_target, {group_counts}
 FROM ({record_summaries})
-WHERE state_number BETWEEN 1 AND 4
+WHERE state_number BETWEEN 1 AND 5
 GROUP BY action, route_target
 ORDER BY count(*) DESC, action, route_target
 LIMIT :groups
@@ -125,22 +128,42 @@ LIMIT :groups
 -- name: by_door
 -- As `by_route`, of doors.
 -- Arguments: now
--- Columns: door, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+-- Columns: door, then records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies
 SELECT door, {group_counts}
 FROM ({record_summaries})
-WHERE state_number BETWEEN 1 AND 4
+WHERE state_number BETWEEN 1 AND 5
 GROUP BY door
 ORDER BY count(*) DESC, door
 
 -- name: by_scope
 -- As `by_route`, of scopes.
 -- Arguments: groups, now
--- Columns: scope, then records abandoned, in_progress, completed, failed, and bytes of their bodies
+-- Columns: scope, then records abandoned, waiting, in_progress, completed, failed, and bytes of their bodies
 SELECT scope, {group_counts}
 FROM ({record_summaries})
-WHERE state_number BETWEEN 1 AND 4
+WHERE state_number BETWEEN 1 AND 5
 GROUP BY scope
 ORDER BY count(*) DESC, scope
+LIMIT :groups
+
+-- name: by_source
+-- Sources of callbacks, those with the most events first.
+-- Arguments: groups, now
+-- Columns: action, events, deliveries, events handled, seconds from their first delivery to their completion: on
+--          average, at most
+--
+-- It loads no body.
+SELECT
+    action,
+    count(*),
+    sum(deliveries),
+    sum(state_number = 4),
+    avg(CASE WHEN state_number = 4 THEN completed_at - created_at END),
+    max(CASE WHEN state_number = 4 THEN completed_at - created_at END)
+FROM ({record_summaries})
+WHERE door = 'callback' AND state_number BETWEEN 1 AND 5
+GROUP BY action
+ORDER BY count(*) DESC, action
 LIMIT :groups
 
 -- name: count_expired
@@ -165,7 +188,7 @@ WHERE id = :id
     AND token = :token
     AND version = 1
     AND state = :state
-    AND (state IN ('completed', 'failed') OR ({abandoned}))
+    AND (state IN ('completed', 'failed') OR ({lapsed}))
     AND ({expired}) IS NOT TRUE
 RETURNING key, scope, action, target, request_id
 
@@ -178,7 +201,7 @@ RETURNING key, scope, action, target, request_id
 -- Atomic and fenced as one conditional statement on one row, as `admin_release` is.  The new token `fence` shuts
 -- out the owner, should it come back with an outcome of its own.  The record lasts for its whole retention from
 -- now on: its client was told not to try again, and may come back much later; and a held record may be past its
--- expiry already.
+-- expiry already.  No worker handles its payload any more.
 UPDATE retrysafe_records SET
     token = :fence,
     state = :state,
@@ -189,8 +212,60 @@ UPDATE retrysafe_records SET
     status = :status,
     headers = :headers,
     body = :body,
-    omitted = :omitted
-WHERE id = :id AND token = :token AND version = 1 AND {abandoned} AND ({expired}) IS NOT TRUE
+    omitted = :omitted,
+    due_at = NULL
+WHERE id = :id AND token = :token AND version = 1 AND {lapsed} AND ({expired}) IS NOT TRUE
+RETURNING key, scope, action, target, request_id
+
+-- name: payload
+-- What was delivered, where it is stored with the record of this id.
+-- Arguments: id, now
+-- Columns: payload, NULL if there is none; no row when there is no record
+SELECT payload FROM retrysafe_records WHERE id = :id AND ({expired}) IS NOT TRUE
+
+-- name: due
+-- Deliveries that a worker may handle now, those first that could be handled first.
+-- Arguments: action, limit, now
+-- Columns: payload, then those of a record
+--
+-- By the partial index on what is due.  It locks nothing: a worker claims one by taking it over.
+SELECT payload, {columns}, status, headers, body, omitted
+FROM retrysafe_records
+WHERE due_at IS NOT NULL
+    AND due_at <= :now
+    AND version = 1
+    AND door = 'callback'
+    AND action = :action
+    AND payload IS NOT NULL
+    AND {waiting}
+ORDER BY due_at
+LIMIT :limit
+
+-- name: admin_redrive
+-- Have a worker handle the payload of a record that was seen failed, abandoned or waiting, now.
+-- Arguments: id, token, fence, state, status, headers, body, omitted, now
+-- Columns: what the audit trail has of it: key, scope, action, target, request_id; no row when it is not as
+--          it was seen, or has no payload
+--
+-- Atomic and fenced as one conditional statement on one row, as `admin_release` is.  The new token `fence` shuts
+-- out an owner that was taken for dead.  One that had not failed has no outcome, and is given this one.
+UPDATE retrysafe_records SET
+    token = :fence,
+    state = 'failed',
+    completed_at = CASE state WHEN 'failed' THEN completed_at ELSE :now END,
+    updated_at = :now,
+    status = CASE state WHEN 'failed' THEN status ELSE :status END,
+    headers = CASE state WHEN 'failed' THEN headers ELSE :headers END,
+    body = CASE state WHEN 'failed' THEN body ELSE :body END,
+    omitted = CASE state WHEN 'failed' THEN omitted ELSE :omitted END,
+    due_at = :now
+WHERE id = :id
+    AND token = :token
+    AND version = 1
+    AND state = :state
+    AND (state = 'failed' OR ({lapsed}))
+    AND payload IS NOT NULL
+    AND ({expired}) IS NOT TRUE
 RETURNING key, scope, action, target, request_id
 
 -- name: insert_audit_entry

@@ -272,6 +272,7 @@ class _Examination:
             ("records", lambda: doctor.records(self._ask)),
             ("expired", lambda: doctor.expired(self._ask)),
             ("abandoned", lambda: doctor.abandoned(self._ask)),
+            ("payloads", lambda: doctor.payloads(self._ask)),
         ]
         return found + [finding for name, check in checks for finding in doctor.run(name, check)]
 

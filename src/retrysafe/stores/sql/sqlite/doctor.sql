@@ -1,6 +1,6 @@
 -- Checks of `retrysafe doctor` that read records.  What it asks about the file itself are pragmas, in doctor.py.
 --
--- Each scans the table once and loads no body.
+-- Each scans the table once and loads no body, unless it says otherwise.
 
 -- name: count_unreadable
 -- How many records have a version, state or expiry that this release does not understand: they block their keys
@@ -16,6 +16,17 @@ WHERE version IS NOT 1
 -- Arguments: now
 -- Columns: records, seconds since the oldest was made
 SELECT count(*), :now - min(created_at) FROM retrysafe_records WHERE {abandoned} AND ({expired}) IS NOT TRUE
+
+-- name: oldest_due
+-- The payload that has waited longest for a worker.
+-- Arguments: now
+-- Columns: since when it is due, now; no row when none is
+--
+-- By the partial index on what is due.
+SELECT due_at, :now FROM retrysafe_records
+WHERE due_at IS NOT NULL AND due_at <= :now AND {waiting}
+ORDER BY due_at
+LIMIT 1
 
 -- name: expired_backlog
 -- How many records have expired, and since when the first of them waits to be removed.

@@ -10,7 +10,8 @@ details, retention_from, deliveries, seen_at, delivery_times
 
 -- name: expired
 -- True for a record that has expired: past its expiry, and not in progress, or in progress with lease and hold
--- both over.  A missing lease lasts as long as the record.
+-- both over.  A missing lease lasts as long as the record.  One whose payload is due at any time does not expire: it was
+-- acknowledged, and must not be lost because no worker ran.
 -- Arguments: now
 --
 -- It is never true for a damaged row.  What is NULL compares as unknown and text or bytes compare as greater
@@ -18,23 +19,34 @@ details, retention_from, deliveries, seen_at, delivery_times
 -- the opposite write `({expired}) IS NOT TRUE`, because NOT unknown is unknown, and would hide the row.
 version = 1
 AND expires_at <= :now
+AND due_at IS NULL
 AND (
     state IN ('completed', 'failed')
     OR (state = 'in_progress' AND held_until <= :now AND coalesce(lease_until, expires_at) <= :now)
 )
 
--- name: abandoned
+-- name: lapsed
 -- True for a record in progress whose lease has ended: its owner died, or lost the store.
 -- Arguments: now
 --
--- A missing lease lasts as long as the record, as in `take_over`, so a held record is abandoned then too.
+-- A missing lease lasts as long as the record, as in `take_over`, so the lease of a held record ends then too.
 state = 'in_progress' AND coalesce(lease_until, expires_at) <= :now
 
--- name: effective_state
--- The state of a record, or `expired` or `abandoned`, which are not stored; of a damaged one, whatever is in its
--- state.
+-- name: abandoned
+-- True for a record whose lease has ended, and which no worker is to handle: it waits for an operator.
 -- Arguments: now
-CASE WHEN {expired} THEN 'expired' WHEN {abandoned} THEN 'abandoned' ELSE state END
+{lapsed} AND due_at IS NULL
+
+-- name: waiting
+-- True for a record whose payload a worker is to handle, for the first time or again.
+-- Arguments: now
+due_at IS NOT NULL AND (state = 'failed' OR ({lapsed}))
+
+-- name: effective_state
+-- The state of a record, or `expired`, `abandoned` or `waiting`, which are not stored; of a damaged one, whatever is
+-- in its state.
+-- Arguments: now
+CASE WHEN {expired} THEN 'expired' WHEN {abandoned} THEN 'abandoned' WHEN {waiting} THEN 'waiting' ELSE state END
 
 -- name: claim_rows
 -- The claims of a batch as a table: id, token, lease.
@@ -49,14 +61,15 @@ SELECT
 FROM json_each(:claims)
 
 -- name: listing_columns
--- The columns of a record for an operator, then its effective state, the size of its body, and now.
+-- The columns of a record for an operator, then its effective state, the size of its body, now, the size of its payload,
+-- and when that is due.
 -- Arguments: bodies, now
 --
 -- Without bodies each is empty, and not read: its length is known without it.  One that is missing or is not
 -- bytes stays so, because it is damage that is to be reported.
 {columns}, status, headers,
 CASE WHEN :bodies THEN body WHEN typeof(body) = 'blob' THEN x'' WHEN typeof(body) = 'text' THEN '' ELSE body
-END, omitted, {effective_state}, coalesce(length(body), 0), :now
+END, omitted, {effective_state}, coalesce(length(body), 0), :now, length(payload), due_at
 
 -- name: listing_order
 -- What an operator has to look at: the abandoned, the oldest of them first; then the youngest.
@@ -95,25 +108,27 @@ AND (
 
 -- name: record_summaries
 -- Every record as statistics need it; its effective state is a number, because it is compared often:
--- 1 abandoned, 2 in_progress, 3 completed, 4 failed, 5 expired, 0 in an unknown state.
+-- 1 abandoned, 2 waiting, 3 in_progress, 4 completed, 5 failed, 6 expired, 0 in an unknown state.
 -- Arguments: now
 --
 -- LIMIT -1 excludes nothing, but keeps SQLite from merging this with the query around it, which would carry
 -- whole bodies through a sort and judge each record once for every column of the result.
 SELECT
     door, action, CASE door WHEN 'request' THEN target ELSE '' END AS route_target, scope, created_at,
-    coalesce(length(body), 0) AS size,
+    completed_at, deliveries, due_at, coalesce(length(body), 0) AS size,
     CASE
-        WHEN {expired} THEN 5
+        WHEN {expired} THEN 6
         WHEN {abandoned} THEN 1
-        WHEN state = 'in_progress' THEN 2
-        WHEN state = 'completed' THEN 3
-        WHEN state = 'failed' THEN 4
+        WHEN {waiting} THEN 2
+        WHEN state = 'in_progress' THEN 3
+        WHEN state = 'completed' THEN 4
+        WHEN state = 'failed' THEN 5
         ELSE 0
     END AS state_number
 FROM retrysafe_records
 LIMIT -1
 
 -- name: group_counts
--- Of a group of {record_summaries}: the records in each of the four states, and the bytes of their bodies.
-sum(state_number = 1), sum(state_number = 2), sum(state_number = 3), sum(state_number = 4), sum(size)
+-- Of a group of {record_summaries}: the records in each of the five states, and the bytes of their bodies.
+sum(state_number = 1), sum(state_number = 2), sum(state_number = 3), sum(state_number = 4), sum(state_number = 5),
+sum(size)

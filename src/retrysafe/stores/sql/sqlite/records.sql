@@ -25,21 +25,21 @@ SELECT 1 FROM retrysafe_records WHERE id = :id
 -- name: reserve
 -- Reserve a key that has no record, or whose record has expired.
 -- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
---            request_id, correlation_id, details, retention_from, now
+--            request_id, correlation_id, details, retention_from, payload, due_in, now
 -- Columns: attempt; no row when the key is reserved
 --
 -- Atomic as one statement on one row: of many inserts the primary key admits one, and the expired record is
 -- replaced by the same statement that found it expired.  Every column is set again, so nothing of the old record
 -- remains.
 INSERT INTO retrysafe_records (
-    {columns}, status, headers, body, omitted
+    {columns}, status, headers, body, omitted, payload, due_at
 )
 VALUES (
     1, :id, :token, :fingerprint, 'in_progress', :mode, 1, :now + :lease, 0,
     :door, :scope, :key, :action, :target, :request_id, :correlation_id,
     :now, :now, NULL, :now + :retention, :now + :hold,
     :details, :retention_from, 1, NULL, NULL,
-    NULL, NULL, NULL, 0
+    NULL, NULL, NULL, 0, :payload, :now + :due_in
 )
 ON CONFLICT (id) DO UPDATE SET
     version = excluded.version,
@@ -70,18 +70,22 @@ ON CONFLICT (id) DO UPDATE SET
     status = excluded.status,
     headers = excluded.headers,
     body = excluded.body,
-    omitted = excluded.omitted
+    omitted = excluded.omitted,
+    payload = excluded.payload,
+    due_at = excluded.due_at
 WHERE {expired}
 RETURNING attempt
 
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
--- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from, now
+-- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from, payload,
+--            due_in, now
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
 -- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
 -- failed in the last moment is not mistaken for one that was abandoned.  Creation and request id stay those of
--- the first attempt, and so does the expiry, unless it is counted from the last update.  An expired record is absent, and left to `reserve`.
+-- the first attempt, and so does the expiry, unless it is counted from the last update.  A payload stays, unless the
+-- claim brings another one.  An expired record is absent, and left to `reserve`.
 UPDATE retrysafe_records SET
     token = :token,
     fingerprint = :fingerprint,
@@ -99,7 +103,9 @@ UPDATE retrysafe_records SET
     status = NULL,
     headers = NULL,
     body = NULL,
-    omitted = 0
+    omitted = 0,
+    payload = coalesce(:payload, payload),
+    due_at = :now + :due_in
 WHERE id = :id
     AND token = :previous
     AND state = :state
@@ -172,6 +178,15 @@ WHERE id = :id AND token = :token AND state = 'in_progress'
     AND (expires_at <= :now OR :retention_from = 'update')
 RETURNING 1
 
+-- name: finish_received
+-- Store the outcome of a running record whose payload may be due, in time or late.
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, due_in, now
+-- Columns: 1; no row when fenced
+--
+-- Atomic and fenced as one conditional statement on one row.  Apart from `finish`, so that requests need not name an
+-- indexed column.
+{conclude}
+
 -- name: outcome_is_stored
 -- Whether this very outcome was stored before, under this token: by a `finish` whose acknowledgement was lost.
 -- Arguments: id, token, state, status, headers, body, omitted
@@ -182,7 +197,7 @@ WHERE id = :id AND token = :token AND state = :state
 
 -- name: conclude
 -- Store the outcome in a transaction of the caller's own, in time or late.
--- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, now
+-- Arguments: id, token, state, status, headers, body, omitted, details, retention, retention_from, due_in, now
 -- Columns: 1; no row when fenced
 --
 -- Atomic with whatever else that transaction has written.
@@ -197,7 +212,8 @@ UPDATE retrysafe_records SET
     headers = :headers,
     body = :body,
     omitted = :omitted,
-    details = :details
+    details = :details,
+    due_at = :now + :due_in
 WHERE id = :id AND token = :token AND state = 'in_progress'
 RETURNING 1
 

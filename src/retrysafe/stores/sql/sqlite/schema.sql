@@ -6,8 +6,8 @@
 SELECT name FROM sqlite_master
 WHERE name IN (
     'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject',
-    'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta', 'retrysafe_audit',
-    'retrysafe_verdicts'
+    'retrysafe_records_due_at', 'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta',
+    'retrysafe_audit', 'retrysafe_verdicts'
 )
 
 -- name: table_columns
