@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "errors": frozenset[str](),
     "scopes": frozenset({"_core", "errors"}),
     "policy": frozenset({"_core", "errors", "scopes"}),
-    "profiles": frozenset({"_core", "errors", "policy"}),
+    "profiles": frozenset({"_core", "errors", "policy", "scopes"}),
+    "refusals": frozenset({"_core", "errors", "policy"}),
     "_core": frozenset({"_core"}) | VALUES,
     "_http": frozenset({"_core", "_http", "events"}) | VALUES,
     "events": frozenset({"_core", "_http", "_runtime.log"}) | VALUES,
@@ -36,12 +37,33 @@ MAY_IMPORT = {
     "fastapi": frozenset({"_http", "guard", "starlette"}) | VALUES,
     "flask": frozenset({"_core", "_http", "wsgi", "guard", "sqlalchemy", "stores"}) | VALUES,
     # Models are told about tools, and clients about a control API, in the words of the specification.
-    "operations": frozenset({"_core", "_http", "_runtime", "events", "guard", "operations"}) | VALUES,
+    "operations": frozenset({"_core", "_http", "_runtime", "events", "guard", "operations", "refusals"})
+    | VALUES,
+    # Events are compared and read as the arguments and values of operations are.
+    "callbacks": frozenset({"_core", "_http", "_runtime", "asgi", "callbacks", "events", "flask", "guard"})
+    | frozenset(
+        {
+            "operations.arguments",
+            "operations.values",
+            "refusals",
+            "starlette",
+            "stores.admin",
+            "stores.contract",
+            "wsgi",
+        }
+    )
+    | VALUES,
+    # What a sender of webhooks is can be known without anything that receives.
+    "callbacks.webhooks": frozenset({"_core", "callbacks.webhooks", "errors"}),
+    # A job needs nothing of the service that it calls back.
+    "callbacks.jobs": frozenset({"_core", "callbacks.jobs", "callbacks.webhooks", "errors"}) | PROCESS,
     "coverage": frozenset({"_http", "asgi", "coverage", "fastapi", "flask", "guard", "starlette", "wsgi"})
     | VALUES,
     "cli": frozenset({"_core", "cli", "coverage", "demo", "errors", "policy", "profiles", "stores", ""})
     # `skill` looks for guards in an application, and renders what they publish.
-    | frozenset({"_http", "asgi", "guard", "scopes", "wsgi"}),
+    | frozenset({"_http", "asgi", "guard", "scopes", "wsgi"})
+    # `work` calls the handlers of receipts.
+    | frozenset({"callbacks"}),
 }
 
 # Pure: they compute, and touch no clock, socket, file or thread of control.

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, Unpack, cast
 from fastapi import BackgroundTasks, Depends, FastAPI, Request, routing
 from fastapi.requests import HTTPConnection
 
-from retrysafe._http.marked import Marked, marked
+from retrysafe._http.marked import Marked, find_receiving, marked
 from retrysafe._http.openapi import add_content, add_schemas, describe_operation
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
@@ -113,10 +113,15 @@ _CONVERTER = re.compile(r":\w+\}")
 
 def _described(document: dict[str, Any], app: FastAPI, guard: Guard) -> dict[str, Any]:
     for path, function, methods in routes(app):
+        item: dict[str, Any] = document.get("paths", {}).get(_CONVERTER.sub("}", path), {})
+        receiving = find_receiving(function, guard)
+        if receiving is not None and receiving.describe is not None:
+            for method in methods:
+                if (operation := item.get(method.lower())) is not None:
+                    receiving.describe(document, operation)
         found = marked(function)
         if found is None or found.guard is not guard:
             continue
-        item: dict[str, Any] = document.get("paths", {}).get(_CONVERTER.sub("}", path), {})
         for method in methods & found.rules.wire.methods:
             if (operation := item.get(method.lower())) is not None:
                 _describe(document, operation, found)

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast, overlo
 
 from flask import Flask, current_app, got_request_exception, has_request_context, request, request_started
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import InternalServerError
+from werkzeug.exceptions import HTTPException, InternalServerError
+from werkzeug.routing import RequestRedirect
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from retrysafe import scopes, stores
@@ -41,7 +42,19 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core import model
 from retrysafe._core.problems import Problem
 from retrysafe._http.held import name_of
-from retrysafe._http.marked import ABOVE, Marked, Unbound, bare, find_mark, mark, marked
+from retrysafe._http.marked import (
+    ABOVE,
+    RECEIVER_ABOVE,
+    Marked,
+    Receiving,
+    Unbound,
+    bare,
+    bare_receiver,
+    find_mark,
+    find_receiving,
+    mark,
+    marked,
+)
 from retrysafe._http.render import describe
 from retrysafe._http.routes import Protected, Route, any_path
 from retrysafe.errors import ConfigurationError, NotDone
@@ -52,6 +65,8 @@ from retrysafe.wsgi.exchange import check_rules
 from retrysafe.wsgi.held import HeldExchange, Holder
 
 if TYPE_CHECKING:
+    from wsgiref.types import WSGIEnvironment
+
     from flask_sqlalchemy import SQLAlchemy
 
 __all__ = ["Retrysafe", "idempotent"]
@@ -119,13 +134,51 @@ class Retrysafe:
                 if found is not None and found.guard is guard:
                     yield Protected(path, found.rules, methods)
 
-        app.wsgi_app = Holder(app.wsgi_app, guard, protected)  # type: ignore[method-assign]  # Flask's own way
+        app.wsgi_app = Holder(  # type: ignore[method-assign]  # Flask's own way
+            app.wsgi_app, guard, protected, _Receiving(app, guard)
+        )
         if not guards:
             request_started.connect(_refuse_bare_view, app)
             got_request_exception.connect(_note_failure, app)
             # An application's own handler for it counts, whether it was registered before or comes later.
             if NotDone not in app.error_handler_spec[None][None]:
                 app.register_error_handler(NotDone, _not_done)
+
+
+class _Receiving:
+    """As what a request is held that goes to a view which takes deliveries of events."""
+
+    def __init__(self, app: Flask, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+        self._looked_at = -1
+        self._found = False
+
+    def __call__(self, environ: "WSGIEnvironment") -> type[HeldExchange] | None:
+        views = self._app.view_functions
+        if len(views) != self._looked_at:
+            self._looked_at = len(views)
+            self._found = any(self._receiving(view) for view in views.values())
+        if not self._found:
+            return None
+        try:
+            # As Flask itself will: hosts and subdomains may count.
+            adapter = self._app.create_url_adapter(self._app.request_class(environ))
+            endpoint = adapter.match()[0] if adapter is not None else ""
+        except (HTTPException, RequestRedirect):
+            return None
+        found = self._receiving(views.get(endpoint), environ["REQUEST_METHOD"])
+        return None if found is None else found.exchange
+
+    def _receiving(self, view: object, method: str | None = None) -> Receiving | None:
+        """What takes deliveries there; `None` for the method: by any."""
+        if (found := find_receiving(view, self._guard)) is not None:
+            return found
+        for one in getattr(view, "methods", None) or () if method is None else (method,):
+            function = getattr(getattr(view, "view_class", None), one.lower(), None)
+            if (found := find_receiving(function, self._guard)) is not None:
+                return found
+        return None
 
 
 class Extension(NamedTuple):
@@ -203,7 +256,14 @@ def _refuse_bare_view(app: Flask, **_: object) -> None:
     for guard in guards_of(app):
         function = bare(view, guard, views)
         if function is not None and request.method in guard.rules.wire.methods:
-            raise ConfigurationError(ABOVE.format(getattr(function, "__qualname__", function), _template()))
+            raise ConfigurationError(
+                ABOVE.format(getattr(function, "__qualname__", function), route_template())
+            )
+        function = bare_receiver(view, guard, views)
+        if function is not None and request.method != "OPTIONS":
+            raise ConfigurationError(
+                RECEIVER_ABOVE.format(getattr(function, "__qualname__", function), route_template())
+            )
 
 
 class _View:
@@ -277,13 +337,13 @@ class _View:
         held: HeldExchange | None = environ[name_of(guard)]
         if GUARDED in environ:
             yield None  # a middleware outside has claimed the key already
-        elif held is None:
+        elif held is None or not held.keyed:
             yield self._without_key(guard, rules)
         else:
             environ[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
-            claimed = held.claim_key(rules, _Request(translate(environ)), _template())
+            claimed = held.claim_key(rules, _Request(translate(environ)), route_template())
             if not isinstance(claimed, attempts.Attempt):
-                yield _respond(claimed)
+                yield respond(claimed)
                 return
             attempts.enter(claimed)
             nothing_done: tuple[type[Exception], ...] = (NotDone, *rules.outcome.retry_on)
@@ -305,8 +365,8 @@ class _View:
             )
         required = rules.request.required
         if required is True:
-            return _respond(_refuse_keyless(guard, rules))
-        guard.runtime.keyless(method, request.path, _template(), warn=required == "warn")
+            return respond(_refuse_keyless(guard, rules))
+        guard.runtime.keyless(method, request.path, route_template(), warn=required == "warn")
         return None
 
     def _run(self, args: tuple[object, ...], named: dict[str, object]) -> object:
@@ -318,7 +378,7 @@ def _refuse_keyless(guard: Guard, rules: Rules) -> model.Response:
     exchange = HeldExchange(
         found, Route("", any_path, rules), current_app.wsgi_app, guard, request.environ, _no_server
     )
-    refused = exchange.claim_key(rules, found, _template())
+    refused = exchange.claim_key(rules, found, route_template())
     assert isinstance(refused, model.Response), "without a key there is nothing to claim"
     return refused
 
@@ -361,11 +421,11 @@ class _LoggedIn(NamedTuple):
     identity: str | None
 
 
-def _template() -> str:
+def route_template() -> str:
     return request.url_rule.rule if request.url_rule is not None else ""
 
 
-def _respond(response: model.Response) -> WerkzeugResponse:
+def respond(response: model.Response) -> WerkzeugResponse:
     """A replay or a problem, as `after_request` functions and the session get it."""
     made = current_app.response_class(response.body, response.status)
     made.headers = Headers([(name.decode(), value.decode("latin-1")) for name, value in response.headers])
@@ -391,7 +451,7 @@ def _not_done(error: NotDone) -> WerkzeugResponse:
     response = describe(translate(request.environ), guards[0].rules, problem)
     for held in _holding():
         held.failed(error, response.status, response.body)
-    return _respond(response)
+    return respond(response)
 
 
 def _holding() -> Iterator[HeldExchange]:

@@ -14,10 +14,12 @@ covers paths instead of functions.
 
 import asyncio
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar, Unpack, cast
+from itertools import count
+from typing import Any, NamedTuple, NoReturn, TypeVar, Unpack, cast
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTasks
@@ -26,14 +28,23 @@ from starlette.datastructures import State
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import WebSocketRoute
+from starlette.routing import WebSocketRoute, compile_path
 from starlette.types import Receive, Scope, Send
 
 from retrysafe import scopes
 from retrysafe._core import attempt as attempts
 from retrysafe._core import model
 from retrysafe._http.held import name_of
-from retrysafe._http.marked import ABOVE, Marked, bare, mark, marked
+from retrysafe._http.marked import (
+    ABOVE,
+    RECEIVER_ABOVE,
+    Marked,
+    bare,
+    bare_receiver,
+    find_receiving,
+    mark,
+    marked,
+)
 from retrysafe._http.routes import Protected
 from retrysafe.asgi.exchange import AsgiRequest, send_whole, template
 from retrysafe.asgi.held import HeldExchange, Holder
@@ -89,9 +100,42 @@ def hold(app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
     # exception is then the one that is stored.
     def build_and_hold() -> App:
         _refuse_bare(guard, list(find()))
-        return Holder(build(), guard, lambda: _handles_errors(app), protected)
+        return Holder(build(), guard, lambda: _handles_errors(app), protected, _Receiving(app, guard, find))
 
     app.build_middleware_stack = build_and_hold  # type: ignore[method-assign]  # there is no hook for it
+
+
+class _Receiving:
+    """As what a request is held that goes to an endpoint which takes deliveries of events."""
+
+    def __init__(self, app: Starlette, guard: Guard, find: Callable[[], Endpoints]) -> None:
+        self._app = app
+        self._guard = guard
+        self._find = find
+        self._routes = -1
+        self._taken: list[tuple[re.Pattern[str], frozenset[str], type[HeldExchange]]] = []
+
+    def __call__(self, method: str, path: str) -> type[HeldExchange] | None:
+        if len(self._app.routes) != self._routes:  # at first, and where some are added later
+            self._routes = len(self._app.routes)
+            self._taken = [
+                (_pattern(template), methods, found.exchange)
+                for template, function, methods in self._find()
+                if (found := find_receiving(function, self._guard)) is not None
+            ]
+        for pattern, methods, kind in self._taken:
+            if method in methods and pattern.match(path):
+                return kind
+        return None
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    """Of a whole path; a mount and a route below it may have a parameter of one name."""
+    numbers = count()
+    return compile_path(_PARAMETER.sub(lambda _: f"{{p{next(numbers)}", template))[0]
+
+
+_PARAMETER = re.compile(r"\{[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def _refuse_bare(guard: Guard, every: Sequence[tuple[str, object, frozenset[str]]]) -> None:
@@ -101,6 +145,9 @@ def _refuse_bare(guard: Guard, every: Sequence[tuple[str, object, frozenset[str]
         found = bare(function, guard, functions)
         if found is not None and methods & guard.rules.wire.methods:
             raise ConfigurationError(ABOVE.format(getattr(found, "__qualname__", found), path))
+        found = bare_receiver(function, guard, functions)
+        if found is not None:
+            raise ConfigurationError(RECEIVER_ABOVE.format(getattr(found, "__qualname__", found), path))
 
 
 def holders(app: Starlette) -> tuple[Guard, ...]:
@@ -199,7 +246,7 @@ def wrap(function: Callable[..., Any], guard: Guard, rules: Rules, *, detached: 
         return function(*args, **named)  # by another function, such as a test, and not by the framework
 
     mark(called, Marked(rules, guard))
-    _mark_as_coroutine_function(called)
+    mark_as_coroutine_function(called)
     return called
 
 
@@ -243,7 +290,7 @@ class _Endpoint:
         held: HeldExchange | None = scope[self._name]
         if "retrysafe" in scope:
             return await self._run(args, named)  # a middleware outside has claimed the key already
-        if held is None:
+        if held is None or not held.keyed:
             return await self._serve_without_key(scope, args, named)
         scope[model.ARGUMENTS] = dict(zip(self._parameters, args, strict=False)) | named
         claimed = await held.claim_key(self._rules, scope)
@@ -296,6 +343,28 @@ class Settled(Response):
         await send_whole(send, model.Response(self.status_code, tuple(self.raw_headers), bytes(self.body)))
 
 
+class _SettledEarly(Exception):
+    """Raised by a dependency: the response is there already, and no other dependency is to be solved."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+def settle_early(request: Request, response: Response) -> NoReturn:
+    """Send this response to a request, out of a dependency."""
+    # In whichever application it is, mounted ones included; and not as an `HTTPException`, of which
+    # applications make pages of their own.
+    handlers, _ = request.scope["starlette.exception_handlers"]
+    handlers.setdefault(_SettledEarly, _settled)
+    raise _SettledEarly(response)
+
+
+async def _settled(_: Request, error: Exception) -> Response:
+    assert isinstance(error, _SettledEarly)
+    return error.response
+
+
 def _detach(held: HeldExchange, returned: object, context: Context) -> None:
     """Take the background tasks from a response, to run them when it was stored and sent."""
     if isinstance(returned, Response) and returned.background is not None:
@@ -307,7 +376,7 @@ def _detach(held: HeldExchange, returned: object, context: Context) -> None:
         context.background.tasks.clear()
 
 
-def _mark_as_coroutine_function(function: Any) -> None:  # noqa: ANN401 - a function, whose attributes are set
+def mark_as_coroutine_function(function: Any) -> None:  # noqa: ANN401 - a function, whose attributes are set
     """A framework awaits it.  It is not one itself, because a plain function is called as such in a test."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(function)

@@ -35,6 +35,8 @@ class Exchange:
     # Defaults of the class, because most requests leave most of them as they are.
     claim: Claim | None = None
     door: Door = "request"
+    waits = 'its effects are committed: give this route effects="outside", or stream by another route'
+    """For what a response waits that may not flow."""
     source = ""
     body: Spool | Whole = EMPTY
     stage: Stage = "held"
@@ -59,7 +61,7 @@ class Exchange:
         self.request = request
         self.route, _, self.rules = route
         sent = request.fields.get(self.rules.names.request_id)
-        self.request_id = (_usable_id(sent) if sent else None) or tokens.draw().hex()
+        self.request_id = (usable_id(sent) if sent else None) or tokens.draw().hex()
 
     # --- flows
 
@@ -73,7 +75,7 @@ class Exchange:
             lambda problem: describe(request, rules, problem),
             tokens.draw(),
             self.request_id,
-            _usable_id(sent) if sent else None,
+            usable_id(sent) if sent else None,
             draining,
             secret,
         )
@@ -135,6 +137,10 @@ class Exchange:
             self.body = Spool(chunk)
         return None
 
+    def copied(self) -> bytes:
+        """What has been read of the body."""
+        return b"".join(self.body.chunks())
+
     def takes_long(self) -> bool:
         """Whether the fingerprint of a large body had better be taken in a thread."""
         return self.body.on_disk or self.rules.request.fingerprint != "raw"
@@ -159,8 +165,8 @@ class Exchange:
         every, self._storable, length, self._streams = headers.sort(sent, self.rules.outcome.drop_headers)
         if self._streams and self._is_undoable():
             raise ValueError(
-                "the application responded with an event stream, which would have to leave before its "
-                'effects are committed: give this route effects="outside", or stream by another route'
+                "the application responded with an event stream, which would have to leave before "
+                + self.waits
             )
         self._held = []
         self.head = make(Response, (int(status), every, b""))
@@ -255,5 +261,5 @@ class Exchange:
         )
 
 
-def _usable_id(sent: bytes) -> str | None:
+def usable_id(sent: bytes) -> str | None:
     return sent.decode("ascii") if _USABLE_ID.fullmatch(sent) else None

@@ -6,7 +6,7 @@ Documents are JSON, so these are plain dictionaries.  What an application descri
 from typing import Any
 
 from retrysafe import scopes
-from retrysafe._core.problems import CATALOGUE, Code
+from retrysafe._core.problems import COMMON, Code
 from retrysafe._http.specification import explain, header_texts, possible_problems, retention_text
 from retrysafe.policy import Rules
 
@@ -59,7 +59,7 @@ def add_schemas(document: Document, rules: Rules) -> None:
     """Add what operations refer to."""
     if rules.wire.render_problem is None:
         schemas: Document = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas.setdefault(PROBLEM, _problem_schema())
+        schemas.setdefault(PROBLEM, problem_schema())
 
 
 def _add_parameter(operation: Document, rules: Rules) -> None:
@@ -148,7 +148,7 @@ def _hint_headers(rules: Rules, *, retry: bool) -> Document:
     return found
 
 
-def _problem_schema() -> Document:
+def problem_schema() -> Document:
     return {
         "title": PROBLEM,
         "description": "A refusal of the idempotency layer (RFC 9457).",
@@ -159,7 +159,7 @@ def _problem_schema() -> Document:
             "title": {"type": "string"},
             "status": {"type": "integer"},
             "detail": {"type": "string"},
-            "code": {"type": "string", "enum": list(CATALOGUE)},
+            "code": {"type": "string", "enum": list(COMMON)},
             "previous": {"type": "object", "description": "How the first request failed."},
         },
     }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from retrysafe import scopes
 from retrysafe._core.model import Request, Response
 from retrysafe.errors import ConfigurationError
 from retrysafe.policy import Options, Paths, Rules
@@ -75,7 +76,9 @@ class Routes:
         wire = self.rules.wire
         self._methods = wire.methods
         self._key = self.rules.names.key
-        self._specification = wire.specification if wire.specification.startswith("/") else None
+        # Where the keys are a service's own, no client of it is promised anything.
+        has_clients = scopes.of_service(self.rules.request.scope) is None
+        self._specification = wire.specification if has_clients and wire.specification[0] == "/" else None
         self._covered: Published | None = None
 
     @property

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from retrysafe import scopes
 from retrysafe._core.model import Request
-from retrysafe._core.problems import CATALOGUE, Code, Problem
+from retrysafe._core.problems import CATALOGUE, COMMON, Code, Problem
 from retrysafe._http.render import describe as render_problem
 from retrysafe._http.render import service_url, specification_url
 from retrysafe._http.routes import Protected, Published
@@ -392,7 +392,7 @@ def _may_be_unstored(rules: Rules) -> bool:
 
 def possible_problems(rules: Rules) -> list[Code]:
     """What clients may get under these rules."""
-    return [code for code in CATALOGUE if _is_possible(code, rules)]
+    return [code for code in COMMON if _is_possible(code, rules)]
 
 
 def _is_possible(code: Code, rules: Rules) -> bool:
@@ -423,7 +423,7 @@ def _in_general(code: Code) -> Meaning:
 def _problems(every: Sequence[Rules], request: Request) -> dict[str, Entry]:
     """What clients may get under any of these rules, once for all routes: a `type` leads to one place."""
     found: dict[str, Entry] = {}
-    for code in CATALOGUE:
+    for code in COMMON:
         possible = [rules for rules in every if _is_possible(code, rules)]
         if not possible:
             continue

@@ -14,7 +14,6 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core.model import Request, Response, Scope
 from retrysafe._core.steps import Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.exchange import Exchange
-from retrysafe._http.render import render
 from retrysafe._runtime.drive_async import call_async, drive_async
 from retrysafe._runtime.runtime import Later, Runtime
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
@@ -85,7 +84,7 @@ class AsgiExchange(Exchange):
 
     async def _send_result(self, result: Result) -> None:
         send = self._send
-        response = render(result, self.request, self.rules, self.request_id)
+        response = self.render(result)
         if response is not None:
             status, headers, body = response
             await send({"type": "http.response.start", "status": status, "headers": list(headers)})

@@ -1,7 +1,8 @@
 """A request over ASGI that is held from outside and claimed by its endpoint: `_http/held.py` says why.
 
 `Holder` stands around the application: it takes a copy of the body while the application reads it, and lets
-everything pass that is sent without a claim, such as a 401 or a redirect.  From the claim on
+everything pass that is sent without a claim, such as a 401 or a redirect.  It holds requests with a key, and
+those to endpoints that take deliveries of events, whose ids are in what is delivered.  From the claim on
 (`HeldExchange.claim_key`) the response is held, until the application has returned and its outcome is stored.
 
 The application runs in a task of its own: a server that cancels the request ends the waiting for it, and not
@@ -46,13 +47,16 @@ class Holder:
         guard: Guard,
         has_error_handler: Callable[[], bool],
         endpoints: Callable[[], Iterable[Protected]],
+        receiving: "Callable[[str, str], type[HeldExchange] | None] | None" = None,
     ) -> None:
         self.app = app
         self.guard = guard
         self._has_error_handler = has_error_handler
         self._name = name_of(guard)
-        self._routes = guard.routes(None, None)
+        self._routes = guard.held_routes()
         self._endpoints = endpoints
+        self._receiving = receiving
+        """As what a request with this method and path is held, if deliveries are taken there."""
         self._methods = guard.rules.wire.methods
         self._key = guard.rules.names.key
 
@@ -68,22 +72,39 @@ class Holder:
             method = scope["method"]
             fields = dict(scope["headers"])
             # What a middleware outside has claimed is not to be held a second time.
-            keyed = self._key in fields and "retrysafe" not in scope
-            if keyed and (method in self._methods or method.upper() in self._methods):
-                exchange = HeldExchange(
-                    AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime
-                )
+            kind = self._kind(scope, method, fields) if "retrysafe" not in scope else None
+            if kind is not None:
+                exchange = kind(AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime)
                 exchange.limit = self.guard.largest_request
                 exchange.has_error_handler = self._has_error_handler
+                exchange.keyed = self._keyed(method, fields)
                 return await exchange.hold_request(self._name, self.app, scope, receive, send)
-            path = route_path(scope) if scope.get("root_path") else scope["path"]
+            path = _path(scope)
             if self._routes.publishes(method, path):
                 request = AsgiRequest(scope, fields)
                 return await send_whole(send, self._routes.specification(request, self._endpoints()))
         return await self.app(scope, receive, send)
 
+    def _kind(
+        self, scope: Connection, method: str, fields: dict[bytes, bytes]
+    ) -> "type[HeldExchange] | None":
+        """As what a request is held, if it is."""
+        if self._receiving is not None and (kind := self._receiving(method, _path(scope))) is not None:
+            return kind
+        return HeldExchange if self._keyed(method, fields) else None
+
+    def _keyed(self, method: str, fields: dict[bytes, bytes]) -> bool:
+        return self._key in fields and (method in self._methods or method.upper() in self._methods)
+
+
+def _path(scope: Connection) -> str:
+    path: str = route_path(scope) if scope.get("root_path") else scope["path"]
+    return path
+
 
 class HeldExchange(AsgiExchange):
+    keyed = True
+    """It has a key that an endpoint may claim; otherwise it was held for what is delivered."""
     limit = 0
     """How much of a body is copied: as much as any route of the guard may claim."""
     has_error_handler: Callable[[], bool]

@@ -34,13 +34,19 @@ class Holder:
     """Holds the requests to `app` that carry a key, so that endpoints can claim it."""
 
     def __init__(
-        self, app: WSGIApplication, guard: Guard, endpoints: Callable[[], Iterable[Protected]]
+        self,
+        app: WSGIApplication,
+        guard: Guard,
+        endpoints: Callable[[], Iterable[Protected]],
+        receiving: "Callable[[WSGIEnvironment], type[HeldExchange] | None] | None" = None,
     ) -> None:
         self.app = app
         self.guard = guard
         self._name = name_of(guard)
-        self._routes = guard.routes(None, None)
+        self._routes = guard.held_routes()
         self._endpoints = endpoints
+        self._receiving = receiving
+        """As what a request is held that goes to an endpoint which takes deliveries."""
         self._methods = guard.rules.wire.methods
         self._key = variable(guard.rules.names.key)
 
@@ -52,18 +58,25 @@ class Holder:
         environ[self._name] = None
         method = environ["REQUEST_METHOD"]
         # A guard outside that has taken the request on holds its response already.
-        if (
-            self._key in environ
-            and GUARDED not in environ
-            and (method in self._methods or method.upper() in self._methods)
-        ):
-            exchange = HeldExchange(
+        kind = self._kind(environ, method) if GUARDED not in environ else None
+        if kind is not None:
+            exchange = kind(
                 translate(environ), self._routes.otherwise, self.app, self.guard, environ, start_response
             )
+            exchange.keyed = self._keyed(environ, method)
             return exchange.hold_request(self._name, self.guard.largest_request)
         if self._routes.publishes(method, decoded(environ.get("PATH_INFO", ""))):
             return send(start_response, self._routes.specification(translate(environ), self._endpoints()))
         return self.app(environ, start_response)
+
+    def _kind(self, environ: WSGIEnvironment, method: str) -> "type[HeldExchange] | None":
+        """As what a request is held, if it is."""
+        if self._receiving is not None and (kind := self._receiving(environ)) is not None:
+            return kind
+        return HeldExchange if self._keyed(environ, method) else None
+
+    def _keyed(self, environ: WSGIEnvironment, method: str) -> bool:
+        return self._key in environ and (method in self._methods or method.upper() in self._methods)
 
 
 class _Page(NamedTuple):
@@ -75,6 +88,8 @@ class _Page(NamedTuple):
 
 
 class HeldExchange(WsgiExchange):
+    keyed = True
+    """It has a key that an endpoint may claim; otherwise it was held for what is delivered."""
     _limit = 0
     """How much of a body is copied: as much as any route of the guard may claim."""
     _name = ""

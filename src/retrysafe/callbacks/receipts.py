@@ -1,0 +1,745 @@
+"""`receipts(guard, …)`: what is declared once of the callbacks from one source.
+
+    finished = receipts(guard, source="jobs", id="callback_id", subject="run_id")
+
+Everything that can be checked is checked here; what is left to each delivery is to read its event.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, cast, get_args
+
+from retrysafe._core import keys, tokens
+from retrysafe._core.fingerprint import VERSION
+from retrysafe._core.keys import framed
+from retrysafe._core.model import Parts, Record
+from retrysafe._core.problems import Code, Problem
+from retrysafe._core.steps import Delivery
+from retrysafe._core.times import Duration
+from retrysafe._http.exchange import usable_id
+from retrysafe._http.marked import refuse_second
+from retrysafe.callbacks.handling import Handled, Handling, accept, accept_async
+from retrysafe.callbacks.payload import (
+    MISSING,
+    Parser,
+    Payload,
+    comparable,
+    encode,
+    may_lack,
+    pack,
+    read,
+    text,
+)
+from retrysafe.callbacks.receipt import Receipt
+from retrysafe.callbacks.webhooks import PayloadInvalid, Webhook
+from retrysafe.errors import ConfigurationError
+from retrysafe.guard import Guard
+from retrysafe.operations.arguments import UNRESOLVED, name_of, resolve
+from retrysafe.policy import (
+    DAY,
+    MIB,
+    Abandoned,
+    CallbackRules,
+    Effects,
+    Failed,
+    InFlight,
+    InProgress,
+    Options,
+    Retries,
+    StoreDown,
+)
+from retrysafe.refusals import refusal
+from retrysafe.stores.admin import Admin, Query
+from retrysafe.stores.contract import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E")
+
+Part = str | Callable[[E], object]
+"""A part of an event: its name, such as "run_id" or "data.id", or a function of the event."""
+
+Compare = str | Sequence[str] | Callable[[E], object] | None
+"""What must be the same in each delivery of an event: "all" of it, the parts with these names, what a
+function of the event returns; `None`: nothing."""
+
+Check = Callable[[E], "object | Awaitable[object]"]
+
+RETENTION = 30 * DAY
+"""Longer than any sender repeats a delivery by itself: Standard Webhooks' schedule ends after 75 hours,
+Stripe's after three days, and a person who looks into it sends one again weeks later."""
+
+RETRIES = Retries()
+
+_LONGEST_SUBJECT = 1024
+"""Bytes of UTF-8: far longer than an id, and indexed by every store.  PostgreSQL indexes at most 2704."""
+
+
+class CallbackOptions(TypedDict, total=False):
+    """What may be said of the engine's policy; see the fields of `Policy` for the reasons."""
+
+    effects: Effects
+    failed: Failed
+    abandoned: Abandoned
+    in_flight: InFlight
+    wait_for: Duration
+    lease: Duration
+    retention: Duration
+    unknown_retention: Duration
+    store_down: StoreDown
+    keep_key: bool
+    retry_on: tuple[type[Exception], ...]
+
+
+class _Default:
+    """Stands for a part that is found by its usual name, if the event has one."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __repr__(self) -> str:
+        return repr(self.names[0] if len(self.names) == 1 else self.names)
+
+
+_ID, _SUBJECT, _CORRELATION = _Default("callback_id"), _Default("run_id"), _Default("correlation_id")
+_DETAILS = _Default("status", "result_uri")
+"""As the callbacks of `retrysafe.callbacks.jobs` have them."""
+
+PROCESSING = (("status", "processing"),)
+"""What is said of the status until an event has been handled."""
+
+
+_HANDLED = (("status", "handled"),)
+"""The same of an event whose payload has none."""
+
+
+class Receipts(Generic[E]):
+    """The receipts of one source: see `receipts`."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        source: "str | Callable[[E], object] | None",
+        webhook: Webhook | None,
+        name: str | None,
+        id: "Part[E] | _Default | None",
+        subject: "Part[E] | _Default | None",
+        details: "Sequence[str] | Callable[[E], Mapping[str, object]] | _Default",
+        correlation: "Part[E] | _Default | None",
+        compare: "Compare[E]",
+        check: "Check[E] | None",
+        in_progress: InProgress,
+        store_payload: bool,
+        inbox: bool,
+        max_payload: int,
+        retries: Retries,
+        message: str,
+        options: CallbackOptions,
+    ) -> None:
+        if not isinstance(guard, Guard):
+            raise ConfigurationError(
+                f"receipts({guard!r}, ...): expected a Guard, such as Guard(store, scope=...)"
+            )
+        if webhook is not None and not isinstance(webhook, Webhook):
+            raise ConfigurationError(
+                f"receipts(webhook={webhook!r}) is not a sender of webhooks: expected one such as "
+                "webhooks.stripe(secret)"
+            )
+        self.guard = guard
+        self.webhook = webhook
+        self._source: str | Callable[[E], object] = _source(source, webhook)
+        self.name = _name(name, self._source)
+        self._where = f"receipts {self.name!r}"
+        if webhook is not None and not isinstance(id, _Default):
+            raise ConfigurationError(
+                f"{self._where}: id= was given beside a webhook, which knows where its ids are: leave it out"
+            )
+        self._id = _part("id", id, self._where)
+        self._subject = _part("subject", subject, self._where)
+        self._correlation = _part("correlation", correlation, self._where)
+        self._details = details
+        _check_details(details, self._where)
+        self._compare = compare
+        _check_compare(compare, self._where)
+        if check is not None and not callable(check):
+            raise ConfigurationError(
+                f"{self._where}: check={check!r} must be a function of the event that returns whether its "
+                "run or resource exists"
+            )
+        self.check = check
+        self.message = _text_of("message", message, self._where)
+        self.stores_payload = _flag("store_payload", store_payload, self._where) or _flag(
+            "inbox", inbox, self._where
+        )
+        if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
+            raise ConfigurationError(
+                f"{self._where}: max_payload={max_payload!r} must be a number of bytes greater than zero"
+            )
+        self.max_payload = max_payload
+        if in_progress not in get_args(InProgress):
+            raise ConfigurationError(
+                f"{self._where}: in_progress={in_progress!r} is not a choice: it is one of "
+                f"{', '.join(repr(choice) for choice in get_args(InProgress))}"
+            )
+        self.callback = CallbackRules(in_progress, inbox, _retries(retries, self._where))
+        self.rules = _compile(guard, options, self._where)
+        if webhook is not None and self.rules.policy.retention < webhook.horizon:
+            raise ConfigurationError(
+                f"{self._where}: retention={self.rules.policy.retention:g} s is shorter than the "
+                f"{webhook.horizon:g} s in which its sender may deliver an event again: it would be handled "
+                "twice. Leave retention out, or make it longer"
+            )
+        self.run_handler: Callable[[E], Any] | None = None
+        """What handles an event outside of a request: a worker's, and that of `handle`."""
+        self._kind: object = None
+        self._parser: Parser | None = None
+
+    def __repr__(self) -> str:
+        return f"<receipts {self.name!r}>"
+
+    # --- handlers
+
+    @property
+    def inbox(self) -> bool:
+        """Whether a delivery is acknowledged as soon as it is stored, and handled by a worker."""
+        return self.callback.inbox
+
+    def fastapi(self, function: F) -> F:
+        """Have an endpoint of FastAPI's handle each event once; its first parameter is the event."""
+        from retrysafe.callbacks.fastapi import decorate
+
+        return decorate(self, function)
+
+    def starlette(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make an endpoint of Starlette's of a function of the event, and of the request if it takes both."""
+        from retrysafe.callbacks.starlette import decorate
+
+        return decorate(self, function)
+
+    def flask(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a view of Flask's of a function of the event."""
+        from retrysafe.callbacks.flask import decorate
+
+        return decorate(self, function)
+
+    def handler(self, function: F) -> F:
+        """Have a function of the event called by `handle`, and by a worker.  It stays as it is."""
+        self.register(function, self.event_type(function), only_event=True)
+        return function
+
+    def register(self, function: Callable[..., Any], kind: object, *, only_event: bool) -> None:
+        """Note what handles an event; called by decorators."""
+        _, *others = event_parameters(function)
+        needed = [one for one in others if one.default is one.empty and one.kind not in _VARIADIC]
+        if is_method(function):
+            needed.insert(0, next(iter(inspect.signature(function).parameters.values())))
+        if needed:
+            if only_event or (self.stores_payload and self.run_handler is None):
+                raise ConfigurationError(
+                    f"{name_of(function)} takes {needed[0].name!r} besides the event, which a worker does "
+                    "not have: it is given the stored payload alone. Open what it needs in the function, or "
+                    f"put @{self.name}.handler on another function of the event before this one"
+                )
+            return
+        if self.run_handler is not None and only_event:
+            raise ConfigurationError(
+                f"{self._where} have a handler already, {name_of(self.run_handler)}: there is one for each"
+            )
+        if self.run_handler is None or only_event:
+            self.run_handler = function
+            self._kind, self._parser = kind, None
+            if only_event or self.stores_payload:
+                self._parser = Parser(kind, self._where)
+
+    def event_type(self, function: Callable[..., Any]) -> object:
+        """What the first parameter of a handler is annotated with."""
+        event, *_ = event_parameters(function)
+        found = resolve(function, event.annotation)
+        if found is UNRESOLVED:
+            raise ConfigurationError(
+                f"{name_of(function)}: the annotation {event.annotation!r} of its event has names "
+                "that are not known when it is decorated: import them also at run time"
+            )
+        return found
+
+    def parse(self, payload: Payload) -> E:
+        """The event of a payload, as the handler takes it.  Raises `PayloadInvalid`."""
+        if self.run_handler is None:
+            raise ConfigurationError(
+                f"{self._where} have no handler, so it is not known what an event is: decorate one with "
+                "@….handler"
+            )
+        if self._parser is None:
+            self._parser = Parser(self._kind, self._where)
+        event: E = self._parser(payload)
+        return event
+
+    # --- outside of HTTP
+
+    def handling(self, event: E) -> Handling[E]:
+        """Handle an event in a `with` or `async with` block, unless it was handled before.
+
+        Entering raises `AlreadyHandled` where it was, and a `Refused` where it cannot be handled now: then it
+        is not to be acknowledged, so that it is delivered again.
+        """
+        if self.inbox:
+            raise ConfigurationError(
+                f"{self._where} are an inbox, whose events a worker handles: use handle(event) instead"
+            )
+        return Handling(self, event)
+
+    def handle(self, event: E) -> Handled:
+        """Have an event handled by the handler, unless it was handled before.
+
+        With `inbox=True` it is stored for a worker.  Raises what the handler raises, or a `Refused`.
+        """
+        function = self._registered(awaited=False)
+        if self.inbox:
+            return accept(self, event)
+        with Handling(self, event, raises_duplicate=False) as handling:
+            if not handling.is_duplicate:
+                function(event)
+        return handling.handled()
+
+    async def handle_async(self, event: E) -> Handled:
+        """The same for a handler that is a coroutine function."""
+        function = self._registered(awaited=True)
+        if self.inbox:
+            return await accept_async(self, event)
+        async with Handling(self, event, raises_duplicate=False) as handling:
+            if not handling.is_duplicate:
+                await function(event)
+        return handling.handled()
+
+    def _registered(self, *, awaited: bool) -> Callable[[E], Any]:
+        function = self.run_handler
+        if function is None:
+            raise ConfigurationError(
+                f"{self._where} have no handler: decorate one with @….handler, or use handling(event)"
+            )
+        if not self.inbox and inspect.iscoroutinefunction(function) is not awaited:
+            use = "await ….handle_async(event)" if not awaited else "handle(event)"
+            kind = "a coroutine function" if not awaited else "not a coroutine function"
+            raise ConfigurationError(f"{name_of(function)} is {kind}: use {use}")
+        return function
+
+    # --- receipts
+
+    def list(self, subject: str, limit: int = 100) -> Sequence[Receipt]:
+        """The receipts of a run or resource, the youngest first.
+
+        For operators' pages: it opens a connection of its own, and blocks.
+        """
+        query = Query(door="callback", action=self.name, target=subject)
+        return self._find(query, limit)
+
+    def find(self, id: str) -> Receipt | None:
+        """The receipt of an event; blocks as `list` does.  Of several sources with this id, the latest."""
+        found = self._find(Query(door="callback", action=self.name, key=id), 1)
+        return found[0] if found else None
+
+    def _find(self, query: Query, limit: int) -> Sequence[Receipt]:
+        admin = open_admin(self.guard.store)
+        try:
+            found = [Receipt.of(sighting.record) for sighting in admin.list(query, limit)]
+        finally:
+            admin.close()
+        return sorted(found, key=lambda receipt: receipt.received_at, reverse=True)
+
+    # --- one delivery
+
+    def delivery(
+        self,
+        event: E,
+        payload: Payload | None = None,
+        request_id: str | None = None,
+        correlation_id: bytes | None = None,
+    ) -> Delivery | Problem | None:
+        """One delivery of an event; `None`: it has no id, and is handled as always.
+
+        `payload` is what came over HTTP, with all of its headers; without it, it is made of the event.
+        `correlation_id` is that of the request, for an event that has none.
+        """
+        try:
+            return self._delivery(event, payload, request_id, correlation_id)
+        except PayloadInvalid as invalid:
+            return Problem("payload-invalid", f"This is no event: {invalid.reason}.")
+
+    def _delivery(
+        self, event: E, payload: Payload | None, request_id: str | None, correlation_id: bytes | None
+    ) -> Delivery | Problem | None:
+        found = self._identify(event, payload)
+        if not isinstance(found, _Identified):
+            return found
+        id, scope = found
+        if isinstance(checked := check_id(id), Problem):
+            return checked
+        subject = _optional(self._subject, event, "subject") or ""
+        if len(subject.encode("utf-8", "surrogatepass")) > _LONGEST_SUBJECT:
+            return Problem(
+                "payload-invalid", f"The subject of this event has more than {_LONGEST_SUBJECT} bytes."
+            )
+        stored = None
+        if self.stores_payload:
+            stored = pack(self._worth_storing(event, payload))
+            if len(stored) > self.max_payload:
+                return Problem("body-too-large", f"The payload is larger than {self.max_payload} bytes.")
+        correlation = text(
+            self._found(self._correlation, event)
+        )  # something else would not be worth a refusal
+        return Delivery(
+            self.name,
+            scope,
+            id,
+            subject,
+            self._fingerprint(event, payload),
+            request_id or tokens.draw().hex(),
+            correlation or (usable_id(correlation_id) if correlation_id else None),
+            (*(detail for detail in self._said(event) if detail[0] != "status"), *PROCESSING),
+            self.handled_details(event),
+            stored,
+        )
+
+    def handled_details(self, event: E) -> Parts:
+        """What is said of an event once it has been handled: the payload's own status."""
+        return tuple(detail for detail in self._said(event) if detail[0] == "status") or _HANDLED
+
+    def _identify(self, event: E, payload: Payload | None) -> "_Identified | Problem | None":
+        origin = ""
+        if self.webhook is not None:
+            if payload is None:
+                payload = encode(event, self._where)
+            id, origin = self.webhook.identify(payload.headers, payload.body)
+        else:
+            found = self._found(self._id, event)
+            if found is MISSING and may_lack(event, self._id):
+                found = None
+            if found is MISSING:
+                raise ConfigurationError(
+                    f"{self._where}: the event, a {type(event).__name__}, has no part {self._id!r} that "
+                    "would be its id: say with id= where it is, by its name or by a function of the event"
+                )
+            if found is None or found == "":
+                if not self.inbox:
+                    return None
+                found = tokens.draw().hex()  # each delivery is an event of its own, as always
+            id = text(found) or ""
+            if not id:
+                return Problem("payload-invalid", f"The id of an event cannot be a {type(found).__name__}.")
+        source = self._source if isinstance(self._source, str) else text(self._source(event))
+        if not source:
+            return Problem("payload-invalid", "The source of this event is not known.")
+        scope: Parts = (("source", source),)
+        return _Identified(id, (*scope, ("origin", origin)) if origin else scope)
+
+    def _worth_storing(self, event: E, payload: Payload | None) -> Payload:
+        if payload is None:
+            return encode(event, self._where)
+        kept = self.webhook.keeps if self.webhook is not None else ("content-type",)
+        return Payload(
+            payload.body, {name: payload.headers[name] for name in kept if name in payload.headers}
+        )
+
+    def _said(self, event: E) -> Parts:
+        details = self._details
+        if callable(details):
+            pairs = details(event).items()
+            return tuple((str(name), str(value)) for name, value in pairs if value is not None)
+        names: Sequence[str] = details.names if isinstance(details, _Default) else details
+        said: list[tuple[str, str]] = []
+        for name in names:
+            value = read(event, tuple(name.split(".")))
+            if value is MISSING or value is None:
+                continue
+            said.append((name, str(getattr(value, "value", value))))
+        return tuple(said)
+
+    def _fingerprint(self, event: E, payload: Payload | None) -> bytes:
+        compare = self._compare
+        hashed = sha256(framed("callback"))
+        if compare is None:
+            pass
+        elif callable(compare):
+            hashed.update(comparable(compare(event), self._where))
+        elif not isinstance(compare, str):
+            for name in compare:
+                value = read(event, tuple(name.split(".")))
+                if value is MISSING:
+                    hashed.update(framed(name))
+                else:
+                    hashed.update(framed(name, "=") + comparable(value, self._where))
+        elif self.webhook is not None:
+            payload = payload or encode(event, self._where)
+            hashed.update(self.webhook.compared(payload.headers, payload.body))
+        else:
+            hashed.update(comparable(event, self._where))
+        return VERSION + hashed.digest()
+
+    def _found(self, part: "_Part", event: E) -> object:
+        return part(event) if callable(part) else read(event, part)
+
+    def refuse(self, problem: Problem) -> Exception:
+        """A problem as an exception, where there is no HTTP."""
+        return refusal(problem, self.rules, self.name, door="callback")
+
+
+def open_admin(store: Store) -> Admin:
+    """Administration of a store that has its tables, as it does after the first event."""
+    store.look(bytes(32))  # makes them, where a service may
+    return store.open_admin()
+
+
+class _Identified(NamedTuple):
+    """Which event it is."""
+
+    id: str
+    scope: Parts
+
+
+def is_method(function: Callable[..., Any]) -> bool:
+    """Whether it stands in the body of a class, and is called with an instance."""
+    first = next(iter(inspect.signature(function).parameters), None)
+    outside = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
+    return first == "self" and bool(outside) and not outside.endswith("<locals>")
+
+
+def event_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What a handler takes, beginning with its event."""
+    found = list(inspect.signature(function).parameters.values())
+    if is_method(function):
+        del found[0]
+    if not found or found[0].kind in (*_VARIADIC, inspect.Parameter.KEYWORD_ONLY):
+        raise ConfigurationError(f"{name_of(function)} has no parameter for the event: it is the first one")
+    return found
+
+
+def check_function(receipts: Receipts[Any], function: object) -> None:
+    """Refuse to decorate what is no function of an event."""
+    if inspect.isclass(function) or not inspect.isroutine(function):
+        raise ConfigurationError(f"{receipts!r} decorated {function!r}: expected a function of the event")
+    refuse_second(function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"{receipts!r} decorated {function.__qualname__}, which is a generator: its parts would be sent "
+            "while it runs. Return a response"
+        )
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+_Part = tuple[str, ...] | Callable[[Any], object]
+
+
+def check_id(id: str) -> Problem | None:
+    """Refuse what cannot be the id of an event."""
+    found = keys.check_key(id)
+    if isinstance(found, str) and found == id:
+        return None
+    reason = found.reason if isinstance(found, keys.BadKey) else "it has white space around it"
+    return Problem("payload-invalid", f"The id of this event is not valid: {reason}.")
+
+
+def _optional(part: "_Part", event: object, what: str) -> str | None:
+    found = part(event) if callable(part) else read(event, part)
+    if found is MISSING or found is None:
+        return None
+    if (said := text(found)) is None:
+        raise PayloadInvalid(f"its {what} is a {type(found).__name__}: expected an id, as text")
+    return said
+
+
+def _source(source: object, webhook: Webhook | None) -> "str | Callable[[Any], object]":
+    if source is None and webhook is not None:
+        return webhook.source
+    if isinstance(source, str) and source.strip():
+        return source
+    if callable(source):
+        return cast("Callable[[Any], object]", source)
+    raise ConfigurationError(
+        f'receipts(source={source!r}): say whose ids they are, with a name such as "jobs" or a function of '
+        "the event: two sources may have the same id"
+    )
+
+
+def _name(name: object, source: object) -> str:
+    if name is None and isinstance(source, str):
+        return source
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError(
+            f"receipts(name={name!r}): where the source is found by a function, the receipts need a name to "
+            'be counted and listed by, such as name="events"'
+        )
+    return name
+
+
+def _part(what: str, said: object, where: str) -> _Part:
+    if isinstance(said, _Default):
+        return said.names
+    if said is None:
+        return lambda _: None
+    if callable(said):
+        if inspect.iscoroutinefunction(said):
+            raise ConfigurationError(f"{where}: {what}= is asynchronous: pass a plain function of the event")
+        return cast("_Part", said)
+    if isinstance(said, str) and said and all(part for part in said.split(".")):
+        return tuple(said.split("."))
+    raise ConfigurationError(
+        f'{where}: {what}={said!r} is neither the name of a part of the event, such as "run_id" or '
+        '"data.id", nor a function of the event'
+    )
+
+
+def _check_details(details: object, where: str) -> None:
+    if isinstance(details, _Default) or callable(details):
+        return
+    names = cast("Sequence[object]", details)
+    if (
+        isinstance(details, str)
+        or not isinstance(details, Sequence)
+        or not all(isinstance(n, str) for n in names)
+    ):
+        raise ConfigurationError(
+            f'{where}: details={details!r} must be a tuple of names such as ("status", "result_uri"), or a '
+            "function of the event that returns a mapping"
+        )
+
+
+def _check_compare(compare: object, where: str) -> None:
+    if (
+        compare is None
+        or compare == "all"
+        or (callable(compare) and not inspect.iscoroutinefunction(compare))
+    ):
+        return
+    names = cast("Sequence[object]", compare)
+    if (
+        isinstance(compare, str)
+        or not isinstance(compare, Sequence)
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise ConfigurationError(
+            f'{where}: compare={compare!r} must be "all", a tuple of names such as ("run_id", "status"), a '
+            "function of the event, or None"
+        )
+
+
+def _flag(what: str, said: object, where: str) -> bool:
+    if not isinstance(said, bool):
+        raise ConfigurationError(f"{where}: {what}={said!r} must be True or False")
+    return said
+
+
+def _text_of(what: str, said: object, where: str) -> str:
+    if not isinstance(said, str) or not said.strip():
+        raise ConfigurationError(f"{where}: {what}={said!r} must be a text")
+    return said
+
+
+def _retries(said: object, where: str) -> Retries:
+    if not isinstance(said, Retries):
+        raise ConfigurationError(
+            f"{where}: retries={said!r} must be Retries(attempts=..., first=..., longest=...)"
+        )
+    if said.attempts < 1 or said.first <= 0 or said.longest < said.first:
+        raise ConfigurationError(
+            f"{where}: {said!r} has to have at least one attempt, and pauses greater than zero of which the "
+            "first is not longer than the longest"
+        )
+    return said
+
+
+_INHERITED = ("lease", "keep_key", "store_down", "unknown_retention")
+"""Of what the guard says: its other options are about requests."""
+
+
+_TEXTS: Mapping[Code, str] = {
+    "in-flight": "This event is being handled.",
+    "key-reused": "This id was delivered with another payload.",
+    "outcome-unknown": "An earlier delivery of this event was interrupted; what was done is not known.",
+}
+"""What is said of requests and their keys, in the words of deliveries."""
+
+
+def _compile(guard: Guard, options: Mapping[str, object], where: str) -> Any:  # noqa: ANN401 - Rules
+    known = CallbackOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise ConfigurationError(
+            f"{where}: {unknown[0]} is not an option of receipts: there are {', '.join(sorted(known))}"
+        )
+    said: dict[str, Any] = {
+        "effects": "repeatable",
+        "retention": RETENTION,
+        "in_flight": "reject",
+        # An event whose background tasks are still to be run has not been handled.
+        "background": "before",
+    }
+    of_guard = cast("dict[str, Any]", guard.options)
+    said |= {name: of_guard[name] for name in _INHERITED if name in of_guard}
+    if of_guard.get("effects") == "database":
+        said["effects"] = "database"
+    if guard.profile is not None and guard.profile.callbacks and "retention" in of_guard:
+        said["retention"] = of_guard["retention"]
+    wire = guard.wire._replace(
+        statuses={"in-flight": 503, **guard.wire.statuses}, details={**_TEXTS, **guard.wire.details}
+    )
+    rules = guard.compile(cast("Options", said | dict(options)), wire)
+    return rules._replace(outcome=rules.outcome._replace(refusals="release"))
+
+
+def receipts(
+    guard: Guard,
+    *,
+    source: "str | Callable[[Any], object] | None" = None,
+    webhook: Webhook | None = None,
+    name: str | None = None,
+    id: "Part[Any] | _Default | None" = _ID,
+    subject: "Part[Any] | _Default | None" = _SUBJECT,
+    details: "Sequence[str] | Callable[[Any], Mapping[str, object]] | _Default" = _DETAILS,
+    correlation: "Part[Any] | _Default | None" = _CORRELATION,
+    compare: "Compare[Any]" = "all",
+    check: "Check[Any] | None" = None,
+    in_progress: InProgress = "refuse",
+    store_payload: bool = False,
+    inbox: bool = False,
+    max_payload: int = MIB,
+    retries: Retries = RETRIES,
+    message: str = "Callback already processed",
+    **options: Unpack[CallbackOptions],
+) -> Receipts[Any]:
+    """Handle each event from a source once, however often it is delivered.
+
+    `source` says whose ids they are, `id` where an event has its id; a `webhook` knows both.  `subject` is
+    the run or resource that it is about, by which receipts are listed.  `check` says whether that exists,
+    before anything is claimed.  `compare` is what must be the same in each delivery of one event.
+
+    With `store_payload` a worker (`retrysafe work`) handles what failed or was interrupted, if its sender
+    does not come back; with `inbox` it handles everything, and senders are acknowledged as soon as it is
+    stored."""
+    return Receipts(
+        guard,
+        source,
+        webhook,
+        name,
+        id,
+        subject,
+        details,
+        correlation,
+        compare,
+        check,
+        in_progress,
+        store_payload,
+        inbox,
+        max_payload,
+        retries,
+        message,
+        options,
+    )
+
+
+def of_record(record: Record) -> Parts:
+    """The details of a record that is handled once more."""
+    said = tuple(detail for detail in record.details if detail[0] not in ("status", "error"))
+    return (*said, *PROCESSING)

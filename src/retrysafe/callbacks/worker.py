@@ -1,0 +1,316 @@
+"""A worker: handles payloads that are stored and not handled, whether their sender comes back or not.
+
+    retrysafe work app:finished
+
+It asks the store for what is due, takes it over, and calls the handler of the receipts.  Any number of
+workers may run, beside services that handle deliveries themselves: of several that see the same, one gets it.
+"""
+
+import random
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from inspect import iscoroutinefunction
+from threading import Event
+from typing import Any
+
+from retrysafe._core import attempt as attempts
+from retrysafe._core import protocol, tokens
+from retrysafe._core.decisions import was_begun
+from retrysafe._core.model import Claim, Inbox, Response, Unsettled
+from retrysafe._core.steps import (
+    Call,
+    CanTakeOver,
+    Flow,
+    Outcome,
+    Raised,
+    Receipt,
+    Responded,
+    Result,
+    Run,
+)
+from retrysafe._core.times import Duration, seconds
+from retrysafe._runtime.drive_sync import call_sync
+from retrysafe._runtime.log import Log
+from retrysafe.callbacks.handling import DeliveryCall
+from retrysafe.callbacks.payload import unpack
+from retrysafe.callbacks.receipts import Receipts, of_record, open_admin
+from retrysafe.callbacks.webhooks import PayloadInvalid
+from retrysafe.errors import ConfigurationError, StoreError
+from retrysafe.stores.admin import Admin, Due
+
+log = Log("retrysafe.worker")
+
+_DONE = Responded(Response(200), False, ())
+
+_LONGEST_PAUSE = 30.0
+"""Seconds between two tries to reach a store that cannot be used."""
+
+
+class Worker:
+    """Handles what is due of some receipts, `concurrency` events at a time.
+
+    `poll` is how long it waits before it looks again where nothing was due.
+    """
+
+    def __init__(self, receipts: Receipts[Any], *, concurrency: int = 4, poll: Duration = 1.0) -> None:
+        if not isinstance(receipts, Receipts):
+            raise ConfigurationError(
+                f"Worker({receipts!r}): expected receipts, as receipts(guard, ...) makes them"
+            )
+        if not receipts.stores_payload:
+            raise ConfigurationError(
+                f"{receipts!r} store no payloads, so there is nothing for a worker: build them with "
+                "store_payload=True, or inbox=True"
+            )
+        if receipts.run_handler is None:
+            raise ConfigurationError(
+                f"{receipts!r} have no handler: decorate a function of the event with @….handler, or import "
+                "the module that does"
+            )
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise ConfigurationError(f"concurrency={concurrency!r} must be a whole number greater than zero")
+        try:
+            self._poll = seconds(poll)
+        except ValueError as refusal:
+            raise ConfigurationError(f"poll={refusal}") from None
+        if self._poll <= 0:
+            raise ConfigurationError(f"poll={poll!r} must be greater than zero")
+        self._receipts = receipts
+        self._function = receipts.run_handler
+        self._concurrency = concurrency
+        self._stopped = Event()
+        self._admin: Admin | None = None
+        self._pause = 0.0
+        self._taken: set[bytes] = set()
+        """Identities of what is being handled here."""
+        self.handled = 0
+        self.failed = 0
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function: then `run_async` is to be used."""
+        return iscoroutinefunction(self._function)
+
+    def stop(self) -> None:
+        """Take nothing new; `run` returns when what is being handled has been.  For signal handlers, too."""
+        self._stopped.set()
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Handle what is due, until it is stopped; with `until_idle`, until nothing is due."""
+        if self.is_async:
+            raise ConfigurationError(
+                f"the handler of {self._receipts!r} is a coroutine function: use run_async()"
+            )
+        running: set[Future[None]] = set()
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="retrysafe-worker") as pool:
+            try:
+                while not self._stopped.is_set():
+                    due = self._look(self._concurrency - len(running))
+                    running |= {pool.submit(self._handle, one) for one in due}
+                    if not due and not running and until_idle and self._pause == 0.0:
+                        return
+                    running = self._wait(running, found=bool(due))
+            finally:
+                wait(running)
+                self._close()
+
+    def _wait(self, running: set[Future[None]], *, found: bool) -> set[Future[None]]:
+        """Wait until a place is free, or it is time to look again.  Gives what is left running."""
+        pause = 0.0 if found else self._pause or self._poll
+        if not running:
+            self._stopped.wait(pause)
+            return running
+        patience = None if len(running) >= self._concurrency else pause
+        done, left = wait(running, patience, FIRST_COMPLETED)
+        for one in done:
+            one.result()  # raises what ends a process
+        return left
+
+    def _handle(self, due: Due) -> None:
+        try:
+            call = _SyncWork(self._receipts, due, self._function)
+            self._note(due, call, call_sync(call.work(), self._receipts.guard.runtime, call))
+        except Exception:
+            log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
+        finally:
+            self._taken.discard(due.record.id)
+
+    async def run_async(self, *, until_idle: bool = False) -> None:
+        """The same for a handler that is a coroutine function, on the running event loop."""
+        import asyncio
+
+        from retrysafe._runtime.drive_async import call_async
+
+        if not self.is_async:
+            raise ConfigurationError(f"the handler of {self._receipts!r} is a plain function: use run()")
+
+        async def handle(due: Due) -> None:
+            try:
+                call = _AsyncWork(self._receipts, due, self._function)
+                self._note(due, call, await call_async(call.work(), self._receipts.guard.runtime, call))
+            except Exception:
+                log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
+            finally:
+                self._taken.discard(due.record.id)
+
+        running: set[asyncio.Task[None]] = set()
+        try:
+            while not self._stopped.is_set():
+                due = await asyncio.to_thread(self._look, self._concurrency - len(running))
+                running |= {asyncio.ensure_future(handle(one)) for one in due}
+                if not due and not running and until_idle and self._pause == 0.0:
+                    return
+                pause = 0.0 if due else self._pause or self._poll
+                if running:
+                    patience = None if len(running) >= self._concurrency else pause
+                    done, running = await asyncio.wait(
+                        running, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for one in done:
+                        one.result()
+                else:
+                    await asyncio.to_thread(self._stopped.wait, pause)
+        finally:
+            if running:
+                await asyncio.wait(running)
+            await asyncio.to_thread(self._close)
+
+    # --- what both share
+
+    def _look(self, places: int) -> list[Due]:
+        """What is due and not taken here yet; nothing where the store cannot be used, logged once."""
+        if places < 1:
+            return []
+        try:
+            if self._admin is None:
+                self._admin = open_admin(self._receipts.guard.store)
+            # More than there is room for, in any order, so that several workers do not want the same.
+            found = list(self._admin.due(self._receipts.name, 4 * self._concurrency))
+        except StoreError as trouble:
+            if self._pause == 0.0:
+                log.error("%s: what is due cannot be read, trying again: %s", self._receipts.name, trouble)
+            self._pause = min(max(2 * self._pause, self._poll), _LONGEST_PAUSE)
+            self._close()
+            return []
+        self._pause = 0.0
+        new = [due for due in found if due.record.id not in self._taken]
+        random.shuffle(new)
+        self._taken |= {due.record.id for due in new[:places]}
+        return new[:places]
+
+    def _note(self, due: Due, call: "_Work", result: Result) -> None:
+        match result.verdict:
+            case "completed":
+                self.handled += 1
+            case "replayed" | "in-flight" | "gone" | "draining":
+                pass  # another worker or delivery has it
+            case _:
+                self.failed += 1
+                log.error(
+                    "%s: %s was not handled (attempt %d): %s",
+                    self._receipts.name,
+                    _named(due),
+                    result.attempt,
+                    call.error or result.trouble or result.verdict,
+                    exc_info=call.error,
+                )
+
+    def _close(self) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+
+def _named(due: Due) -> str:
+    return f"record {due.record.id.hex()[:8]}"
+
+
+class _Work(DeliveryCall):
+    """One stored payload, and the handler that it is for."""
+
+    error: Exception | None = None
+
+    def __init__(self, receipts: Receipts[Any], due: Due, function: Callable[[Any], Any]) -> None:
+        super().__init__(receipts, None)
+        self._due = due
+        self._function = function
+        self._event: Any = None
+        self._invalid: PayloadInvalid | None = None
+        try:
+            self._event = receipts.parse(unpack(due.payload))
+        except PayloadInvalid as error:
+            self._invalid = error  # the handler may have been changed since, and may be again
+
+    def _found(self) -> Any:  # noqa: ANN401 - an event
+        if self._invalid is not None:
+            raise self._invalid
+        return self._event
+
+    @property
+    def target(self) -> str:
+        return self._due.record.target
+
+    def work(self) -> Flow[Result]:
+        receipts, record = self.receipts, self._due.record
+        rules, runtime = receipts.rules, receipts.guard.runtime
+        policy = rules.policy
+        claim = Claim(
+            id=record.id,
+            token=tokens.draw(),
+            fingerprint=record.fingerprint,
+            lease=policy.lease,
+            retention=policy.retention,
+            hold=policy.unknown_retention if policy.abandoned == "hold" else 0.0,
+            door="callback",
+            scope=record.scope,
+            key=record.key,
+            action=record.action,
+            target=record.target,
+            request_id=record.request_id,
+            correlation_id=record.correlation_id,
+            mode="tx" if policy.effects == "database" else "lease",
+            announced=False,
+            details=of_record(record),
+            retention_from=policy.retention_from,
+            # Due again if this worker dies; unless what was begun is not to be begun again by itself.
+            inbox=Inbox(None, 0.0 if policy.abandoned == "retry" else None, kept=True),
+        )
+        call = Call(
+            claim,
+            policy,
+            rules.outcome,
+            self.describe,
+            runtime.is_draining,
+            runtime.secret,
+            False,
+            Receipt(receipts.handled_details(self._event), receipts.callback.retries),
+        )
+        state: Unsettled = "failed" if record.state == "failed" else "in_progress"
+        died = state == "in_progress" and was_begun(record)
+        return protocol.work(call, CanTakeOver(record.token, state), died=died)
+
+
+class _SyncWork(_Work):
+    def run(self, step: Run) -> Outcome:  # type: ignore[override]  # it runs here, and not later
+        left = attempts.enter(step.attempt)
+        try:
+            self._function(self._found())
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            self.error = error
+            return Raised(error)
+        finally:
+            attempts.leave(left)
+        return _DONE
+
+
+class _AsyncWork(_Work):
+    async def run(self, step: Run) -> Outcome:  # type: ignore[override]  # it runs here, and not later
+        left = attempts.enter(step.attempt)
+        try:
+            await self._function(self._found())
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            self.error = error
+            return Raised(error)
+        finally:
+            attempts.leave(left)
+        return _DONE
