@@ -2,6 +2,7 @@
 
 python -m retrysafe.testing.simulate --schedules 100000     random schedules, by seed
 python -m retrysafe.testing.simulate --door operation       the same of operations, nested ones included
+python -m retrysafe.testing.simulate --door callback        the same of callbacks, with senders and workers
 python -m retrysafe.testing.simulate --search               every schedule within a bound
 python -m retrysafe.testing.simulate --show 4711            what happens in one schedule
 """
@@ -17,6 +18,13 @@ from typing import Any, TypeVar
 
 from retrysafe.testing.report import Report, Stopwatch
 from retrysafe.testing.simulate import story
+from retrysafe.testing.simulate.callbacks import (
+    CALLBACKS,
+    CallbackBroken,
+    CallbackSetting,
+    CallbackSimulation,
+    CallbackWalk,
+)
 from retrysafe.testing.simulate.run import Broken, Simulation
 from retrysafe.testing.simulate.search import Bound, Refuted, search
 from retrysafe.testing.simulate.setting import HOLDING, NESTED, OPERATIONS, RETRYING, SETTINGS, TX, Setting
@@ -48,7 +56,13 @@ BOUNDS_OF_OPERATIONS: dict[str, tuple[Bound, tuple[Setting, ...]]] = {
 }
 """The same of operations."""
 
-DOORS = {"request": (SETTINGS, BOUNDS), "operation": (OPERATIONS, BOUNDS_OF_OPERATIONS)}
+Settings = tuple[Setting | CallbackSetting, ...]
+
+DOORS: dict[str, tuple[Settings, dict[str, tuple[Bound, tuple[Setting, ...]]]]] = {
+    "request": (SETTINGS, BOUNDS),
+    "operation": (OPERATIONS, BOUNDS_OF_OPERATIONS),
+    "callback": (CALLBACKS, {}),
+}
 """What `--door` selects: settings, and what is searched."""
 
 SCHEDULES = 10_000
@@ -79,9 +93,8 @@ def main(arguments: list[str] | None = None) -> int:
     every, bounds = DOORS[options.door or "request"]
     settings = _settings(parser, options.setting, every)
     if options.search not in (None, *bounds):
-        parser.error(
-            f"--search {options.search} is not known of this door: expected one of {', '.join(bounds)}"
-        )
+        known = f"expected one of {', '.join(bounds)}" if bounds else "it has random schedules only"
+        parser.error(f"--search {options.search} is not known of this door: {known}")
     store = options.store or "memory"
     gc.freeze()  # what is imported stays
     try:
@@ -90,7 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return _show(_simulation(store, settings), options.show)
             if options.search:
                 bound, searched = bounds[options.search]
-                report = _search(options.search, bound, settings if options.setting else searched)
+                named = tuple(one for one in settings if isinstance(one, Setting))
+                report = _search(options.search, bound, named if options.setting else searched)
             else:
                 report = _walk(store, settings, options.seed or 0, options.schedules or SCHEDULES)
     except KeyboardInterrupt:
@@ -130,10 +144,8 @@ def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace)
             parser.error(f"{option} can be combined with {goes} only, got also {also}: leave it out")
 
 
-def _settings(
-    parser: argparse.ArgumentParser, names: list[str] | None, every: tuple[Setting, ...]
-) -> tuple[Setting, ...]:
-    known = {setting.name: setting for setting in every}
+def _settings(parser: argparse.ArgumentParser, names: list[str] | None, every: Settings) -> Settings:
+    known: dict[str, Setting | CallbackSetting] = {setting.name: setting for setting in every}
     for name in names or ():
         if name not in known:
             listed = "".join(f"\n  {one}" for one in known)
@@ -141,11 +153,15 @@ def _settings(
     return tuple(known[name] for name in dict.fromkeys(names)) if names else every
 
 
-def _simulation(store: str, settings: tuple[Setting, ...]) -> Simulation:
-    return Simulation(emptied if store == "sqlite" else None, settings)
+def _simulation(store: str, settings: Settings) -> Simulation | CallbackSimulation:
+    opened = emptied if store == "sqlite" else None
+    of_callbacks = tuple(one for one in settings if isinstance(one, CallbackSetting))
+    if of_callbacks:
+        return CallbackSimulation(opened, of_callbacks)
+    return Simulation(opened, tuple(one for one in settings if isinstance(one, Setting)))
 
 
-def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int) -> Report:
+def _walk(store: str, settings: Settings, first: int, schedules: int) -> Report:
     watch = Stopwatch()
     simulation = _simulation(store, settings)
     violations: list[str] = []
@@ -155,7 +171,7 @@ def _walk(store: str, settings: tuple[Setting, ...], first: int, schedules: int)
         for seed in _progress(range(first, first + schedules), "schedules"):
             try:
                 simulation.run(seed)
-            except Broken as broken:
+            except (Broken, CallbackBroken) as broken:
                 violations.append(str(broken))
             done += 1
             if len(violations) >= MAX_VIOLATIONS:
@@ -217,7 +233,9 @@ def _search(name: str, bound: Bound, settings: tuple[Setting, ...]) -> Report:
     return report
 
 
-def _show(simulation: Simulation, seed: int) -> int:
+def _show(simulation: Simulation | CallbackSimulation, seed: int) -> int:
+    if isinstance(simulation, CallbackSimulation):
+        return _show_callbacks(simulation, seed)
     stage = simulation.stage(seed)
     walk = Walk(stage)
     with suppress(Exception):  # it is shown below, where it happens
@@ -225,6 +243,19 @@ def _show(simulation: Simulation, seed: int) -> int:
     shown = story.trace(stage, walk.taken)
     _print(f"seed {seed}, {stage.setting.name}:\n{shown.text}")
     return int(shown.violation is not None)
+
+
+def _show_callbacks(simulation: CallbackSimulation, seed: int) -> int:
+    stage = simulation.stage(seed)
+    walk = CallbackWalk(stage)
+    violation = ""
+    try:
+        walk.go(seed)
+    except Exception as error:  # noqa: BLE001 - it is shown, whatever it is
+        violation = f"\n  VIOLATION {error}"
+    told = "\n  ".join([f"seed {seed}, {stage.setting.name}:", *walk.world.said])
+    _print(f"{told}{violation}")
+    return int(bool(violation))
 
 
 def _verdict(report: Report) -> str:

@@ -34,12 +34,13 @@ PROMISES = {
     "I16": "the same call with the same token has the same reply",
     "I18": "a request whose response has begun to leave is never run again",
     "I22": "workers' clocks do not matter",
+    "I23": "an event is acknowledged only once it is stored or handled, and is never lost then",
 }
 """I22 has no check of its own: workers' clocks are wrong in every world, and nothing else may break."""
 
 Promise = Literal[
     "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16",
-    "I18", "contract",
+    "I18", "I23", "contract",
 ]  # fmt: skip
 """Which one was broken; "contract" is the rule of `retrysafe.stores.contract` on exceptions."""
 
