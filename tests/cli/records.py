@@ -9,13 +9,17 @@ from pathlib import Path
 import psycopg
 
 from retrysafe._core import keys
-from retrysafe._core.model import Claim, Door, Final, Headers, Mode, Parts, Response
+from retrysafe._core.model import Claim, Door, Final, Headers, Inbox, Mode, Parts, Response
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
 DAY = 86400.0
 JSON: Headers = ((b"content-type", b"application/json"),)
+PAYLOAD = (
+    b'[["content-type", "application/json"], ["x-api-key", "sk_live_1"]]\n'
+    b'{"id": "evt_1", "password": "hunter2"}'
+)
 ACME: Parts = (("tenant", "acme"), ("user", "42"))
 
 
@@ -45,6 +49,7 @@ class Shop:
         keep_key: bool = True,
         request_id: str = "req-7f3a",
         mode: Mode = "lease",
+        inbox: Inbox | None = None,
     ) -> Claim:
         """A key that was claimed so many seconds ago, and nothing more."""
         claim = Claim(
@@ -62,6 +67,7 @@ class Shop:
             request_id=request_id,
             correlation_id="trace-1",
             mode=mode,
+            inbox=inbox,
         )
         self.at(ago)
         self.store.reserve(claim)
@@ -91,6 +97,29 @@ class Shop:
         claim = self.claim(key, ago=ago, **more)  # type: ignore[arg-type]  # the same
         stored = response or Response(201, JSON, b'{"payment": 7}')
         self.store.finish(claim, Final("failed" if state == "failed" else "completed", stored, omitted))
+        return claim
+
+    def delivered(
+        self, key: str, *, payload: bytes | None = PAYLOAD, due_in: float | None = 0.0, **more: object
+    ) -> Claim:
+        """An event whose payload is stored, and which waits for a worker."""
+        claim: dict[str, object] = {
+            "door": "callback",
+            "scope": (),
+            "action": "jobs",
+            "target": "run-9",
+            "lease": 0.0,
+            "hold": 0.0,
+            "inbox": None if payload is None else Inbox(payload, due_in),
+            **more,
+        }
+        return self.claim(key, **claim)  # type: ignore[arg-type]  # the keywords of `claim`
+
+    def failed_delivery(self, key: str, *, due_in: float | None = None, **more: object) -> Claim:
+        """An event that a handler failed to handle, and when a worker tries again."""
+        claim = self.delivered(key, **more)  # type: ignore[arg-type]  # the same
+        details = (("status", "failed"), ("error", "ConnectionError: the ledger is down"))
+        self.store.finish(claim, Final("failed", Response(500), details=details, due_in=due_in))
         return claim
 
     def checkpointed(self, key: str, head: Response, *, ago: float = 300.0) -> Claim:

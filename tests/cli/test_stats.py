@@ -31,7 +31,15 @@ def test_json(full: Shop) -> None:
     done = run("stats", "--json", store=full.url)
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert document["records"] == {"total": 4, "abandoned": 1, "in_progress": 1, "completed": 2, "failed": 0}
+    assert document["records"] == {
+        "total": 4,
+        "abandoned": 1,
+        "waiting": 0,
+        "in_progress": 1,
+        "completed": 2,
+        "failed": 0,
+    }
+    assert (document["oldest_waiting"], document["by_source"]) == (None, [])
     assert (document["bytes"], document["expired"]) == (1014, 3)
     assert document["oldest_abandoned"]["age"] == pytest.approx(7200, abs=60)
     assert document["oldest_in_progress"]["age"] == pytest.approx(60, abs=60)

@@ -19,6 +19,7 @@ from retrysafe.cli import (
     ls,
     output,
     purge,
+    redrive,
     release,
     resolve,
     routes,
@@ -26,6 +27,7 @@ from retrysafe.cli import (
     show,
     skill,
     stats,
+    work,
 )
 from retrysafe.cli.exits import Exit, Failure, PipeClosed
 from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError, UnreadableRecord
@@ -76,6 +78,8 @@ def build() -> typer.Typer:
         ("stats", "Count outcomes, duplicates and abandoned records.", stats.stats),
         ("release", "Delete a record: the next call RUNS.", release.release),
         ("resolve", "Settle an abandoned record as done or failed.", resolve.resolve),
+        ("redrive", "Have a worker handle stored callbacks again.", redrive.redrive),
+        ("work", "Handle stored payloads of callbacks.", work.work),
         ("audit", "Show what operators did, who and why.", audit.audit),
         ("purge", "Remove expired records.", purge.purge),
         ("export", "Write records as JSON lines.", export.export),

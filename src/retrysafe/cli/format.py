@@ -109,10 +109,11 @@ def relative(at: float, now: float) -> str:
     return f"in {long_duration(away)}" if away > 0 else f"{long_duration(-away)} ago"
 
 
-STANDINGS: tuple[Standing, ...] = ("abandoned", "in_progress", "completed", "failed")
+STANDINGS: tuple[Standing, ...] = ("abandoned", "waiting", "in_progress", "completed", "failed")
 
 STYLES: dict[Standing, str] = {
     "abandoned": "bold yellow",  # waits for an operator
+    "waiting": "magenta",  # for a worker
     "in_progress": "cyan",
     "completed": "green",
     "failed": "red",
@@ -136,6 +137,7 @@ class RecordDocument(TypedDict):
     outcome: Outcome | None
     size: int
     omitted: bool
+    payload_size: int | None
     attempt: int
     mode: str
     checkpointed: bool
@@ -150,6 +152,7 @@ class RecordDocument(TypedDict):
     completed_at: str | None
     lease_until: str | None
     held_until: str | None
+    due_at: str | None
     expires_at: str | None
     retention_from: str
     seen_at: str | None
@@ -170,6 +173,7 @@ def record_document(sighting: Sighting, *, show_keys: bool, completed: str = "co
         "outcome": outcome_of(record),
         "size": sighting.size,
         "omitted": record.omitted,
+        "payload_size": sighting.payload,
         "attempt": record.attempt,
         "mode": record.mode,
         "checkpointed": record.checkpointed,
@@ -184,6 +188,7 @@ def record_document(sighting: Sighting, *, show_keys: bool, completed: str = "co
         "completed_at": iso(record.completed_at),
         "lease_until": iso(record.lease_until),
         "held_until": iso(record.held_until),
+        "due_at": iso(sighting.due_at),
         "expires_at": iso(record.expires_at),
         "retention_from": record.retention_from,
         "seen_at": iso(record.seen_at),
@@ -273,6 +278,7 @@ Name = Literal[
     "failed",
     "abandoned",
     "lease ends",
+    "due",
     "held until",
     "expires",
 ]
@@ -298,12 +304,17 @@ def timeline(sighting: Sighting) -> list[Event]:
         events.append(Event(name, record.completed_at, f"{status}, attempt {record.attempt}"))
     elif standing == "abandoned" and record.lease_until is not None:
         events.append(Event("abandoned", record.lease_until, "its lease ended without renewal"))
+    elif standing == "waiting" and record.lease_until is not None:
+        events.append(Event("lease ends", record.lease_until, "and it is not handled"))
     elif record.lease_until is not None:
         events.append(Event("lease ends", record.lease_until, "unless the worker renews it"))
     if record.seen_at is not None:
         times = plural(record.deliveries - 1, "time")
         events.append(Event("asked again", record.seen_at, f"{times} so far, and then for the last time"))
-    if record.state == "in_progress" and record.held_until > record.expires_at:
+    if sighting.due_at is not None:
+        events.append(Event("due", sighting.due_at, "from then on a worker may handle its payload"))
+        events.append(Event("expires", record.expires_at, "but not while it waits for a worker"))
+    elif record.state == "in_progress" and record.held_until > record.expires_at:
         events.append(Event("held until", record.held_until, "until then retries get outcome-unknown"))
     else:
         events.append(Event("expires", record.expires_at, "then the key is free"))

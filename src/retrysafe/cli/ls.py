@@ -37,7 +37,7 @@ def ls(
         typer.Option(
             "--state",
             metavar="STATE",
-            help="Only these: abandoned, in-progress, completed or failed. Repeatable.",
+            help="Only these: abandoned, waiting, in-progress, completed or failed. Repeatable.",
         ),
     ] = None,
     door: DoorOption = None,

@@ -31,6 +31,9 @@ class NextResult(NamedTuple):
 def next_results(sighting: Sighting) -> list[NextResult]:
     """What a retry would get, under each policy that makes a difference."""
     record = sighting.record
+    if sighting.standing == "waiting":
+        runs = _next_result(sighting, Policy(abandoned="retry", failed="retry"), "store_payload=True")
+        return [NextResult("inbox=True", "gets 202: it is stored already, and a worker handles it"), runs]
     if record.state == "failed":
         # An operation has one exception for both `replay` and `conflict`.
         choices = _FAILED[:2] if record.door == "operation" else _FAILED
@@ -99,6 +102,10 @@ def _replay(record: Record) -> str:
                 "is told that it was done, without its value" if record.omitted else "gets the stored value"
             )
         case None:
+            if record.door == "callback":
+                return (
+                    "is acknowledged" if record.state == "completed" else "is refused with previously-failed"
+                )
             status = record.response.status if record.response else None
             body = "with an empty body, marked as omitted" if record.omitted else "response"
             return f"gets the stored {status} {body}"
@@ -112,13 +119,17 @@ def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
     """Commands that settle the record as it stands now; none where it needs no operator."""
     id = short_id(sighting.record.id)
     where = _where(store)
+    again = [] if sighting.payload is None else [f'retrysafe redrive {id} --reason "…"{where}']
+    if sighting.standing == "waiting":  # to release it throws away what was acknowledged: no command to copy
+        return again
     if sighting.standing == "failed":
-        return [f'retrysafe release {id} --state failed --reason "…"{where}']
+        return [*again, f'retrysafe release {id} --state failed --reason "…"{where}']
     # A completed one can be released, too, but that does it twice: no command to copy.
     if sighting.standing != "abandoned":
         return []
     value = " --value JSON" if sighting.record.door == "operation" else ""
     return [
+        *again,
         f'retrysafe resolve {id} --done{value} --reason "…"{where}',
         f'retrysafe resolve {id} --failed --reason "…"{where}',
         f'retrysafe release {id} --reason "…"{where}',

@@ -39,6 +39,7 @@ class State(StrEnum):
     """A standing, as it is typed."""
 
     ABANDONED = "abandoned"
+    WAITING = "waiting"
     IN_PROGRESS = "in-progress"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -48,6 +49,8 @@ class State(StrEnum):
         match self:
             case State.ABANDONED:
                 return "abandoned"
+            case State.WAITING:
+                return "waiting"
             case State.IN_PROGRESS:
                 return "in_progress"
             case State.COMPLETED:
@@ -106,7 +109,9 @@ DoorOption = Annotated[
 ]
 ActionOption = Annotated[
     str | None,
-    typer.Option("--action", metavar="NAME", help="Only this operation, or this method of requests."),
+    typer.Option(
+        "--action", metavar="NAME", help="Only this operation, source of callbacks, or method of requests."
+    ),
 ]
 PathOption = Annotated[
     str | None,
@@ -114,7 +119,7 @@ PathOption = Annotated[
         "--path",
         "--target",
         metavar="PATH",
-        help="Only this path, or target of operations; a * at its end matches anything.",
+        help="Only this path, target of operations or subject of callbacks; a * at its end matches anything.",
     ),
 ]
 ProfileOption = Annotated[

@@ -24,12 +24,14 @@ from retrysafe.cli.format import (
     timestamp,
 )
 from retrysafe.cli.next_steps import next_results, possible_commands
+from retrysafe.cli.payloads import StoredPayload, waits
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.words import exception_of, outcome_of, words
 from retrysafe.stores.admin import Entry, Sighting
 
 _EXPLAINED = {
     "abandoned": "Its worker died or lost the store; the outcome is unknown.",
+    "waiting": "Its payload is stored, and `retrysafe work` handles it.",
     "in_progress": "Its lease has not ended: the worker runs it, or died a moment ago.",
     "completed": "Retries get {result}.",
     "failed": "Retries get the failure, or run again, as the service chose.",
@@ -38,14 +40,17 @@ _EXPLAINED = {
 
 _ADVICE = {
     "abandoned": "Find out what happened, then settle it:",
+    "waiting": "A worker handles it by itself. To have it handled at once:",
     "failed": "If nothing was done, or it was undone, let the next {call} run:",
 }
+_ADVICE_WITH_PAYLOAD = "Once the cause is fixed, have a worker handle it again, or let the next {call} run:"
 
 
 def render_record(
     sighting: Sighting,
     entries: Sequence[Entry],
     store: str | None,
+    delivered: StoredPayload | None = None,
     *,
     preview: int,
     show_keys: bool,
@@ -58,12 +63,17 @@ def render_record(
         parts += _section("Outcome", *_outcome(sighting, preview))
     else:
         parts += _section("Response", *_response(sighting, preview))
+    if delivered is not None:
+        parts += _section("Payload", *_payload(sighting, delivered, preview))
     if entries:
         parts += _section("Interventions", *interventions(entries, sighting.now))
     parts += _section(f"The next {said.call} with this key", _next(sighting))
     commands = possible_commands(sighting, store)
     if commands:
-        parts += _section("What you can do", Text(_ADVICE[sighting.standing].format(call=said.call), "dim"))
+        advice = _ADVICE[sighting.standing]
+        if sighting.standing == "failed" and sighting.payload is not None:
+            advice = _ADVICE_WITH_PAYLOAD
+        parts += _section("What you can do", Text(advice.format(call=said.call), "dim"))
         parts += [f"  {command}" for command in commands]
     return parts
 
@@ -87,6 +97,8 @@ def _title(sighting: Sighting, completed: str = "completed") -> Text:
 
 def _result(record: Record) -> str:
     """What retries get."""
+    if record.door == "callback":
+        return "an acknowledgement"
     if record.door == "operation" and record.omitted:
         return "no value, but that it was done"
     return "its exception again" if outcome_of(record) == "raised" else f"its {words(record.door).result}"
@@ -94,9 +106,8 @@ def _result(record: Record) -> str:
 
 def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> RenderableType:
     record, now = sighting.record, sighting.now
-    is_operation = record.door == "operation"
     facts = [
-        ("operation" if is_operation else "request", route_text(record.action, record.target)),
+        (record.door, route_text(record.action, record.target)),
         ("scope", scope_text(record.scope)),
         ("key", key_text(record.key, show_keys=show_keys)),
     ]
@@ -160,9 +171,19 @@ def _response(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
     if record.omitted:
         yield Text("The body was not stored; retries get the status and headers.", "dim")
         return
-    if record.state == "in_progress":
+    # Of a delivery only the status is stored: its sender is told that it was handled, and not what with.
+    if record.state == "in_progress" or (record.door == "callback" and not response.body):
         return
     yield from _body(body_preview.preview(response.body, limit), len(response.body))
+
+
+def _payload(sighting: Sighting, delivered: StoredPayload, limit: int) -> Iterable[RenderableType]:
+    """What was delivered, and whether a worker handles it."""
+    yield Text(waits(sighting))
+    for name, value in delivered.headers:
+        yield Text.assemble((f"{clean(name)}: ", "cyan"), clean(redacted_header(name, value)))
+    seen = body_preview.preview(delivered.body, limit)
+    yield from _body(seen, len(delivered.body), "--payload")
 
 
 def _outcome(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
@@ -182,7 +203,7 @@ def _outcome(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
         yield from _body(body_preview.preview(body, limit, is_json=True), len(body))
 
 
-def _body(seen: body_preview.Preview, size: int) -> Iterable[RenderableType]:
+def _body(seen: body_preview.Preview, size: int, option: str = "--body") -> Iterable[RenderableType]:
     if seen.kind == "empty":
         yield Text("The body is empty.", "dim")
         return
@@ -190,7 +211,7 @@ def _body(seen: body_preview.Preview, size: int) -> Iterable[RenderableType]:
     for line in seen.lines:
         yield Text(f"  {line}", overflow="fold")
     if seen.cut:
-        yield Text("  … there is more: --preview N shows more, --body all of it, secrets included", "dim")
+        yield Text(f"  … there is more: --preview N shows more, {option} all of it, secrets included", "dim")
 
 
 def interventions(entries: Sequence[Entry], now: float) -> Iterable[RenderableType]:

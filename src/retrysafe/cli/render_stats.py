@@ -14,17 +14,19 @@ from retrysafe.cli.format import (
     relative,
     route_text,
     scope_text,
+    short_duration,
     size_text,
     standing_text,
     timestamp,
 )
 from retrysafe.cli.render_tables import Column, table
-from retrysafe.cli.stats import duplicate_rate, duplicates
-from retrysafe.stores.admin import Share, Standing, Statistics
+from retrysafe.cli.stats import duplicate_rate, duplicates, redelivered
+from retrysafe.stores.admin import Share, Source, Standing, Statistics
 
 _SHARE_COLUMNS = (
     Column("RECORDS", right=True),
     Column("ABANDONED", right=True),
+    Column("WAITING", right=True, rank=4),
     Column("IN PROGRESS", right=True, rank=2),
     Column("COMPLETED", right=True, rank=3),
     Column("FAILED", right=True),
@@ -44,6 +46,8 @@ def render_stats(found: Statistics, completed: str = "completed") -> list[Render
     if found.by_scope:
         scopes = [(scope_text(scope), share) for scope, share in found.by_scope.items()]
         parts += ["", _shares("BY SCOPE", scopes, completed)]
+    if found.by_source:
+        parts += ["", _sources(found.by_source)]
     return parts
 
 
@@ -57,6 +61,8 @@ def _records(found: Statistics, completed: str) -> Table:
         number = found.total.records.get(standing, 0)
         since = oldest.get(standing)
         remark = f"the oldest {relative(since, found.now)}, {timestamp(since)}" if since is not None else ""
+        if standing == "waiting" and found.oldest_due is not None:
+            remark = f"for a worker; the first due {relative(found.oldest_due, found.now)}"
         grid.add_row(
             Text(standing_text(standing, completed), STYLES[standing] if number else "dim"),
             f"{number:,}",
@@ -97,6 +103,41 @@ def _shares(title: str, shares: Sequence[tuple[str, Share]], completed: str) -> 
     ]
     rows = [[Text(name), *_share_cells(share)] for name, share in shares]
     return table((Column(title, narrowest=20), *columns), rows)
+
+
+_SOURCE_COLUMNS = (
+    Column("BY SOURCE", narrowest=12),
+    Column("EVENTS", right=True),
+    Column("DELIVERIES", right=True),
+    Column("DUPLICATES", right=True),
+    Column("RATE", right=True, rank=1),
+    Column("HANDLED", right=True),
+    Column("AVERAGE", right=True, rank=2),
+    Column("LONGEST", right=True, rank=3),
+)
+
+
+def _sources(sources: Mapping[str, Source]) -> RenderableType:
+    """Events of callbacks, and how long they took from their first delivery until they were handled."""
+    rows = [
+        [
+            Text(clean(name)),
+            Text(f"{source.events:,}"),
+            Text(f"{source.deliveries:,}"),
+            Text(f"{redelivered(source):,}"),
+            Text(f"{redelivered(source) / source.deliveries:.1%}"),
+            Text(f"{source.handled:,}"),
+            Text("-" if source.seconds is None else _seconds(source.seconds)),
+            Text("-" if source.longest is None else _seconds(source.longest)),
+        ]
+        for name, source in sources.items()
+    ]
+    return table(_SOURCE_COLUMNS, rows)
+
+
+def _seconds(seconds: float) -> str:
+    """Most events are handled in less than a second."""
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else short_duration(seconds)
 
 
 def _share_cells(share: Share) -> list[Text]:

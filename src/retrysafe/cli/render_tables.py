@@ -142,7 +142,11 @@ _COLUMNS = (
 )
 
 
-_CALLED = {words("request").call: "REQUEST", words("operation").call: "OPERATION"}
+_CALLED = {
+    words("request").call: "REQUEST",
+    words("operation").call: "OPERATION",
+    words("callback").call: "CALLBACK",
+}
 """The title of what was called, where all records are of one kind."""
 
 _PIPED = ("RECORD", "STATE", "AGE", "KEY", "STATUS", "EXPIRES", "SCOPE", "REQUEST")
@@ -191,7 +195,7 @@ def _record_cells(sighting: Sighting, separator: str, completed: str, *, show_ke
         Text(status_text(record) or "-"),
         Text(body),
         Text(str(record.attempt)),
-        Text(short_duration(_gone_at(sighting) - now), "dim"),
+        Text("-" if sighting.standing == "waiting" else short_duration(_gone_at(sighting) - now), "dim"),
     ]
 
 

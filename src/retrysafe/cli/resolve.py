@@ -127,9 +127,9 @@ def resolve(
 def _decide(
     sighting: Sighting, outcome: Outcome, given: ResponseOptions, called: OperationOptions
 ) -> Intervention:
-    if sighting.standing != "abandoned":
-        raise refusal(sighting, "Its outcome is known. Only abandoned records can be resolved.")
     record = sighting.record
+    if sighting.standing not in ("abandoned", "waiting") or record.state != "in_progress":
+        raise refusal(sighting, "Its outcome is known. Only abandoned records can be resolved.")
     if record.door == "operation":
         refuse_options(given, "an operation has no response", "Give --value or --message.")
         final = build_outcome(outcome, called)
@@ -138,6 +138,8 @@ def _decide(
         final = build_final(outcome, given, record)
     unless = "" if final.state == "completed" else ', unless the service chose failed="retry"'
     again = f"The {words(record.door).code} will not run again{unless}."
+    if sighting.standing == "waiting":
+        again += " No worker will handle its payload."
 
     def act(admin: Admin, seen: Record, note: Note) -> bool:
         return admin.resolve(seen, final, note)

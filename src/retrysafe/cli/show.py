@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import body_preview, output
+from retrysafe.cli import body_preview, output, payloads
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import entry_document, iso, record_document, timeline
 from retrysafe.cli.lookup import find_one_or_list
@@ -55,6 +55,13 @@ def show(
             "--body", help="Print the whole stored body or value, secrets included, and nothing else."
         ),
     ] = False,
+    payload: Annotated[
+        bool,
+        typer.Option(
+            "--payload",
+            help="Print the whole stored payload of a callback, secrets included, and nothing else.",
+        ),
+    ] = False,
     profile: ProfileOption = None,
     show_keys: ShowKeysOption = False,
     json: JsonOption = False,
@@ -66,22 +73,40 @@ def show(
             "Give only one of them.",
             Exit.USAGE,
         )
+    if payload and not json and (body or preview is not None):
+        useless = "--body" if body else "--preview"
+        raise Failure(
+            f"--payload prints the whole payload, so {useless} would have no effect",
+            "Give only one of them.",
+            Exit.USAGE,
+        )
     length = _PREVIEW if preview is None else preview
     completed = completed_word(profile)
     with open_admin(store) as admin:
         sighting = find_one_or_list(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
         entries = admin.audit(_ENTRIES, sighting.record.id.hex())
+        stored = None if sighting.payload is None else admin.payload(sighting.record.id)
+    delivered = None if stored is None else payloads.unpack(stored)
     if json:
         shown = record_document(sighting, show_keys=show_keys, completed=completed)
         more = _document(sighting, entries, store, preview=length, body=body, show_keys=show_keys)
-        output.write_json({**shown, **more})
+        received = None if delivered is None else _payload_document(delivered, length, whole=payload)
+        output.write_json({**shown, **more, "payload": received})
     elif body:
         _print_body(sighting)
+    elif payload:
+        _print_payload(delivered)
     else:
         from retrysafe.cli.render_record import render_record
 
         drawn = render_record(
-            sighting, entries, store, preview=length, show_keys=show_keys, completed=completed
+            sighting,
+            entries,
+            store,
+            delivered,
+            preview=length,
+            show_keys=show_keys,
+            completed=completed,
         )
         output.draw(*drawn)
 
@@ -92,11 +117,21 @@ def _print_body(sighting: Sighting) -> None:
         result = words(sighting.record.door).result
         why = "it was not stored" if response else f"there is no {result} yet"
         raise Failure(f"this record has no {'body' if result == 'response' else result}: {why}")
+    _print_bytes(response.body)
+
+
+def _print_payload(delivered: payloads.StoredPayload | None) -> None:
+    if delivered is None:
+        raise Failure("this record has no payload: only callbacks whose service stores payloads have one")
+    _print_bytes(delivered.body)
+
+
+def _print_bytes(body: bytes) -> None:
     if output.on_terminal(sys.stdout):
         # A body may contain bytes that steer a terminal; a file or pipe gets them unchanged.
-        output.write("".join(f"{line}\n" for line in body_preview.whole(response.body)))
+        output.write("".join(f"{line}\n" for line in body_preview.whole(body)))
     else:
-        output.write_bytes(response.body)
+        output.write_bytes(body)
 
 
 def _document(
@@ -127,8 +162,17 @@ def _body_document(sighting: Sighting, limit: int, *, whole: bool) -> dict[str, 
     response = sighting.record.response
     if response is None or sighting.record.omitted:
         return None
-    seen = body_preview.preview(response.body, limit, is_json=sighting.record.door == "operation")
+    return _preview_document(response.body, limit, whole=whole, is_json=sighting.record.door == "operation")
+
+
+def _payload_document(delivered: payloads.StoredPayload, limit: int, *, whole: bool) -> dict[str, object]:
+    headers = [[name, redacted_header(name, value)] for name, value in delivered.headers]
+    return {"headers": headers, **_preview_document(delivered.body, limit, whole=whole)}
+
+
+def _preview_document(body: bytes, limit: int, *, whole: bool, is_json: bool = False) -> dict[str, object]:
+    seen = body_preview.preview(body, limit, is_json=is_json)
     shown: dict[str, object] = {"kind": seen.kind, "preview": "\n".join(seen.lines), "cut": seen.cut}
     if whole:
-        shown["base64"] = base64.b64encode(response.body).decode("ascii")
+        shown["base64"] = base64.b64encode(body).decode("ascii")
     return shown

@@ -10,7 +10,7 @@ from retrysafe.cli.format import iso, share_document
 from retrysafe.cli.options import JsonOption, ProfileOption, StoreOption, completed_word, number
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.store import open_admin
-from retrysafe.stores.admin import Statistics
+from retrysafe.stores.admin import Source, Statistics
 
 DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
 """Verdicts of calls whose key had been used before."""
@@ -20,7 +20,9 @@ def stats(
     store: StoreOption = None,
     groups: Annotated[
         int,
-        typer.Option("--groups", parser=number(0), metavar="N", help="How many routes and scopes to list."),
+        typer.Option(
+            "--groups", parser=number(0), metavar="N", help="How many routes, scopes and sources to list."
+        ),
     ] = 10,
     profile: ProfileOption = None,
     json: JsonOption = False,
@@ -55,11 +57,12 @@ def _document(found: Statistics, completed: str) -> dict[str, object]:
         "expired": found.expired,
         "oldest_in_progress": _since(found.oldest_running, found.now),
         "oldest_abandoned": _since(found.oldest_abandoned, found.now),
+        "oldest_waiting": _due(found.oldest_due, found.now),
         "verdicts": dict(found.verdicts),
         "counted": sum(found.verdicts.values()),
         "counted_since": iso(found.counted_since),
         "duplicates": duplicates(found.verdicts),
-        "duplicate_rate": None if rate is None else round(rate, 6),
+        "duplicate_rate": _rounded(rate),
         "by_door": {door: share_document(share, completed) for door, share in found.by_door.items()},
         "by_route": [
             {"action": action, "target": target, **share_document(share, completed)}
@@ -69,7 +72,33 @@ def _document(found: Statistics, completed: str) -> dict[str, object]:
             {"scope": redacted_scope(dict(parts)), **share_document(share, completed)}
             for parts, share in found.by_scope.items()
         ],
+        "by_source": [
+            {
+                "source": name,
+                "events": source.events,
+                "deliveries": source.deliveries,
+                "duplicates": redelivered(source),
+                "duplicate_rate": _rounded(redelivered(source) / source.deliveries),
+                "handled": source.handled,
+                "average_seconds": _rounded(source.seconds),
+                "longest_seconds": _rounded(source.longest),
+            }
+            for name, source in found.by_source.items()
+        ],
     }
+
+
+def redelivered(source: Source) -> int:
+    """Deliveries of events that had been delivered before."""
+    return source.deliveries - source.events
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 6)
+
+
+def _due(at: float | None, now: float) -> dict[str, object] | None:
+    return None if at is None else {"due_at": iso(at), "waited": round(max(now - at, 0.0), 3)}
 
 
 def _since(at: float | None, now: float) -> dict[str, object] | None:

@@ -1,4 +1,5 @@
-"""How a record is spoken of: a request has a handler and a response, an operation a function and a value."""
+"""How a record is spoken of: a request has a handler and a response, an operation a function and a value, a
+callback has deliveries and an outcome."""
 
 import json
 from typing import Literal, NamedTuple, cast
@@ -21,13 +22,15 @@ class Words(NamedTuple):
 
 _REQUEST = Words("request", "handler", "response")
 _OPERATION = Words("call", "function", "value")
+_CALLBACK = Words("delivery", "handler", "outcome")
+_KINDS = {"request": _REQUEST, "operation": _OPERATION, "callback": _CALLBACK}
 _EITHER = Words("request or call", "code", "outcome")
 """Where records of several doors are spoken of."""
 
 
 def words(*doors: str) -> Words:
     """For records of these doors."""
-    kinds = {_OPERATION if door == "operation" else _REQUEST for door in doors}
+    kinds = {_KINDS[door] for door in doors} or {_REQUEST}
     return kinds.pop() if len(kinds) == 1 else _EITHER
 
 
