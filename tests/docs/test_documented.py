@@ -20,7 +20,7 @@ import retrysafe.sqlite3
 import retrysafe.starlette
 from retrysafe import asgi, profiles, scopes, stores, testing
 from retrysafe._core import attempt, headers, steps
-from retrysafe._core.problems import CATALOGUE, Code
+from retrysafe._core.problems import CATALOGUE, OF_CALLBACKS, Code
 from retrysafe.policy import _CHOICES, Options, OutcomeRules, Policy, RequestRules, Wire
 from retrysafe.stores import admin, contract
 from retrysafe.testing import adapters
@@ -32,6 +32,7 @@ PROBLEMS = page("docs/problems.md").text
 HEADERS = page("docs/headers.md").text
 EVENTS = page("docs/events.md").text
 CLIENTS = page("docs/clients.md").text
+CALLBACKS = page("docs/callbacks.md").text
 API = page("docs/api.md").text
 
 
@@ -142,10 +143,10 @@ def test_no_scope_is_left_out() -> None:
 
 @pytest.mark.parametrize("code", get_args(Code))
 def test_problems(code: Code) -> None:
-    """Every problem has a row with its status and says whether to retry; and clients are told what to do."""
+    """Every problem has a row with its status and says whether to retry; and senders are told what to do."""
     found = cells(row(PROBLEMS, code))
     assert found[1:3] == [str(CATALOGUE[code].status), "yes" if CATALOGUE[code].retry else "no"]
-    assert code == "handler-failed" or f"`{code}`" in CLIENTS
+    assert code == "handler-failed" or f"`{code}`" in (CALLBACKS if code in OF_CALLBACKS else CLIENTS)
 
 
 @pytest.mark.parametrize("field", [name for name in Wire._fields if name.endswith("_header")])

@@ -39,10 +39,27 @@ async def ask(app: object) -> list[httpx.Response]:
         ]
 
 
+def test_the_event_is_handled_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same delivery twice: it is handled once, and acknowledged twice."""
+    pytest.importorskip("fastapi")
+    event = {"run_id": "run-7", "callback_id": "4f1c", "status": "success", "result_uri": "file:///out"}
+
+    async def deliver(service: object) -> list[httpx.Response]:
+        transport = httpx.ASGITransport(service)  # type: ignore[arg-type]  # what the page calls `service`
+        async with httpx.AsyncClient(transport=transport, base_url="http://jobs.test") as sender:
+            return [await sender.post("/callbacks", json=event) for _ in range(2)]
+
+    with told("README.md", tmp_path) as readme:
+        first, again = asyncio.run(deliver(readme.names["service"]))
+    assert capsys.readouterr().out.count("run-7 has finished: file:///out") == 1
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.json()["message"] == "Callback already processed"
+
+
 def test_the_order_and_its_answer_are_one(tmp_path: Path) -> None:
     """The first example, saved and served as it stands: one order, and the second answer is the first one."""
     pytest.importorskip("fastapi")
-    [block] = [block for block in page("README.md").blocks if "FastAPI()" in block.text]
+    [block] = [block for block in page("README.md").blocks if "app = FastAPI()" in block.text]
     (tmp_path / "shop.py").write_text(block.text, encoding="utf-8")
     headers = {"Idempotency-Key": "order-1", "X-Tenant": "acme"}
     with serving.serve(tmp_path, [sys.executable, "-m", "uvicorn", "shop:app", "--port", "0"]) as address:

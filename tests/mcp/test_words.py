@@ -11,9 +11,9 @@ import pytest
 from retrysafe import Guard, scopes
 from retrysafe._core.problems import CATALOGUE, Problem
 from retrysafe.operations.mcp import idempotent
-from retrysafe.operations.refusals import refusal
 from retrysafe.operations.tool_calls import words
 from retrysafe.operations.tool_calls.words import Terms
+from retrysafe.refusals import refusal
 
 OF_HTTP = re.compile(r"(?i)\b(request|response|header|Retry-After|status|\d{3}|body|operation)s?\b|[{}]")
 """What a tool call has not."""
