@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retrysafe import Guard, scopes
-from retrysafe._core.problems import CATALOGUE, Problem
+from retrysafe._core.problems import CATALOGUE, COMMON, Problem
 from retrysafe.operations.mcp import idempotent
 from retrysafe.operations.tool_calls import words
 from retrysafe.operations.tool_calls.words import Terms
@@ -47,7 +47,7 @@ def test_instructions_speak_of_calls(guard: Guard) -> None:
         assert (options["key"] or "io.retrysafe/idempotencyKey") in text
 
 
-@pytest.mark.parametrize("code", sorted(CATALOGUE.keys() - {"body-too-large", "replay-forbidden"}))
+@pytest.mark.parametrize("code", sorted({*COMMON} - {"body-too-large", "replay-forbidden"}))
 def test_refusals_say_what_to_do(guard: Guard, code: Any) -> None:
     """A refusal has the words of the published specification, with calls for requests.
 

@@ -100,7 +100,7 @@ async def coroutine() -> int:
             {"profile": "strip"},
             ValueError,
             "profile='strip' is not a profile: there are ietf, stripe, validation-api, erp, agents, "
-            "workflow-control",
+            "workflow-control, job-callbacks",
         ),
         (
             {"ignore_headers": "X-Served-By"},

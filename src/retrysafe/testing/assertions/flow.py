@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from retrysafe._core import headers
 from retrysafe._core.decisions import NOT_BEGUN
-from retrysafe._core.problems import Code
+from retrysafe._core.problems import OF_CALLBACKS, Code
 from retrysafe.testing.assertions.clients import Reply
 from retrysafe.testing.assertions.recognise import Recognised
 from retrysafe.testing.assertions.request import Changed, Parts, Request, Template
@@ -482,6 +482,11 @@ _BY_CODE: dict[Code, str] = {
     "no response to replay",
     "store-unavailable": "the store could not be used: the log of the application says why",
     "draining": "the guard was drained, as it is when a server stops: call guard.resume()",
+    **dict.fromkeys(
+        OF_CALLBACKS,
+        "the route takes callbacks, which have an id of their own and no {key}: "
+        "deliver an event twice, and compare the effects",
+    ),
 }
 _SIGN_IN = "pass headers= (or a client) that the application accepts"
 _BY_STATUS = {
