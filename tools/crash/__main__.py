@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 from retrysafe.testing.report import Report, Stopwatch
 from tools.crash import run, targets
-from tools.crash.modes import MODES, NESTED
+from tools.crash.modes import INBOX, MODES, NESTED, PAYLOAD, Door
 from tools.crash.rounds import Plan
 from tools.crash.run import NAMES, Options
 
@@ -79,14 +79,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--door",
-        choices=["request", "operation"],
+        choices=get_args(Door),
         default="request",
         help="how orders come in (%(default)s)",
     )
     parser.add_argument(
         "--mode",
-        choices=[*MODES, NESTED],
-        help=f"one of them; by default they share the faults; {NESTED} of operations only",
+        choices=[*MODES, NESTED, PAYLOAD, INBOX],
+        help=f"one of them; by default they share the faults; {NESTED} of operations only, {PAYLOAD} and "
+        f"{INBOX} of callbacks only",
     )
     parser.add_argument("--way", help="how handlers reach the store; by default all ways in turn")
     parser.add_argument(
@@ -187,10 +188,13 @@ def _progress(options: Options) -> Generator[Progress]:
 
 def as_text(options: Options, report: Report) -> str:
     counts = report.counts
+    sent, settled = ("requests", "keys got a response")
+    if options.door == "callback":
+        sent, settled = ("deliveries", "events were acknowledged")
     faults = ", ".join(f"{counts[name]} {name}" for name in NAMES.values() if counts[name])
     lines = [
         f"{options.store}, {options.door}s: {faults} in {report.seconds:.0f} s (seed {options.seed})",
-        f"  {counts['requests']} requests, {counts['answered']} keys got a response, "
+        f"  {counts['requests']} {sent}, {counts['answered']} {settled}, "
         f"{counts['unknown']} of unknown outcome",
         f"  {counts['executions without excuse']} of {counts['executions outside']} executions outside had "
         f"no excuse",

@@ -2,7 +2,8 @@
 
 In transactional mode an order is two rows and a response, and either all three are there or none; in the
 other modes it is an effect outside, which nothing takes back.  An order is a request that a middleware
-guards; or it reaches a server without one, which calls an operation with its key (`operations.py`).
+guards; or it reaches a server without one, which calls an operation with its key (`operations.py`); or it is
+an event that is delivered (`deliveries.py`), and in some modes a worker handles it (`payloads.py`).
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -20,11 +22,13 @@ from starlette.routing import Route
 from retrysafe import Guard, NotDone, scopes
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App
-from tools.crash import operations
+from retrysafe.starlette import protect
+from tools.crash import deliveries, operations, payloads
 from tools.crash.clients import marks
 from tools.crash.handlers import AsyncHandlers, Handlers, Order, Outside, OutsideAsync
 from tools.crash.journal import Journal
-from tools.crash.modes import EFFECTS, MAX_RESPONSE, TRANSACTIONAL, Door, Mode
+from tools.crash.modes import EFFECTS, MAX_RESPONSE, TRANSACTIONAL, WITH_WORKERS, Door, Mode
+from tools.crash.senders import EVENT
 from tools.crash.targets import Target
 from tools.crash.traps import Trapped
 
@@ -37,11 +41,19 @@ Endpoint = Callable[[Request], Response] | Callable[[Request], Awaitable[Respons
 
 
 def build(
-    target: type[Target], url: str, way: str, mode: Mode, door: Door, lease: float, journal: Journal
+    target: type[Target],
+    url: str,
+    way: str,
+    mode: Mode,
+    door: Door,
+    lease: float,
+    journal: Journal,
+    folder: Path,
 ) -> tuple[App, Guard]:
+    """`folder` is for what the processes of a round have in common."""
     guard = Guard(
         target.open(url, way),
-        scope=scopes.service("crash") if door == "operation" else lambda _: "crash",
+        scope=(lambda _: "crash") if door == "request" else scopes.service("crash"),
         effects=EFFECTS[mode],
         lease=lease,
         max_response=MAX_RESPONSE,
@@ -62,6 +74,13 @@ def build(
         async with handlers.lifespan():
             yield
 
+    if door == "callback":
+        receipts, endpoint = deliveries.receiving(guard, handlers, mode)
+        events = Starlette(routes=[Route("/events", endpoint, methods=["POST"])], lifespan=lifespan)
+        protect(events, guard)
+        if mode in WITH_WORKERS:
+            payloads.have_some_work(receipts, handlers, journal, folder)
+        return Trapped(events, journal, EVENT.lower().encode()), guard
     endpoint = _handling(handlers) if door == "request" else operations.calling(guard, handlers, mode)
     app: App = Starlette(routes=[Route("/orders", endpoint, methods=["POST"])], lifespan=lifespan)
     return Trapped(Middleware(app, guard) if door == "request" else app, journal), guard

@@ -15,7 +15,7 @@ CREATE = tuple(f"CREATE TABLE {table} (key text NOT NULL, id text NOT NULL)" for
 
 QUERIES = (
     *(f"SELECT key, id FROM {table}" for table in TABLES),
-    "SELECT key, state, status, body, door FROM retrysafe_records",
+    "SELECT key, state, status, body, door, due_at IS NOT NULL FROM retrysafe_records",
 )
 """For a SQL database, all to be read in one snapshot."""
 
@@ -70,6 +70,8 @@ class Snapshot(NamedTuple):
     """For each of `TABLES`, the ids that it has for a key; empty where effects are outside."""
     parts: Mapping[str, Stored] = {}
     """The outcome of each operation that is a part of an order, by what that is called to it."""
+    due: frozenset[str] = frozenset()
+    """Events whose payload is stored, and that a worker is to handle, now or later."""
 
     def violations(self) -> list[str]:
         """Transactional mode: committed effects are stored responses, none or one for each key."""
@@ -109,6 +111,25 @@ class Snapshot(NamedTuple):
                 )
         return found
 
+    def violations_of_receipts(self) -> list[str]:
+        """Where an event is handled in a transaction: it has written once if its receipt says that it was
+        handled, and otherwise nothing."""
+        found: list[str] = []
+        for key in sorted({*self.stored, *(key for table in self.written for key in table)}):
+            stored = self.stored.get(key)
+            times = int(stored is not None and stored.state == "completed")
+            ids = [table.get(key, []) for table in self.written]
+            if any(len(has) != times or has != ids[0] for has in ids):
+                found.append(f"{key}: {' and '.join(TABLES)} have {ids}, and its receipt is {stored}")
+        return found
+
+    def state(self, key: str) -> str:
+        """Of a record; "absent" without one."""
+        if key in self.unfinished:
+            return "in_progress"
+        stored = self.stored.get(key)
+        return "absent" if stored is None else stored.state
+
     def orders(self, key: str) -> list[str]:
         return self.written[0].get(key, [])
 
@@ -124,7 +145,7 @@ def read(query: Callable[[Sequence[str]], Sequence[Sequence[Any]]]) -> Snapshot:
         written.append(ids)
     stored: dict[str, Stored] = {}
     parts: dict[str, Stored] = {}
-    for key, state, status, body, door in records:
+    for key, state, status, body, door, _ in records:
         if state != "in_progress":
             found = bytes(body or b"")
             outcome = Stored(state, status, _comparable(found, door))
@@ -133,4 +154,5 @@ def read(query: Callable[[Sequence[str]], Sequence[Sequence[Any]]]) -> Snapshot:
             else:
                 stored[key] = outcome
     running = frozenset(key for key, state, *_ in records if state == "in_progress")
-    return Snapshot(stored, running, written, parts)
+    due = frozenset(key for key, *_, is_due in records if is_due)
+    return Snapshot(stored, running, written, parts, due)

@@ -1,13 +1,16 @@
 """What must hold of a round when it is over, key by key: each mode has its own promise."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
-from retrysafe.testing.linearize import check
+from retrysafe.testing import linearize
 from tools.crash.audit import Snapshot
+from tools.crash.callers import Callers, Received
 from tools.crash.clients import PLACED, Clients
 from tools.crash.journal import Execution, Timeline
 from tools.crash.modes import FAILED, RELEASED, TRANSACTIONAL, Mode
+from tools.crash.senders import ACCEPTED, HANDLED, Senders
 
 
 class Checked(NamedTuple):
@@ -17,6 +20,16 @@ class Checked(NamedTuple):
     there are few of them, no violation means little."""
     undisturbed: int
     """Keys whose requests met no fault: their outcome must not be called unknown."""
+
+
+def check(
+    mode: Mode, keys: Iterable[str], snapshot: Snapshot, callers: Callers, timeline: Timeline
+) -> Checked:
+    """What must hold of the keys of clients, or of the events of senders."""
+    if isinstance(callers, Senders):
+        return check_events(mode, keys, snapshot, callers, timeline)
+    assert isinstance(callers, Clients)
+    return check_keys(mode, keys, snapshot, callers, timeline)
 
 
 def check_keys(
@@ -38,10 +51,93 @@ def check_keys(
     return Checked(found + _histories(mode, clients), unexcused, undisturbed)
 
 
-def _histories(mode: Mode, clients: Clients) -> list[str]:
-    """I6: what the clients of a key saw could have happened one request after the other."""
-    rules = "tx" if mode == "nested" else mode
-    checked = ((key, check(history, mode=rules)) for key, history in clients.histories.items())
+def check_events(
+    mode: Mode, keys: Iterable[str], snapshot: Snapshot, senders: Senders, timeline: Timeline
+) -> Checked:
+    """What senders were told, what receipts say and what was executed agree, for each event."""
+    found = senders.contradictions() + broken_acknowledgements(snapshot, senders.received)
+    unexcused = undisturbed = 0
+    for key in keys:
+        found += _left(key, snapshot)
+        done = (
+            snapshot.orders(key)
+            if mode in TRANSACTIONAL
+            else [execution.id for execution in timeline.executions(key)]
+        )
+        found += _handled(key, done, snapshot, senders)
+        if mode in TRANSACTIONAL:
+            continue
+        strict = _unexcused(mode, key, timeline)
+        unexcused += len(strict)
+        undisturbed += bool(timeline.executions(key)) and not timeline.lost_leases(key)
+        found += _once(mode, key, strict, timeline)
+    if mode not in TRANSACTIONAL:
+        found += _unknown(mode, senders, timeline) + _derived(timeline)
+    return Checked(found + _histories(mode, senders) + _forgotten(senders), unexcused, undisturbed)
+
+
+def broken_acknowledgements(snapshot: Snapshot, received: Mapping[str, Sequence[Received]]) -> list[str]:
+    """I23: what a sender was told before this snapshot is so.  Nothing that was acknowledged is lost."""
+    found: list[str] = []
+    for key, responses in received.items():
+        state, told = snapshot.state(key), {response.status for response in responses}
+        if HANDLED in told:
+            expected, kept = "completed", False
+        elif ACCEPTED in told:
+            expected, kept = "completed", key in snapshot.due
+        else:
+            expected, kept = "failed", False
+        if told and state != expected and not kept:
+            found.append(f"{key}: its sender was told {sorted(told)}, and its receipt is {state}")
+    return found
+
+
+def _left(key: str, snapshot: Snapshot) -> list[str]:
+    """I11: when all is over, no worker has anything left to do."""
+    return [f"{key}: its payload is stored, and no worker has handled it"] if key in snapshot.due else []
+
+
+def _handled(key: str, done: Sequence[str], snapshot: Snapshot, senders: Senders) -> list[str]:
+    """A receipt that says that its event was handled is right, and so is the response of the handler."""
+    found = [
+        f"{key}: the order {received.id!r} of a response is not among what was done: {done}"
+        for received in senders.received.get(key, ())
+        if received.id is not None and received.id not in done
+    ]
+    if snapshot.state(key) == "completed" and not done:
+        found.append(f"{key}: its receipt says that it was handled, and it was not")
+    return found
+
+
+def _forgotten(senders: Senders) -> list[str]:
+    """I6: once a sender was told that its event was handled, every later delivery is told the same."""
+    found: list[str] = []
+    for key, deliveries in senders.told.items():
+        handled = min((one.ended for one in deliveries if one.status == HANDLED), default=inf)
+        found += [
+            f"{key}: it was handled, and a later delivery was told {one.status or one.kind}"
+            for one in deliveries
+            if one.began > handled and one.status != HANDLED and one.kind != "mismatch"
+        ]
+    return found
+
+
+def _histories(mode: Mode, clients: Callers) -> list[str]:
+    """I6: what the clients of a key saw could have happened one request after the other.
+
+    What a worker did is in no history of deliveries; those of an inbox are about what is stored.
+    """
+    rules: linearize.Mode
+    match mode:
+        case "payload":
+            return []
+        case "nested":
+            rules = "tx"
+        case "inbox":
+            rules = "retry"
+        case _:
+            rules = mode
+    checked = ((key, linearize.check(history, mode=rules)) for key, history in clients.histories.items())
     return [f"{key}: its history is not linearizable.\n{why}" for key, why in checked if why is not None]
 
 
@@ -109,7 +205,7 @@ def _derived(timeline: Timeline) -> list[str]:
     return found
 
 
-def _unknown(mode: Mode, clients: Clients, timeline: Timeline) -> list[str]:
+def _unknown(mode: Mode, clients: Callers, timeline: Timeline) -> list[str]:
     """An outcome may be unknown only where its owner was killed, frozen, cut off or slow.
 
     In mode `retry`, only an owner that was overtaken gets it as its response, and another goes on.

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from random import Random
 from time import monotonic
 
-from tools.crash.clients import Clients, Order
+from tools.crash.callers import Callers, Order
 from tools.crash.journal import Timeline
 from tools.crash.modes import Interruption, Mode, Rotation
 from tools.crash.targets import Cut, Link, Target
@@ -45,7 +45,7 @@ class Faults:
     def __init__(
         self,
         group: WorkerGroup,
-        clients: Clients,
+        clients: Callers,
         timeline: Timeline,
         rotation: Rotation,
         random: Random,
@@ -72,9 +72,15 @@ class Faults:
         self.places: Counter[str] = Counter()
         self.slowest = 0.0
         """Seconds until a client was served again after the database had been away."""
-        self.is_down = False
+        self._away = 0
+        """Reasons for which the database is away: its server may be killed during an outage."""
         clients.successor_order = self._next_successor_order
         clients.over = lambda order: rotation.over(*order)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the database cannot be reached."""
+        return self._away > 0
 
     def _next_successor_order(self) -> Order | None:
         return self._successor_orders.popleft() if self._successor_orders else None
@@ -163,11 +169,11 @@ class Faults:
                         where = WHILE_FLOWING
             async with self._link_in_use:
                 began = monotonic()
-                self.is_down = True
+                self._away += 1
                 await asyncio.to_thread(link.refuse)
                 await asyncio.sleep(self._lease * self._random.uniform(1.5, 2.5))
                 await asyncio.to_thread(link.restore)
-                self.is_down = False
+                self._away -= 1
             self.done["outage"] += 1
             self.places[where] += 1
             await self._recovered(began)
@@ -177,11 +183,11 @@ class Faults:
         while self.done["server kill"] < times:
             await self._pause()
             began = monotonic()
-            self.is_down = True
+            self._away += 1
             await asyncio.to_thread(target.kill)
             await asyncio.sleep(self._random.uniform(0, 0.3))
             await asyncio.to_thread(target.start)
-            self.is_down = False
+            self._away -= 1
             self.done["server kill"] += 1
             await self._recovered(began)
 

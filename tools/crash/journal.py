@@ -2,7 +2,7 @@
 
 The journal is one file with one line for each event:
 
-    arrived   a request for a key has arrived
+    arrived   a request for a key has arrived, or a worker begins with a payload
     executed  a handler has had its effect; in the modes in which effects are outside, this line is the effect
     storing   the store is about to be given the outcome of the attempt, or its release
     left      the request is over

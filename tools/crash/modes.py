@@ -1,24 +1,35 @@
 """The modes and doors: what the guard is given in each, and the places where a worker can be interrupted."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from retrysafe.policy import Effects
 
-Door = Literal["request", "operation"]
-"""How orders come in: as requests, through the middleware; or as calls of an operation, with a key."""
+Door = Literal["request", "operation", "callback"]
+"""How orders come in: as requests, through the middleware; as calls of an operation, with a key; or as events
+that are delivered, with an id."""
 
-Mode = Literal["tx", "nested", "hold", "retry"]
-"""In "nested" an order is an operation in a transaction, and a part of it is an operation of its own."""
+Mode = Literal["tx", "nested", "hold", "retry", "payload", "inbox"]
+"""In "nested" an order is an operation in a transaction, and a part of it is an operation of its own.  In the
+last two the payload of an event is stored, and workers handle it: in "payload" what a delivery left, in a
+transaction; in "inbox" everything."""
 
 Interruption = Literal["kill", "stop"]
 
 MODES: tuple[Mode, ...] = ("tx", "hold", "retry")
-"""Those of requests."""
+"""Those of every door."""
 
 NESTED: Mode = "nested"
 
-TRANSACTIONAL: frozenset[Mode] = frozenset({"tx", NESTED})
+PAYLOAD: Mode = "payload"
+
+INBOX: Mode = "inbox"
+
+WITH_WORKERS: frozenset[Mode] = frozenset({PAYLOAD, INBOX})
+"""Those in which some of the processes take no deliveries, and handle stored payloads."""
+
+TRANSACTIONAL: frozenset[Mode] = frozenset({"tx", NESTED, PAYLOAD})
 """Those in which effects are in the store's own database."""
 
 EFFECTS: dict[Mode, Effects] = {
@@ -26,6 +37,8 @@ EFFECTS: dict[Mode, Effects] = {
     "nested": "database",
     "hold": "outside",
     "retry": "repeatable",
+    "payload": "database",
+    "inbox": "repeatable",
 }
 """The `effects=` of the guard."""
 
@@ -58,6 +71,8 @@ class Place(NamedTuple):
     ending: Ending = ""
     successor: bool = False
     """Only a request that takes over a key whose owner is gone gets there."""
+    worker: bool = False
+    """Only a worker that handles a stored payload gets there."""
 
 
 _CLAIM = (Place("before Reserve"), Place("inside Reserve"), Place("after Reserve"), Place("before Run"))
@@ -135,6 +150,59 @@ _PART = (
     Place("after Release", "raise"),
 )
 
+_HANDLER = (Place("before Handle"), Place("inside Handle"), Place("after Handle"))
+
+_COMMIT = (
+    Place("after Write crash_orders"),
+    Place("after Write crash_lines"),
+    Place("before Commit"),
+    Place("before conclude"),
+    Place("inside conclude"),
+    Place("after conclude"),
+    Place("before COMMIT"),
+    Place("inside COMMIT"),
+    Place("after COMMIT"),
+    Place("after Commit"),
+)
+
+_UNDONE = (
+    Place("before RollBack", "return 500"),
+    Place("inside RollBack", "raise"),
+    Place("after RollBack", "not done"),
+    Place("before Finish", "raise"),
+    Place("inside Finish", "return 500"),
+    Place("after Finish", "raise"),
+    Place("before Release", "not done"),
+    Place("inside Release", "return 429"),
+    Place("after Release", "not done"),
+)
+
+_ACCEPTED = (Place("before Reserve"), Place("inside Reserve"), Place("after Reserve"))
+"""Before, while and after a payload is stored; the last is before its sender is told so."""
+
+_TAKEN = (Place("before TakeOver"), Place("inside TakeOver"), Place("after TakeOver"), Place("before Run"))
+"""By a worker; the last two are between its claim and the handler."""
+
+_SETTLED = (
+    Place("before Effect"),
+    Place("after Effect"),
+    Place("after Run"),
+    Place("before Finish"),
+    Place("inside Finish"),
+    Place("after Finish"),
+    Place("before Finish", "raise"),
+    Place("inside Finish", "not done"),
+    Place("after Finish", "return 429"),
+)
+
+
+def _in_worker(places: Iterable[Place], ending: Ending | None = None) -> tuple[Place, ...]:
+    """The same places in a worker."""
+    return tuple(
+        place._replace(worker=True, ending=place.ending if ending is None else ending) for place in places
+    )
+
+
 PLACES: dict[Mode, tuple[Place, ...]] = {
     "tx": (*_CLAIM, *_TAKE_OVER, *_TRANSACTION),
     "nested": (*_CLAIM, *_TAKE_OVER, *_PART),
@@ -142,9 +210,20 @@ PLACES: dict[Mode, tuple[Place, ...]] = {
     "retry": (*_CLAIM, *_TAKE_OVER, *_LEASE),
 }
 
+PLACES_OF_DELIVERIES: dict[Mode, tuple[Place, ...]] = {
+    "tx": (*_CLAIM, *_TAKE_OVER, *_HANDLER, *_COMMIT, *_UNDONE),
+    "hold": (*_CLAIM, *_HANDLER, *_LEASE),
+    "retry": (*_CLAIM, *_TAKE_OVER, *_HANDLER, *_LEASE),
+    # What a delivery leaves that raised is due at once, and handled by a worker that is interrupted there.
+    "payload": (*_CLAIM, *_HANDLER, *_COMMIT, *_UNDONE, *_in_worker((*_TAKEN, *_HANDLER, *_COMMIT), "raise")),
+    "inbox": (*_ACCEPTED, *_in_worker((*_TAKEN, *_HANDLER, *_SETTLED))),
+}
+
 
 def places(mode: Mode, door: Door) -> tuple[Place, ...]:
     """Where a worker can be interrupted: a value does not flow."""
+    if door == "callback":
+        return PLACES_OF_DELIVERIES[mode]
     return tuple(place for place in PLACES[mode] if door == "request" or place.ending != LARGE)
 
 

@@ -71,10 +71,10 @@ async def _arguments(request: Request) -> tuple[str, str, str]:
 def _plain(guard: Guard, handlers: BlockingHandlers) -> Any:
     @operation(guard, action="order", target="number", ignore=("ending",))
     def place(number: str, asked: str, ending: str) -> Value:
-        order = _order(number, ending)
-        handlers.write(order)
-        _end(ending)
-        return {"id": order.id}
+        placed = order(number, ending)
+        handlers.write(placed)
+        end(ending)
+        return {"id": placed.id}
 
     return place
 
@@ -82,10 +82,10 @@ def _plain(guard: Guard, handlers: BlockingHandlers) -> Any:
 def _plain_async(guard: Guard, handlers: AsyncHandlers) -> Any:
     @operation(guard, action="order", target="number", ignore=("ending",))
     async def place(number: str, asked: str, ending: str) -> Value:
-        order = _order(number, ending)
-        await handlers.write(order)
-        _end(ending)
-        return {"id": order.id}
+        placed = order(number, ending)
+        await handlers.write(placed)
+        end(ending)
+        return {"id": placed.id}
 
     return place
 
@@ -95,7 +95,7 @@ def _nested(guard: Guard, handlers: BlockingHandlers) -> Any:
     def add_lines(number: str, ending: str) -> Value:
         lines = Order(number, uuid.uuid4().hex)
         handlers.write(lines, [LINES])
-        _end(ending)
+        end(ending)
         return {"id": lines.id}
 
     @operation(guard, action="order", target="number", ignore=("ending",))
@@ -116,7 +116,7 @@ def _nested_async(guard: Guard, handlers: AsyncHandlers) -> Any:
     async def add_lines(number: str, ending: str) -> Value:
         lines = Order(number, uuid.uuid4().hex)
         await handlers.write(lines, [LINES])
-        _end(ending)
+        end(ending)
         return {"id": lines.id}
 
     @operation(guard, action="order", target="number", ignore=("ending",))
@@ -132,14 +132,14 @@ def _nested_async(guard: Guard, handlers: AsyncHandlers) -> Any:
     return place
 
 
-def _order(number: str, ending: str) -> Order:
+def order(number: str, ending: str) -> Order:
     """What has its effect elsewhere passes a derived key on; but then `NotDone` would not be believed."""
     attempt = current()
     passes_on = attempt.claim.mode == "lease" and ending not in RELEASED
     return Order(number, uuid.uuid4().hex, ending, attempt.derive("charge") if passes_on else "")
 
 
-def _end(ending: str) -> None:
+def end(ending: str) -> None:
     if ending in RELEASED:
         raise NotDone
     if ending:

@@ -37,6 +37,8 @@ STATEMENTS: dict[Mode, tuple[tuple[str, str], ...]] = {
     "nested": (COMMIT, CONCLUDE, RESERVE),
     "hold": (RESERVE, CONCLUDE),
     "retry": (RESERVE, CONCLUDE),
+    "payload": (COMMIT, CONCLUDE, RESERVE),
+    "inbox": (RESERVE, CONCLUDE),
 }
 
 

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 from tools.crash import checks
 from tools.crash.audit import Snapshot, Stored
+from tools.crash.callers import Callers
 from tools.crash.clients import Clients
 from tools.crash.faults import Faults, Stalled
 from tools.crash.journal import Timeline
-from tools.crash.modes import NESTED, Door, Mode, Rotation
+from tools.crash.modes import NESTED, TRANSACTIONAL, WITH_WORKERS, Door, Mode, Rotation
+from tools.crash.senders import Senders
 from tools.crash.targets import Link, Target
 from tools.crash.workers import WorkerGroup
 
@@ -138,7 +140,12 @@ class _Round:
         self._link = link
         self._random = random
         self._tell = tell
-        self._clients = Clients(group.port, plan.mode, random, plan.lease * RETRY_AFTER, plan.door)
+        retry_after = plan.lease * RETRY_AFTER
+        self._clients: Callers = (
+            Senders(group.port, plan.mode, random, retry_after)
+            if plan.door == "callback"
+            else Clients(group.port, plan.mode, random, retry_after, plan.door)
+        )
         self._timeline = Timeline(plan.lease)
         self._faults = Faults(
             group,
@@ -171,7 +178,7 @@ class _Round:
             slowest, snapshot, keys = await self._disturb_and_recover()
         checked = checks.Checked([], 0, 0)
         if snapshot is not None:
-            checked = checks.check_keys(self._plan.mode, keys, snapshot, clients, self._timeline)
+            checked = checks.check(self._plan.mode, keys, snapshot, clients, self._timeline)
             self._violations += checked.violations
         return Result(
             self._plan,
@@ -215,6 +222,8 @@ class _Round:
         if self._link is not None:
             await asyncio.to_thread(self._link.restore)
         slowest = await self._recover([*coming, *clients.sent])
+        if self._plan.mode in WITH_WORKERS:
+            slowest = max(slowest, await self._until_workers_are_idle())
         await _stop_watching(watching)
         # Clients that gave up have left their keys as they were; the database must be consistent as it is.
         snapshot = await self._audit()
@@ -269,6 +278,20 @@ class _Round:
                 task.result()
         return time.monotonic() - began
 
+    async def _until_workers_are_idle(self) -> float:
+        """What was acknowledged, or begun and left, is handled although its sender does not come back."""
+        began = progressed = time.monotonic()
+        patience = self._plan.lease + min(EPSILON, self._plan.patience)
+        left: frozenset[str] | None = None
+        while due := (await asyncio.to_thread(self._target.read, self._url)).due:
+            if left is None or len(due) < len(left):
+                left, progressed = due, time.monotonic()
+            elif time.monotonic() - progressed > patience:
+                self._violations.append(f"{len(due)} events are due, and no worker handles any of them")
+                break
+            await asyncio.sleep(0.1)
+        return time.monotonic() - began
+
     async def _retry_once_more(self, keys: set[str], snapshot: Snapshot) -> float:
         """Keys that a client gave up, or that met a fault, get their response; and some others, too."""
         doubtful = {
@@ -318,10 +341,14 @@ class _Round:
     async def _audit(self) -> Snapshot:
         """I1, I5: the response that a client got is stored, and what is stored stays as it is."""
         mode = self._plan.mode
-        received = {key: responses[0] for key, responses in self._clients.received.items() if responses}
+        received = {key: list(responses) for key, responses in self._clients.received.items() if responses}
         snapshot = await asyncio.to_thread(self._target.read, self._url)
         self._audits += 1
-        if mode == "tx":
+        self._clients.backlog = len(snapshot.due)
+        if self._plan.door == "callback":
+            self._violations += snapshot.violations_of_receipts() if mode in TRANSACTIONAL else []
+            self._violations += checks.broken_acknowledgements(snapshot, received)
+        elif mode == "tx":
             self._violations += snapshot.violations()
         elif mode == NESTED:
             self._violations += snapshot.violations_of_parts()
@@ -330,11 +357,12 @@ class _Round:
             for key, stored in snapshot.stored.items()
             if mode == "hold" or stored.state == "completed"
         }
-        self._violations += [
-            f"{key}: a client got {response.stored}, and stored is {final.get(key)}"
-            for key, response in received.items()
-            if key not in final or final[key][1:] != response.stored
-        ]
+        if self._plan.door != "callback":
+            self._violations += [
+                f"{key}: a client got {response.stored}, and stored is {final.get(key)}"
+                for key, (response, *_) in received.items()
+                if key not in final or final[key][1:] != response.stored
+            ]
         self._violations += [
             f"{key}: stored was {stored}, and now is {final.get(key)}"
             for key, stored in self._stored.items()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tools.crash import targets
 from tools.crash.faults import WHILE_FLOWING
-from tools.crash.modes import MODES, NESTED, TRANSACTIONAL, Door, Interruption, Mode, Rotation
+from tools.crash.modes import INBOX, MODES, NESTED, PAYLOAD, TRANSACTIONAL, Door, Interruption, Mode, Rotation
 from tools.crash.rounds import Plan, Result, run
 from tools.crash.targets import Target, Unsupported
 
@@ -94,9 +94,16 @@ def check(options: Options) -> type[Target]:
 
 
 def modes_of(target: type[Target], door: Door) -> tuple[Mode, ...]:
-    """Those that a store can be tested in: an operation may be a part of another one's transaction."""
-    nested = (NESTED,) if door == "operation" and "tx" in target.modes else ()
-    return (*target.modes, *nested)
+    """Those that a store can be tested in: an operation may be a part of another one's transaction, and the
+    payload of an event may be stored."""
+    is_transactional = "tx" in target.modes
+    match door:
+        case "operation" if is_transactional:
+            return (*target.modes, NESTED)
+        case "callback":
+            return (*target.modes, *((PAYLOAD,) if is_transactional else ()), INBOX)
+        case _:
+            return tuple(target.modes)
 
 
 def plans(options: Options, target: type[Target], random: Random) -> list[Plan]:

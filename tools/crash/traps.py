@@ -74,34 +74,54 @@ def replace(owner: type, name: str, method: Callable[..., object]) -> None:
     setattr(owner, name, method)
 
 
+class Visits:
+    """What a process serves: when each began and ended, and the trap that it brings with it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._serials = itertools.count()
+
+    def begin(self, key: str, trap: str, ending: str, sprung: Callable[[], None] = lambda: None) -> str:
+        """In the task or thread that serves it; `sprung` is called when it falls into its trap."""
+
+        @contextmanager
+        def falling(trap: Trap) -> Generator[None]:
+            sprung()
+            self._journal.write("trapped", trap.how, trap.where, ending)
+            yield
+
+        set_trap(trap, falling)
+        serial = str(next(self._serials))
+        _serial.set(serial)
+        self._journal.write("arrived", serial, key)
+        return serial
+
+    def end(self, serial: str) -> None:
+        self._journal.write("left", serial)
+
+
 class Trapped:
     """Around the application: notes which requests arrive and leave, and sets the trap that one asks for."""
 
-    def __init__(self, app: App, journal: Journal) -> None:
+    def __init__(self, app: App, journal: Journal, name: bytes = b"idempotency-key") -> None:
         self._app = app
-        self._journal = journal
-        self._serials = itertools.count()
+        self._visits = Visits(journal)
+        self._name = name
+        """Of the header that has the key."""
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         fields: dict[bytes, bytes] = dict(scope["headers"])
-        ending = fields.get(b"ending", b"").decode()
-
-        @contextmanager
-        def falling(trap: Trap) -> Generator[None]:
-            self._journal.write("trapped", trap.how, trap.where, ending)
-            yield
-
-        set_trap(fields.get(b"trap", b"").decode(), falling)
-        serial = str(next(self._serials))
-        _serial.set(serial)
-        self._journal.write("arrived", serial, fields[b"idempotency-key"].decode().strip('"'))
+        key = fields[self._name].decode().strip('"')
+        serial = self._visits.begin(
+            key, fields.get(b"trap", b"").decode(), fields.get(b"ending", b"").decode()
+        )
         try:
             await self._app(scope, receive, send)
         finally:
-            self._journal.write("left", serial)
+            self._visits.end(serial)
 
 
 # --- the place called COMMIT, in every driver: around the statement that ends a transaction

@@ -119,10 +119,11 @@ def main(store: str, url: str, way: str, mode: Mode, door: Door, lease: str, wor
     logging.basicConfig(format="%(process)d %(name)s %(levelname)s %(message)s")
     target = targets.find(store)
     planted.plant()
-    journal = Journal(os.environ[JOURNAL])
+    path = Path(os.environ[JOURNAL])
+    journal = Journal(str(path))
     traps.install(journal)
     target.install_traps()
-    app, guard = application.build(target, url, way, mode, door, float(lease), journal)
+    app, guard = application.build(target, url, way, mode, door, float(lease), journal, path.parent)
     _warm_up()
     serve(app, guard, port=0, workers=int(workers), grace=5.0)
 

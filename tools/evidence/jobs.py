@@ -94,7 +94,7 @@ def _product_and(*testing: str, tools: tuple[str, ...] = (), tests: tuple[str, .
 SIMULATED = _product_and("simulate", "linearize", "report.py")
 HUNTED = _product_and(
     "simulate", "linearize", "report.py", "stores", "postgres.py", "server_folder.py", "ports.py",
-    tools=("planted",), tests=("stores", "servers.py"),
+    tools=("planted",), tests=("stores", "callbacks", "servers.py"),
 )  # fmt: skip
 CRASHED = _product_and(
     "linearize", "report.py", "postgres.py", "server_folder.py", "ports.py",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from retrysafe._core import fingerprint, keys, protocol
 from retrysafe._core.steps import Call, Flow, Result, Step
+from retrysafe.testing.simulate.callbacks.setting import CallbackSetting
 from retrysafe.testing.simulate.setting import Setting
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ class Planted(NamedTuple):
     """A sentence about the code, and no other bug's."""
     seen: str
     """Where this mistake was made."""
-    setting: Setting
+    setting: Setting | CallbackSetting
     """A world in which it shows."""
     plant: Plant = nullcontext
     """While this is open, the bug is in the code.  Which promise it breaks is seen when it is caught."""

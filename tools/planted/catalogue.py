@@ -1,6 +1,7 @@
 """All planted bugs, in the order in which they are reported."""
 
 from tools.planted import (
+    callbacks,
     claims,
     decisions,
     expiry,
@@ -33,10 +34,11 @@ CATALOGUE: tuple[Planted, ...] = (
     *replays.PLANTED,
     *identity.PLANTED,
     *operations.PLANTED,
+    *callbacks.PLANTED,
     *unnoticed.PLANTED,
     *responses.PLANTED,
 )
 """Those that the simulator catches."""
 
-TESTED: tuple[LeftToTests, ...] = (*queues.TESTED, *postgresql.TESTED)
+TESTED: tuple[LeftToTests, ...] = (*queues.TESTED, *callbacks.TESTED, *postgresql.TESTED)
 """Those that a test of the library catches."""

@@ -3,9 +3,12 @@
 Seeds are taken in their order, so a bug that is found is found again, after as many schedules.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+from retrysafe.testing.simulate.callbacks import CallbackSetting, CallbackStage, CallbackWalk
 from retrysafe.testing.simulate.promises import Violation
+from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.stage import Stage
 from retrysafe.testing.simulate.walk import Walk
 from retrysafe.testing.simulate.world import quiet
@@ -24,13 +27,22 @@ class Caught(NamedTuple):
     said: str
 
 
+def schedules(setting: Setting | CallbackSetting) -> Callable[[int], object]:
+    """Goes through the schedule of a seed in this world."""
+    if isinstance(setting, CallbackSetting):
+        receiving = CallbackStage(setting)
+        return lambda seed: CallbackWalk(receiving).go(seed)
+    stage = Stage(setting)
+    return lambda seed: Walk(stage).go(seed)
+
+
 def hunt(planted: Planted, limit: int = LIMIT, first: int = 0) -> Caught | None:
     """The first schedule in which a check fails; `None`: none did."""
     with quiet(), planted.plant():
-        stage = Stage(planted.setting)  # made here: the bug may be in how requests arrive
+        go = schedules(planted.setting)  # made here: the bug may be in how requests arrive
         for seed in range(first, first + limit):
             try:
-                Walk(stage).go(seed)
+                go(seed)
             except Violation as violation:
                 return Caught(violation.promise, seed - first + 1, seed, str(violation))
     return None

@@ -85,6 +85,38 @@ def test_operations(mode: Mode, postgres: PostgresServer, tmp_path: Path) -> Non
     assert outcome.counts["rounds"] == {f"{mode}, psycopg": 1}
 
 
+@pytest.mark.parametrize("mode", ["tx", "hold", "retry", "payload", "inbox"])
+def test_deliveries(mode: Mode, postgres: PostgresServer, tmp_path: Path) -> None:
+    """Where nothing is wrong nothing is found, whatever happens to services, workers and connections."""
+    options = Options("postgresql", (mode,), ("psycopg",), kills=10, freezes=3, cuts=4, door="callback")
+    outcome = execute(options, PostgreSQL(tmp_path, postgres), tmp_path)
+    assert not outcome.violations, outcome
+    assert outcome.counts["kills"] >= 10
+    assert outcome.counts["rounds"] == {f"{mode}, psycopg": 1}
+
+
+@pytest.mark.parametrize(
+    ("mode", "planted", "expected"),
+    [
+        ("retry", "acknowledges reserved", "its sender was told [200], and its receipt is in_progress"),
+        ("retry", "responds early", "its sender was told [200], and its receipt is in_progress"),
+        ("retry", "any payload", "another payload with it got 'replay'"),
+        ("inbox", "any payload", "another payload with it got 'replay'"),
+        ("tx", "nothing compared", "another payload with it got 'replay'"),
+        ("tx", "completes apart", "crash_orders and crash_lines have"),
+        ("inbox", "accepts early", "its sender was told [202], and its receipt is absent"),
+        ("inbox", "leaves the dead", "are due, and no worker handles any of them"),
+        ("payload", "leaves the dead", "are due, and no worker handles any of them"),
+    ],
+)
+def test_what_loses_events_is_found(
+    mode: Mode, planted: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I23, and what else is promised to senders: by kills, and by asking for something else."""
+    options = Options("sqlite", (mode,), ("sqlite3",), kills=6, patience=2.0, door="callback")
+    _finds(expected, planted, options, tmp_path, monkeypatch)
+
+
 def test_kills_find_what_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing may be executed twice, a second execution is found after a kill."""
     options = Options("sqlite", ("hold",), ("sqlite3",), kills=6)
@@ -152,7 +184,9 @@ def test_a_planted_bug_that_does_not_exist_is_refused(
         (["sqlite", "--kills", "1", "--workers", "1"], "expected 2 or more"),
         (["sqlite", "--kills", "1", "--mode", "all"], "invalid choice: 'all'"),
         (["sqlite", "--kills", "1", "--mode", "nested"], "no mode 'nested' of the door request"),
-        (["sqlite", "--kills", "1", "--door", "callback"], "invalid choice: 'callback'"),
+        (["sqlite", "--kills", "1", "--mode", "inbox"], "no mode 'inbox' of the door request"),
+        (["sqlite", "--kills", "1", "--mode", "nested", "--door", "callback"], "of the door callback"),
+        (["sqlite", "--kills", "1", "--door", "webhook"], "invalid choice: 'webhook'"),
         (["redis", "--kills", "1"], "invalid choice: 'redis'"),
         ([], "required: store"),
     ],

@@ -3,17 +3,21 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.linearize import Operation
 from tools.crash import faults, postgresql, targets
 from tools.crash.audit import Snapshot, Stored
-from tools.crash.checks import check_keys
-from tools.crash.clients import Clients, Received, marks
+from tools.crash.callers import Received
+from tools.crash.checks import broken_acknowledgements, check, check_keys
+from tools.crash.clients import Clients, marks
 from tools.crash.faults import WHILE_FLOWING
 from tools.crash.journal import Entry, Journal, Reader, Timeline
 from tools.crash.modes import (
@@ -22,15 +26,19 @@ from tools.crash.modes import (
     MODES,
     PLACES,
     TRIES,
+    WITH_WORKERS,
     Interruption,
     Mode,
     Place,
     Rotation,
     places,
 )
+from tools.crash.payloads import WORKERS, _takes_place
 from tools.crash.postgresql import PostgreSQL
 from tools.crash.rounds import Plan, Result, _stop_watching
-from tools.crash.run import Options, plans, too_few
+from tools.crash.run import Options, modes_of, plans, too_few
+from tools.crash.senders import Senders, Told
+from tools.crash.senders import read as read_told
 
 
 def _result(mode: Mode, faults: int, answered: int, unexcused: int) -> Result:
@@ -504,3 +512,149 @@ def test_a_value_does_not_flow() -> None:
     assert set(places("hold", "operation")) < set(places("hold", "request"))
     assert places("tx", "operation") == places("tx", "request")
     assert not any(place.ending == "large" for place in places("hold", "operation"))
+
+
+def _reply(status: int, code: str | None = None, replayed: bool = False, **fields: str) -> Reply:
+    names = {name.replace("_", "-"): value for name, value in fields.items()}
+    body = b"{}"
+    if code is not None:
+        names["Content-Type"] = "application/problem+json"
+        body = b'{"code": "%s"}' % code.encode()
+    elif replayed:
+        names["Idempotent-Replayed"] = "true"
+        body = b'{"idempotent_replayed": true, "original_received_at": "2026-01-01T00:00:00+00:00"}'
+    return Reply(status, tuple(names.items()), body)
+
+
+@pytest.mark.parametrize(
+    ("mode", "reply", "expected"),
+    [
+        ("retry", _reply(200), Told("first", 200)),
+        ("retry", _reply(200, replayed=True), Told("replay", 200)),
+        ("retry", _reply(200, Idempotency_Stored="false"), "wrong"),  # it would be lost
+        ("retry", _reply(202), "wrong"),
+        ("retry", _reply(503, "in-flight", Retry_After="1"), Told("in-flight")),
+        ("retry", _reply(503, "in-flight"), "wrong"),
+        ("retry", _reply(409, "in-flight", Retry_After="1"), "wrong"),
+        ("retry", _reply(409, "previously-failed"), "wrong"),
+        ("tx", _reply(409, "outcome-unknown"), "wrong"),
+        ("hold", _reply(409, "outcome-unknown"), Told("unknown")),
+        ("hold", _reply(500), Told("first", 500)),
+        ("hold", _reply(409, "previously-failed"), Told("replay", 500)),
+        ("payload", _reply(500), Told("open")),
+        ("payload", _reply(422, "key-reused"), Told("mismatch")),
+        ("inbox", _reply(202), Told("first", 202)),
+        ("inbox", _reply(202, replayed=True), Told("replay", 202)),
+        ("inbox", _reply(200, replayed=True), Told("replay", 200)),
+        ("inbox", _reply(200), "wrong"),  # no handler runs for its sender
+        ("inbox", _reply(500), "wrong"),
+        ("inbox", _reply(503, "store-unavailable"), Told("open")),
+    ],
+)
+def test_what_senders_may_be_told(mode: Mode, reply: Reply, expected: Told | str) -> None:
+    """Each mode has its own responses, and an acknowledgement is of something that is stored."""
+    assert read_told(mode, reply) == expected
+
+
+HANDLED = Stored("completed", 200, b"")
+SORRY = Stored("failed", 500, b"")
+
+
+@pytest.mark.parametrize(
+    ("told", "snapshot", "violations"),
+    [
+        ([200], Snapshot({"a": HANDLED}, frozenset()), 0),
+        ([200], Snapshot({"a": SORRY}, frozenset()), 1),
+        ([200], Snapshot({}, frozenset({"a"}), due=frozenset({"a"})), 1),
+        ([200], Snapshot({}, frozenset()), 1),
+        ([202], Snapshot({}, frozenset({"a"}), due=frozenset({"a"})), 0),
+        ([202], Snapshot({"a": SORRY}, frozenset(), due=frozenset({"a"})), 0),
+        ([202], Snapshot({"a": SORRY}, frozenset()), 1),  # no worker tries it again
+        ([202], Snapshot({}, frozenset({"a"})), 1),  # its payload is not stored
+        ([202, 200], Snapshot({}, frozenset({"a"}), due=frozenset({"a"})), 1),
+        ([500], Snapshot({"a": SORRY}, frozenset()), 0),
+        ([500], Snapshot({"a": HANDLED}, frozenset()), 1),
+        ([], Snapshot({}, frozenset()), 0),
+    ],
+)
+def test_an_acknowledgement_is_a_promise(told: list[int], snapshot: Snapshot, violations: int) -> None:
+    """I23: of what is stored, or was handled."""
+    received = {"a": [Received(status, b"{}", False) for status in told]}
+    assert len(broken_acknowledgements(snapshot, received)) == violations
+
+
+@pytest.mark.parametrize(
+    ("stored", "orders", "lines", "violations"),
+    [
+        ({"a": HANDLED}, {"a": ["o"]}, {"a": ["o"]}, 0),
+        ({"a": SORRY}, {}, {}, 0),
+        ({}, {}, {}, 0),
+        ({"a": HANDLED}, {}, {}, 1),
+        ({"a": HANDLED}, {"a": ["o", "p"]}, {"a": ["o", "p"]}, 1),
+        ({"a": HANDLED}, {"a": ["o"]}, {"a": ["p"]}, 1),
+        ({"a": HANDLED}, {"a": ["o"]}, {}, 1),
+        ({"a": SORRY}, {"a": ["o"]}, {"a": ["o"]}, 1),
+        ({}, {"a": ["o"]}, {"a": ["o"]}, 1),
+    ],
+)
+def test_what_is_written_of_an_event_is_there_with_its_receipt(
+    stored: dict[str, Stored], orders: dict[str, list[str]], lines: dict[str, list[str]], violations: int
+) -> None:
+    """I14: once if it was handled, and otherwise not."""
+    found = Snapshot(stored, frozenset(), [orders, lines]).violations_of_receipts()
+    assert len(found) == violations, found
+
+
+@pytest.mark.parametrize(
+    ("later", "wrong"),
+    [
+        (Told("replay", 200, 2.0, 3.0), False),
+        (Told("in-flight", 0, 2.0, 3.0), True),
+        (Told("replay", 202, 2.0, 3.0), True),
+        (Told("open", 0, 0.5, 3.0), False),  # it began before
+        (Told("mismatch", 0, 2.0, 3.0), False),
+    ],
+)
+def test_what_was_handled_is_never_forgotten(later: Told, wrong: bool) -> None:
+    """I6: no later delivery is told anything else."""
+    senders = Senders(0, "payload", Random(1), 1.0)
+    senders.told["a"] = [Told("first", 200, 0.0, 1.0), later]
+    senders.received["a"] = [Received(200, b"{}", False)]
+    snapshot = Snapshot({"a": HANDLED}, frozenset(), ({"a": ["o"]}, {"a": ["o"]}))
+    assert bool(check("payload", ["a"], snapshot, senders, Timeline(1.0)).violations) == wrong
+
+
+def test_what_is_left_to_a_worker_in_the_end_is_lost() -> None:
+    """Whether its sender was told anything or not."""
+    snapshot = Snapshot({}, frozenset({"a"}), due=frozenset({"a"}))
+    senders = Senders(0, "inbox", Random(1), 1.0)
+    [wrong] = check("inbox", ["a"], snapshot, senders, Timeline(1.0)).violations
+    assert wrong == "a: its payload is stored, and no worker has handled it"
+
+
+def test_every_place_of_a_worker_is_beside_those_of_a_delivery() -> None:
+    """By name and ending, as they are counted; and only where there are workers."""
+    for mode in modes_of(PostgreSQL, "callback"):
+        found = places(mode, "callback")
+        assert len({place[:2] for place in found}) == len(found)
+        assert any(place.worker for place in found) == (mode in WITH_WORKERS)
+
+
+def test_a_process_takes_the_place_of_a_worker_that_has_ended(tmp_path: Path) -> None:
+    """And no other one: the others serve."""
+    program = (
+        "import pathlib, sys; from tools.crash.payloads import _takes_place; "
+        "print(all(_takes_place(pathlib.Path(sys.argv[1])) for _ in range(int(sys.argv[2]))), flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), str(WORKERS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as workers:
+        assert workers.stdout is not None
+        assert workers.stdout.readline() == "True\n"
+        assert not _takes_place(tmp_path)
+        workers.kill()
+    assert [_takes_place(tmp_path) for _ in range(WORKERS + 1)] == [True] * WORKERS + [False]

@@ -4,6 +4,7 @@ What was found goes to a folder that all processes of the run share, so bugs are
 test that wants to see all of them takes part instead of hunting them again.
 """
 
+import ast
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,7 +30,27 @@ class Site(NamedTuple):
     """Where a promise was found to be broken."""
 
     file: str
+    """With its folder: the worlds of requests and of callbacks have files of the same names."""
     line: int
+
+
+def named(file: Path) -> str:
+    return "/".join(file.parts[-2:])
+
+
+def checks_in(module: ModuleType) -> list[tuple[str, set[Site]]]:
+    """Every place that says that a promise is broken: its text, and the lines it is written in."""
+    assert module.__file__ is not None
+    path = Path(module.__file__)
+    source = path.read_text()
+    return [
+        (
+            f"{path.name}:{node.lineno}: {ast.get_source_segment(source, node)}",
+            {Site(named(path), line) for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)},
+        )
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "broken"
+    ]
 
 
 @contextmanager
@@ -39,7 +61,7 @@ def noting() -> Generator[set[Site]]:
 
     def noted(self: Violation, promise: Promise, text: str) -> None:
         check = sys._getframe(2)  # the caller of `broken`, which has made this one
-        failed.add(Site(Path(check.f_code.co_filename).name, check.f_lineno))
+        failed.add(Site(named(Path(check.f_code.co_filename)), check.f_lineno))
         make(self, promise, text)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -3,9 +3,7 @@
 A check that cannot fail would not be noticed otherwise.
 """
 
-import ast
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -24,7 +22,7 @@ from retrysafe.testing.simulate.promises import Promise, Violation
 from retrysafe.testing.simulate.responses import Received
 from retrysafe.testing.simulate.setting import TX
 from retrysafe.testing.simulate.world import World
-from tests.tools.planted.hunted import Hunts, Site, noting
+from tests.tools.planted.hunted import Hunts, checks_in, noting
 from tools.planted.bug import HOLD
 from tools.planted.catalogue import CATALOGUE
 
@@ -173,21 +171,6 @@ def test_every_check_is_seen_to_fail(hunts: Hunts) -> None:
             with pytest.raises(Violation):
                 case.breaks()
     failed |= noted
-    checks = [check for module in MONITORS for check in _checks(module)]
+    checks = [check for module in MONITORS for check in checks_in(module)]
     assert len(checks) > 60
     assert [text for text, lines in checks if not lines & failed] == []
-
-
-def _checks(module: ModuleType) -> list[tuple[str, set[Site]]]:
-    """Every place that says that a promise is broken: its text, and the lines it is written in."""
-    assert module.__file__ is not None
-    path = Path(module.__file__)
-    source = path.read_text()
-    return [
-        (
-            f"{path.name}:{node.lineno}: {ast.get_source_segment(source, node)}",
-            {Site(path.name, line) for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)},
-        )
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "broken"
-    ]

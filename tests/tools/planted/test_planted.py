@@ -11,6 +11,7 @@ import pytest
 
 from retrysafe._core import decisions, fingerprint, headers, keys, protocol
 from retrysafe._http import exchange
+from retrysafe.callbacks import Receipts, http
 from retrysafe.operations.arguments import Parameters
 from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Pending
@@ -22,11 +23,10 @@ from retrysafe.testing.report import read
 from retrysafe.testing.simulate import batches
 from retrysafe.testing.simulate import stage as stages
 from retrysafe.testing.simulate import world as worlds
+from retrysafe.testing.simulate.callbacks import CallbackSetting
 from retrysafe.testing.simulate.model import ModelStore
 from retrysafe.testing.simulate.setting import Setting
 from retrysafe.testing.simulate.sqlite import emptied
-from retrysafe.testing.simulate.stage import Stage
-from retrysafe.testing.simulate.walk import Walk
 from retrysafe.testing.simulate.world import quiet
 from tests.tools.planted import hunted
 from tests.tools.planted.hunted import Hunts
@@ -34,34 +34,37 @@ from tools.planted import __main__ as command
 from tools.planted import by_tests
 from tools.planted.bug import HOLD, REASONED, LeftToTests, Planted
 from tools.planted.catalogue import CATALOGUE, TESTED
-from tools.planted.hunt import Caught, hunt
+from tools.planted.hunt import Caught, hunt, schedules
 
 PATCHED: tuple[object, ...] = (
     batches, codec, decisions, exchange, fingerprint, headers, keys, protocol, queue_loop, stages, worlds,
-    schema, LoopQueue, Pending, Session, Parameters,
+    schema, LoopQueue, Pending, Session, Parameters, Receipts, http,
 )  # fmt: skip
 EVERY: list[Planted | LeftToTests] = [*CATALOGUE, *TESTED]
 IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
 
 
-def healthy(setting: Setting) -> Setting:
+Settings = Setting | CallbackSetting
+
+
+def healthy(setting: Settings) -> Settings:
     """The same world with a store that has no bug."""
     return setting if setting.store is emptied else setting._replace(store=ModelStore)
 
 
-SETTINGS = list(dict.fromkeys(healthy(planted.setting) for planted in CATALOGUE))
+SETTINGS: list[Settings] = list(dict.fromkeys(healthy(planted.setting) for planted in CATALOGUE))
 
 
-def _called(setting: Setting) -> str:
+def _called(setting: Settings) -> str:
     store = "SQLite" if setting.store is emptied else "memory"
     return f"{setting.name}, {setting.handler}, {setting.in_flight}, {store}"
 
 
-def walk(setting: Setting, seeds: Iterable[int]) -> None:
-    stage = Stage(setting)
+def walk(setting: Settings, seeds: Iterable[int]) -> None:
+    go = schedules(setting)
     with quiet():
         for seed in seeds:
-            Walk(stage).go(seed)
+            go(seed)
 
 
 @pytest.mark.parametrize("planted", CATALOGUE, ids=[planted.name for planted in CATALOGUE])
