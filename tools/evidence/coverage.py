@@ -2,8 +2,8 @@
 
     python -m tools.evidence.coverage [--schedules N] [--seed N] [--json FILE]
 
-A tenth of the schedules runs on the real SQLite store.  Counted are the lines of function bodies; what a
-module does when it is imported says nothing about a run.
+Of each door as many, and a tenth of them on the real SQLite store.  Counted are the lines of function
+bodies; what a module does when it is imported says nothing about a run.
 """
 
 import argparse
@@ -17,14 +17,15 @@ from typing import Any
 
 import retrysafe
 from retrysafe.testing.report import Report, Stopwatch
+from retrysafe.testing.simulate.callbacks import CallbackSimulation
 from retrysafe.testing.simulate.run import Simulation
-from retrysafe.testing.simulate.setting import SETTINGS
+from retrysafe.testing.simulate.setting import OPERATIONS
 from retrysafe.testing.simulate.sqlite import emptied
 from retrysafe.testing.simulate.world import quiet
 
 PRODUCT = Path(retrysafe.__file__).parent
 
-SCHEDULES = 2_000
+SCHEDULES = 3_000
 """Enough: twice as many execute hardly a line more."""
 
 MEASURED: Mapping[str, Sequence[str]] = {
@@ -84,15 +85,13 @@ def _lines_of(code: CodeType) -> Iterator[int]:
 def measure(schedules: int = SCHEDULES, seed: int = 0) -> Report:
     watch = Stopwatch()
     files = {name: _files(names) for name, names in MEASURED.items()}
-    on_sqlite = -(-schedules // 10)
     with quiet(), Tracer([file for found in files.values() for file in found]) as tracer:
-        for make, first, number in (
-            (None, seed, schedules - on_sqlite),
-            (emptied, seed + schedules - on_sqlite, on_sqlite),
-        ):
-            simulation = Simulation(make, SETTINGS)
-            for each in range(first, first + number):
-                simulation.run(each)
+        in_memory = Simulation(), Simulation(None, OPERATIONS), CallbackSimulation()
+        on_sqlite = Simulation(emptied), Simulation(emptied, OPERATIONS), CallbackSimulation(emptied)
+        for each in range(schedules):
+            seed_of_door, door = divmod(each, len(in_memory))
+            doors = on_sqlite if seed_of_door % 10 == 0 else in_memory
+            doors[door].run(seed + seed_of_door)
     counts = {
         name: {
             "lines": sum(len(tracer.lines[str(file)]) for file in found),

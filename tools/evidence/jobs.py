@@ -150,7 +150,7 @@ def _planted(size: float) -> Sequence[Job]:
 
 def _coverage(size: float) -> Sequence[Job]:
     """Of any size: more schedules execute hardly a line more."""
-    return [Job("coverage", ("tools.evidence.coverage", "--schedules", "2000", "--seed", "0"), 15, COVERED)]
+    return [Job("coverage", ("tools.evidence.coverage", "--schedules", "3000", "--seed", "0"), 25, COVERED)]
 
 
 def _crash(store: str, size: float) -> Sequence[Job]:

@@ -42,7 +42,8 @@ def coverage(stored: Sequence[StoredReport]) -> str:
     rows = [[name, f"{share(row):.0f}%", row["executed"], row["lines"]] for name, row in parts.items()]
     return paragraphs(
         f"Lines of function bodies that were executed in {plural(report.counts['schedules'], 'schedule')} of "
-        "all settings, a tenth of them on SQLite, as `python -m tools.evidence.coverage` measures it:",
+        "all doors and settings, a tenth of them on SQLite, as `python -m tools.evidence.coverage` "
+        "measures it:",
         table(["part of the product", "share", "lines executed", "lines"], rows),
     )
 
