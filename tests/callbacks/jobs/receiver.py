@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, NamedTuple
 
@@ -23,7 +23,15 @@ class Reply(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012 - it is not changed
 
 
-Behaviour = Reply | Literal["drop", "hang", "cut"]
+class Raw(NamedTuple):
+    """Bytes that need not be a response."""
+
+    chunks: Iterable[bytes]
+    pause: float = 0.0
+    """Seconds between two of them."""
+
+
+Behaviour = Reply | Raw | Literal["drop", "hang", "cut"]
 """`drop`: close the connection without a response.  `hang`: respond only when the test ends.  `cut`: close it
 within the body of a 200."""
 
@@ -97,6 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("Content-Length", "1000")
                 self.end_headers()
                 self.wfile.write(b'{"message"')
+            case Raw(chunks, pause):
+                for chunk in chunks:
+                    self.wfile.write(chunk)
+                    if receiver.over.wait(pause):
+                        break
             case Reply(status, content, more):
                 self.send_response(status)
                 for name, value in more.items():

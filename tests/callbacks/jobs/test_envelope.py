@@ -1,5 +1,6 @@
 """What is handed to a job and what it sends back: ids are made at launch and travel through both."""
 
+import json
 import os
 import stat
 from enum import StrEnum
@@ -8,9 +9,11 @@ from uuid import UUID
 
 import pytest
 from pydantic import HttpUrl, ValidationError
+from pydantic.alias_generators import to_camel
 
 from retrysafe import ConfigurationError
 from retrysafe.callbacks.jobs import Callback, Envelope, ExecutionContext, new_callback_id
+from retrysafe.callbacks.jobs.request import make_request
 
 URL = "https://service.example/callbacks"
 
@@ -67,6 +70,19 @@ def test_a_correlation_id_is_taken_over() -> None:
     assert envelope.context.callback_url is None
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["/callbacks", "file:///callbacks", "javascript:alert(1)", "http://", "http://a..b/", "http://host:0/",
+     f"http://{'a' * 64}/", "http://\u2603.example/"],
+)  # fmt: skip
+def test_urls_that_nothing_can_be_sent_to(url: str) -> None:
+    """Refused where the job is launched, and where it reads its envelope, and not when its work is done."""
+    with pytest.raises(ValidationError, match="callback_url"):
+        Envelope.launch(run_id="r", callback_url=url)
+    with pytest.raises(ConfigurationError, match="url"):
+        make_request(b"", url)
+
+
 def test_a_misspelt_input_is_refused_at_launch() -> None:
     """Reading keeps unknown fields, so the launch is the place to find it."""
     with pytest.raises(
@@ -121,6 +137,38 @@ def test_an_envelope_that_makes_no_sense_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="run_id") as raised:
         Envelope.read(tmp_path / "envelope.json")
     assert raised.value.__notes__ == [f"in the envelope {tmp_path / 'envelope.json'}"]
+
+
+class Named(Context, frozen=True, alias_generator=to_camel):
+    queue_name: str
+
+
+class Camel(Envelope, frozen=True, alias_generator=to_camel):
+    context: Named
+    model_uri: str
+
+
+class Ended(Callback, frozen=True, alias_generator=to_camel):
+    exit_code: int
+
+
+def test_fields_with_aliases(tmp_path: Path) -> None:
+    """They are made by either name, and written as they are read, by a class that knows only the aliases."""
+    for fields in ({"model_uri": "s3://in"}, {"modelUri": "s3://in"}):
+        for context in ({"queue_name": "q"}, {"queueName": "q"}):
+            envelope = Camel.launch(run_id="r", callback_url=URL, context=context, **fields)
+            envelope.write(tmp_path / "envelope.json")
+            assert Camel.read(tmp_path / "envelope.json") == envelope
+            assert Camel.model_validate_json(envelope.model_dump_json()) == envelope
+            assert envelope.context.callback_id
+    assert '"modelUri":"s3://in"' in (tmp_path / "envelope.json").read_text()
+    envelope = Camel.read(tmp_path / "envelope.json")
+    callback = envelope.callback(Ended, status="completed", exit_code=3)
+    sent = make_request(callback, URL)
+    assert sent.callback_id == envelope.context.callback_id
+    assert json.loads(sent.body)["exitCode"] == 3
+    assert json.loads(sent.body)["callbackId"] == sent.callback_id
+    assert Ended.model_validate_json(sent.body) == callback
 
 
 # --- versions

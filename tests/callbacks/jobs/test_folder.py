@@ -21,8 +21,8 @@ from retrysafe.callbacks.jobs import (
     deliver_async,
 )
 from retrysafe.callbacks.jobs import folder as folder_module
-from retrysafe.callbacks.jobs.folder import Folder
-from retrysafe.callbacks.jobs.request import make_request
+from retrysafe.callbacks.jobs.folder import Folder, Held
+from retrysafe.callbacks.jobs.request import _digest, make_request
 from tests.callbacks.jobs.receiver import Reply, after, always, receiving
 from tests.callbacks.jobs.sending import (
     BODY,
@@ -263,6 +263,69 @@ def test_more_than_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @BOTH_PENDING
+def test_many_that_wait_keep_no_other_waiting(
+    pending: DeliverPending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than can be held at a time go to a receiver that is away, and one that is newer goes elsewhere."""
+    monkeypatch.setattr("retrysafe.callbacks.jobs.pending.AT_ONCE", 3)
+    tried: list[int] = []
+
+    def script(number: int) -> Reply:
+        tried.append(len(away.requests))
+        return Reply() if number > 2 else UNAVAILABLE
+
+    with (
+        receiving(always(Reply(503, headers={"Retry-After": "1000"}))) as away,
+        receiving(script) as receiver,
+    ):
+        for number in range(5):
+            os.utime(leave(tmp_path, away.url, number, horizon=2), (number, number))
+        leave(tmp_path, receiver.url, 5)
+        found = pending(tmp_path)
+    assert [one.outcome for one in found] == ["expired"] * 5 + ["delivered"]
+    assert found[5].delivered is not None
+    assert found[5].delivered.attempts == 3
+    assert tried == [5] * 3  # long before the horizon of the others ended
+    assert len(away.requests) == 10  # with the attempt at the end, which those that were released have, too
+
+
+@pytest.mark.parametrize("outcome", ["busy", "gone", "damaged", "anew"])
+def test_one_that_was_released_and_is_another_now(
+    outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two attempts others may have it: it is not sent behind their back."""
+    monkeypatch.setattr("retrysafe.callbacks.jobs.pending.AT_ONCE", 1)
+    taken: list[Held] = []
+
+    def script(_number: int) -> Reply:
+        """While the second one is sent, which is held, the first one has been released."""
+        if len(receiver.requests) == 2:
+            held = Folder(tmp_path).take(path)
+            assert isinstance(held, Held)
+            taken.append(held)
+            if outcome != "busy":
+                held.remove()
+                held.release()
+            if outcome == "damaged":
+                path.write_bytes(b"")
+            if outcome == "anew":
+                leave(tmp_path, receiver.url, horizon=5)
+            return Reply()
+        return Reply(503, headers={"retry-after-ms": "500"})
+
+    with receiving(script) as receiver:
+        path = leave(tmp_path, receiver.url)
+        os.utime(path, (1, 1))
+        leave(tmp_path, receiver.url, 1)
+        found = pending_blocking(tmp_path)
+        taken[0].release()
+    first = [] if outcome in ("gone", "anew") else [outcome]
+    assert [one.outcome for one in found] == [*first, "delivered"]
+    assert len(receiver.requests) == 2
+    assert path.exists() == (outcome != "gone")
+
+
+@BOTH_PENDING
 def test_again(pending: DeliverPending, tmp_path: Path) -> None:
     """When the receiver is repaired, what was given up can be sent after all, with a new horizon."""
     with receiving(always(REFUSED)) as refusing:
@@ -307,6 +370,34 @@ def test_damaged_files_are_reported_and_kept(tmp_path: Path, content: bytes, mes
         assert message in found.detail
         assert found.file == path
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"body": "a"}, "base64"),
+        ({"body": "é"}, "ASCII"),
+        ({"url": "http://[::1"}, "url is not valid"),
+        ({"url": f"http://{'a' * 64}/"}, "url is not valid"),
+        ({"horizon": float("nan")}, "horizon"),
+        ({"horizon": 1e9}, "horizon must be"),
+        ({"callback_id": "\ud800"}, "UTF-8"),
+        ({"url": 5}, "a field is missing or of another type"),
+    ],
+)
+def test_values_that_were_never_written(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+    """Under a digest that fits: they keep no other callback from its delivery."""
+    with receiving(always(Reply())) as receiver:
+        path = leave(tmp_path, receiver.url)
+        leave(tmp_path, receiver.url, 1)
+        content = {**json.loads(path.read_bytes()), **changed}
+        del content["sha256"]
+        path.write_text(json.dumps({**content, "sha256": _digest(content)}), encoding="utf-8")
+        os.utime(path, (1, 1))
+        found = pending_blocking(tmp_path)
+    assert [one.outcome for one in found] == ["damaged", "delivered"]
+    assert message in found[0].detail
+    assert files(tmp_path) == [Path(path.name)]
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -466,6 +557,27 @@ def test_a_file_that_is_gone_once_it_is_locked(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(folder_module, "_lock", late)
     assert Folder(tmp_path).take(held.path) == "gone"
+
+
+def test_a_file_that_is_another_once_it_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delivered, and stored anew by a third process that was killed: what is stored is what is delivered."""
+    first = Folder(tmp_path).hold(make_request({"callback_id": "c"}, "http://127.0.0.1:9/"))
+    assert first is not None
+    first.release()
+    later = make_request({"callback_id": "c", "status": "later"}, "http://127.0.0.1:9/")
+    opened = folder_module._open_locked
+
+    def late(path: Path) -> int | None:
+        monkeypatch.setattr(folder_module, "_open_locked", opened)
+        path.unlink()
+        anew = Folder(tmp_path).hold(later)
+        assert anew is not None
+        anew.release()
+        return opened(path)
+
+    monkeypatch.setattr(folder_module, "_open_locked", late)
+    with pytest.raises(CallbackChanged):
+        Folder(tmp_path).hold(make_request({"callback_id": "c"}, "http://127.0.0.1:9/"))
 
 
 def test_cancellation_leaves_the_file(tmp_path: Path) -> None:

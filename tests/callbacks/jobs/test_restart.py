@@ -173,6 +173,18 @@ def test_the_command_says_what_became_of_each(tmp_path: Path, capsys: pytest.Cap
         assert str(found["out"]).startswith("delivered  c-0 ")
 
 
+def test_the_command_shows_any_id_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which a launcher may have made of anything."""
+    ids = {"run 7\ndelivered  c-0": r"'run 7\ndelivered  c-0'", "\x1b[31mé": r"'\x1b[31m\xe9'"}
+    with receiving(always(Reply())) as receiver:
+        for id, shown in ids.items():
+            held = Folder(tmp_path).hold(make_request(b"", receiver.url, callback_id=id))
+            assert held is not None
+            held.release()
+            [line] = str(run(capsys, tmp_path)["out"]).splitlines()
+            assert line.startswith(f"delivered  {shown} {tmp_path}")
+
+
 def test_the_command_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing"
     assert run(capsys, missing) == {"status": 1, "out": "", "err": f"{missing} is not a folder\n"}

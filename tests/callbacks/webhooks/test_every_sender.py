@@ -252,7 +252,7 @@ PRESETS: dict[str, Any] = {
 @pytest.mark.parametrize(
     "secret",
     ["", b"", "short", [], (), [""], None, 5, [None], [TEXT, "short"], " " + TEXT, TEXT + "\n", "\ud800" * 20,
-     bytearray(KEY), {TEXT}],
+     bytearray(KEY), {TEXT}, KEY + b"\n", b"\t" + KEY, WHSEC.encode() + b"\r\n", b" " + WHSEC.encode()],
 )  # fmt: skip
 def test_secrets_that_are_none(name: str, secret: Any) -> None:
     """Refused where it is built, with advice and without the secret."""
@@ -261,6 +261,12 @@ def test_secrets_that_are_none(name: str, secret: Any) -> None:
     assert "secret" in str(caught.value)
     assert TEXT not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_secrets_that_are_random_bytes(name: str) -> None:
+    """They may begin and end with anything."""
+    PRESETS[name](b"\n" + bytes(range(128, 160)) + b"\n")
 
 
 @pytest.mark.parametrize("name", ["standard", "stripe", "slack", "signed"])

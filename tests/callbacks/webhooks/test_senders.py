@@ -73,9 +73,26 @@ def test_ids_that_are_not_signed(id: str) -> None:
         webhooks.sign(WHSEC, id, NOW, b"")
 
 
-def test_a_time_that_is_none() -> None:
+@pytest.mark.parametrize("at", [0, -1, 0.5, NOW * 1000, float("nan"), float("inf")])
+def test_a_time_that_is_none(at: float) -> None:
+    """Milliseconds, too, which no receiver would accept."""
     with pytest.raises(ConfigurationError, match="timestamp"):
-        webhooks.sign(WHSEC, "a", 0, b"")
+        webhooks.sign(WHSEC, "a", at, b"")
+
+
+def test_lines_that_a_server_of_wsgi_has_joined() -> None:
+    """Without a space.  A signature may itself begin with what looks like the next version."""
+    sender = webhooks.standard([WHSEC, OTHER_WHSEC])
+    genuine, other = deliveries.standard(), "v1,AAAA"
+    valid = genuine.headers["webhook-signature"]
+    for joined in (f"{other},{valid}", f"{valid},{other}", f"v1a,AAAA,{valid}", f"{other},{other} {valid}"):
+        sender.verify(genuine.having({"webhook-signature": joined}).headers, genuine.body, NOW)
+    for number in range(100_000):
+        found = deliveries.standard(str(number).encode())
+        if found.headers["webhook-signature"].startswith("v1,v1"):
+            sender.verify(*found, NOW)
+            return
+    raise AssertionError("no such signature was found")
 
 
 def test_svix() -> None:
@@ -419,6 +436,7 @@ def test_ids_that_are_signed(template: str) -> None:
         ({"id_header": "x-ï"}, "header"),
         ({"id": "id", "keeps": ["Authorization"]}, "credentials"),
         ({"id": "id", "keeps": ["X-S"]}, "credentials"),
+        ({"id": "id", "keeps": "X-Kind"}, "keeps"),
         ({"id": "id", "source": ""}, "source"),
         ({"id": "id", "horizon": 0}, "horizon"),
     ],
@@ -550,3 +568,5 @@ def test_signed_by_another_preset() -> None:
     assert webhooks.cloudevents(signature).horizon == signature.horizon
     with pytest.raises(ConfigurationError, match="signature"):
         webhooks.cloudevents(WHSEC)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(ConfigurationError, match="another preset"):
+        webhooks.cloudevents(webhooks.cloudevents())

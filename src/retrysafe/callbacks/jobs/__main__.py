@@ -12,6 +12,7 @@ from pathlib import Path
 
 from retrysafe.callbacks.jobs.delivery import AttemptOptions, deliver_pending
 from retrysafe.callbacks.jobs.errors import DeliveryError
+from retrysafe.callbacks.jobs.request import is_sendable
 from retrysafe.errors import ConfigurationError
 
 
@@ -50,8 +51,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     for one in found:
         said = f": {one.detail}" if one.detail else ""
-        sys.stdout.write(f"{one.outcome:<10} {one.callback_id or '-'} {one.file}{said}\n")
+        sys.stdout.write(f"{one.outcome:<10} {_shown(one.callback_id)} {one.file}{said}\n")
     return 0 if all(one.outcome in ("delivered", "busy") for one in found) else 1
+
+
+def _shown(callback_id: str | None) -> str:
+    """One word on one line, whatever is in an id."""
+    if callback_id is None:
+        return "-"
+    return callback_id if is_sendable(callback_id) and " " not in callback_id else ascii(callback_id)
 
 
 if __name__ == "__main__":

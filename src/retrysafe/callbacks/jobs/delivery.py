@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from os import PathLike
 from time import monotonic, sleep
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
@@ -12,6 +13,7 @@ from pydantic.networks import AnyUrl
 
 from retrysafe._core.times import Duration, seconds
 from retrysafe.callbacks.jobs.backoff import BackOff
+from retrysafe.callbacks.jobs.deadline import Deadline
 from retrysafe.callbacks.jobs.flow import (
     Delivered,
     Flow,
@@ -35,6 +37,13 @@ TIMEOUT = 30.0
 """Seconds.  A service that processes a callback before it acknowledges it reads results and writes rows,
 which takes a few; where it takes longer, the next attempt finds it in progress, and no harm is done."""
 
+_PHASES = 4
+"""An attempt ends after so many times its timeout, whatever arrives meanwhile: to connect, to agree on TLS,
+to send and to be responded to may each take as long as that."""
+
+_LONGEST_TIMEOUT = 86400.0
+"""Seconds.  No proxy keeps a request for so long; what says more is a slip of the finger."""
+
 _LONGEST_RESPONSE = 64 * 1024
 """Bytes that are read of a response.  An acknowledgement has three fields; an error page is not of use."""
 
@@ -47,7 +56,8 @@ class AttemptOptions(TypedDict, total=False):
     secret: str | bytes | None
     """Sign each attempt as Standard Webhooks says; text that begins with `whsec_` is base64."""
     timeout: Duration
-    """For connecting, for sending and for each read of one attempt: 30 s."""
+    """For connecting, for sending and for each read of one attempt: 30 s.  An attempt ends after four times
+    that."""
     back_off: BackOff
     """How long the pauses are: up to 1 s at first, doubling, up to 5 min."""
 
@@ -171,6 +181,8 @@ def _attempts(
     found = _seconds("timeout", timeout)
     if found == 0:
         raise ConfigurationError("timeout must be greater than 0, got 0")
+    if found > _LONGEST_TIMEOUT:
+        raise ConfigurationError(f"timeout must be at most a day, got {found:g} s")
     terms = Terms(dict(headers or {}), secret, back_off or BackOff())
     terms.check()
     terms.check_signing()
@@ -192,6 +204,7 @@ def _seconds(name: str, duration: Duration) -> float:
 
 def _run(flow: Flow[T], client: httpx.Client | None, limit: float) -> T:
     own: httpx.Client | None = None
+    deadline = Deadline()
     reply: Reply = None
     try:
         while True:
@@ -199,8 +212,8 @@ def _run(flow: Flow[T], client: httpx.Client | None, limit: float) -> T:
                 case Post() as post:
                     if client is None:
                         # Not before: what is to be stored is stored by now, should this be misconfigured.
-                        client = own = httpx.Client()
-                    reply = _post(client, post, limit)
+                        client = own = httpx.Client(cookies=_no_cookies())
+                    reply = _post(client, post, limit, deadline)
                 case Pause(pause):
                     sleep(pause)
                     reply = None
@@ -216,25 +229,34 @@ def _run(flow: Flow[T], client: httpx.Client | None, limit: float) -> T:
             own.close()
 
 
-def _post(client: httpx.Client, post: Post, limit: float) -> Response | NoResponse:
+def _post(client: httpx.Client, post: Post, limit: float, deadline: Deadline) -> Response | NoResponse:
     received: Response | None = None
     until = monotonic() + limit
     try:
-        with client.stream(
-            "POST",
-            post.request.url,
-            content=post.request.body,
-            headers=post.headers,
-            timeout=limit,
-            follow_redirects=False,
-        ) as response:
+        with (
+            deadline.within(_PHASES * limit),
+            client.stream(
+                "POST",
+                post.request.url,
+                content=post.request.body,
+                headers=post.headers,
+                timeout=limit,
+                follow_redirects=False,
+                extensions={"trace": deadline.trace},
+            ) as response,
+        ):
             received = _received(response)
-            for chunk in response.iter_bytes():
+            deadline.watch(response.extensions.get("network_stream"))
+            # As it was sent: what is compressed, against our wish, may be of any size, or never give a byte.
+            # A body that a hook, or a transport of a test, has read is there in full.
+            for chunk in response.iter_bytes() if response.is_stream_consumed else response.iter_raw():
                 received = received._replace(body=received.body + chunk)
                 if len(received.body) >= _LONGEST_RESPONSE or monotonic() >= until:
                     break
-    except httpx.RequestError as error:
-        return _cut_off(received, error)
+    except _FAILURES as error:
+        if deadline.passed:
+            return received or _endless(limit)
+        return _cut_off(received, error, post)
     return received
 
 
@@ -249,7 +271,7 @@ async def _run_async(flow: Flow[T], client: httpx.AsyncClient | None, limit: flo
             match flow.send(reply):
                 case Post() as post:
                     if client is None:
-                        client = own = httpx.AsyncClient()
+                        client = own = httpx.AsyncClient(cookies=_no_cookies())
                     reply = await _post_async(client, post, limit)
                 case Pause(pause):
                     await asyncio.sleep(pause)
@@ -270,21 +292,28 @@ async def _post_async(client: httpx.AsyncClient, post: Post, limit: float) -> Re
     received: Response | None = None
     until = monotonic() + limit
     try:
-        async with client.stream(
-            "POST",
-            post.request.url,
-            content=post.request.body,
-            headers=post.headers,
-            timeout=limit,
-            follow_redirects=False,
-        ) as response:
+        async with (
+            asyncio.timeout(_PHASES * limit),
+            client.stream(
+                "POST",
+                post.request.url,
+                content=post.request.body,
+                headers=post.headers,
+                timeout=limit,
+                follow_redirects=False,
+            ) as response,
+        ):
             received = _received(response)
-            async for chunk in response.aiter_bytes():
+            async for chunk in (
+                response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw()
+            ):
                 received = received._replace(body=received.body + chunk)
                 if len(received.body) >= _LONGEST_RESPONSE or monotonic() >= until:
                     break
-    except httpx.RequestError as error:
-        return _cut_off(received, error)
+    except TimeoutError:
+        return received or _endless(limit)
+    except _FAILURES as error:
+        return _cut_off(received, error, post)
     return received
 
 
@@ -302,11 +331,34 @@ async def _in_thread(work: Work[object]) -> None:
     running.result()
 
 
+def _no_cookies() -> CookieJar:
+    """Attempts are alike: what one of them was given does not lead the next to the same broken server, or
+    make it longer than a server takes."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
+
+
+_FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
+"""What an attempt may fail with.  The last two are a redirect's `Location`, which httpx reads although it is
+not to follow it, and a name that cannot be looked up."""
+
+
 def _received(response: httpx.Response) -> Response:
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Response(response.status_code, headers, b"")
 
 
-def _cut_off(received: Response | None, error: httpx.RequestError) -> Response | NoResponse:
+def _cut_off(
+    received: Response | None, error: httpx.HTTPError | httpx.InvalidURL | UnicodeError, post: Post
+) -> Response | NoResponse:
     """A status that has arrived is valid, even if the body after it has not."""
+    if received is None and isinstance(error, httpx.HTTPStatusError):
+        # A hook of the client's that raises it, or its `auth=`, whose own service may be the one that failed.
+        failed = error.response
+        if failed.request.url == httpx.URL(post.request.url):
+            return _received(failed)
+        return NoResponse(f"HTTPStatusError: {failed.status_code} from {failed.request.url.host}")
     return received or NoResponse(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+def _endless(limit: float) -> NoResponse:
+    return NoResponse(f"no response within {_PHASES * limit:g} s, although something was received")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated, Self, TypeVar, overload
 from uuid import uuid4
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, HttpUrl, ValidationError
+import httpx
+from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, Field, HttpUrl, ValidationError
 
 from retrysafe.callbacks.jobs import durable
 from retrysafe.errors import ConfigurationError
@@ -31,6 +32,30 @@ def _check_length(value: str) -> str:
     return value
 
 
+def checked_url(url: str | AnyUrl) -> str:
+    """A URL to which a request can be sent.  A launch is refused for one to which none can: its job would
+    find out when its work is done."""
+    try:
+        parsed = httpx.URL(str(url))
+        host = parsed.host
+        parsed.raw_host.decode().encode("idna")  # as it is looked up: labels of 1 to 63 characters
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ConfigurationError(f"url is not valid: {error}") from None
+    if parsed.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(
+            f"url must be an absolute http or https URL, got the scheme {parsed.scheme!r} and the host "
+            f"{host!r}"
+        )
+    if parsed.port is not None and not 0 < parsed.port < 65536:
+        raise ConfigurationError(f"url is not valid: expected a port from 1 to 65535, got {parsed.port}")
+    return str(url)
+
+
+def _check_url(url: HttpUrl) -> HttpUrl:
+    checked_url(url)
+    return url
+
+
 def _none_if_empty(value: object) -> object:
     """Launchers that know no ids, and jobs that echo what they have, may write an empty text."""
     return None if value == "" else value
@@ -40,7 +65,7 @@ Id = Annotated[str, Field(max_length=LONGEST_ID), AfterValidator(_check_length)]
 OptionalId = Annotated[Id | None, BeforeValidator(_none_if_empty)]
 
 
-class ExecutionContext(BaseModel, frozen=True, extra="allow"):
+class ExecutionContext(BaseModel, frozen=True, extra="allow", populate_by_name=True):
     """What a job needs to know about its launch.  Subclass it to add fields.
 
     Fields that this version does not know are kept: a job may be older than its launcher, and what it passes
@@ -52,7 +77,7 @@ class ExecutionContext(BaseModel, frozen=True, extra="allow"):
         description="Identifies one execution of the job, whose callback is processed once however often it "
         "arrives. The job sends it back as it is. At most 255 bytes.",
     )
-    callback_url: HttpUrl | None = Field(
+    callback_url: Annotated[HttpUrl, AfterValidator(_check_url)] | None = Field(
         default=None, description="Where the job sends its callback. Without one it sends none."
     )
     correlation_id: OptionalId = Field(
@@ -61,7 +86,7 @@ class ExecutionContext(BaseModel, frozen=True, extra="allow"):
     )
 
 
-class Callback(BaseModel, frozen=True):
+class Callback(BaseModel, frozen=True, populate_by_name=True):
     """What a job sends when it is done.  Subclass it to narrow `status` to an enumeration, or to add fields.
 
     Fields that this version does not know are ignored: a job may be newer than the service.
@@ -79,7 +104,7 @@ class Callback(BaseModel, frozen=True):
 C = TypeVar("C", bound=Callback)
 
 
-class Envelope(BaseModel, frozen=True, extra="allow"):
+class Envelope(BaseModel, frozen=True, extra="allow", populate_by_name=True):
     """The input of a job.  Subclass it to add the job's own inputs, or to have a `context` of another class.
 
     Unknown fields are kept, as in a context.
@@ -122,7 +147,7 @@ class Envelope(BaseModel, frozen=True, extra="allow"):
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write it as a file.  A reader sees the whole of it or no file; it is on the disk afterwards."""
-        durable.replace(Path(path), self.model_dump_json().encode())
+        durable.replace(Path(path), self.model_dump_json(by_alias=True).encode())
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:

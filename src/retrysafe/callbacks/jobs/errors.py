@@ -8,6 +8,7 @@ DeliveryError
     └── DamagedFile    a file in it is not what was written
 """
 
+from functools import partial
 from pathlib import Path
 
 from retrysafe.errors import RetrysafeError
@@ -28,6 +29,10 @@ class DeliveryRefused(DeliveryError):
         self.file: Path | None = None
         """Where the request is stored, if there is a folder."""
 
+    # A job may run in a process of a pool, which pickles what it raises, and hangs on what cannot be read.
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), status=self.status, attempts=self.attempts), self.args, self.__dict__
+
 
 class DeliveryFailed(DeliveryError):
     """The horizon ended, and no attempt was acknowledged."""
@@ -40,6 +45,9 @@ class DeliveryFailed(DeliveryError):
         """Of this process."""
         self.file: Path | None = None
         """Where the request is stored, if there is a folder."""
+
+    def __reduce__(self) -> tuple[object, ...]:  # as above
+        return partial(type(self), status=self.status, attempts=self.attempts), self.args, self.__dict__
 
 
 class CallbackChanged(DeliveryError):

@@ -111,7 +111,8 @@ class Delivered(NamedTuple):
     duplicate: bool
     """The receiver said `idempotent_replayed: true`: it had processed an earlier delivery."""
     response: Mapping[str, object]
-    """The body of the acknowledgement if it is a JSON object, and empty if not."""
+    """The body of the acknowledgement if it is a JSON object, and empty if not, or if it is compressed, which
+    was not asked for."""
 
 
 class Terms(NamedTuple):
@@ -143,6 +144,8 @@ class Terms(NamedTuple):
     def check(self) -> None:
         """Raise now, and not after the first attempt, for what could not be sent."""
         for name, value in self.headers.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ConfigurationError(f"headers must be text, got {name!r} with {type(value).__name__}")
             if name.lower() in _RESERVED:
                 raise ConfigurationError(f"headers may not contain {name}: it is set for each attempt")
             if not _NAME.fullmatch(name) or (value and not is_sendable(value)):
@@ -277,7 +280,7 @@ def _object(body: bytes) -> dict[str, object]:
 def _describe(reply: Response | NoResponse) -> str:
     """For a message and a log: what a receiver wrote is quoted, so that it is one line."""
     if isinstance(reply, NoResponse):
-        return reply.reason
+        return " ".join(reply.reason.split())[:_SHOWN]  # an error may quote all that was sent
     if 300 <= reply.status < 400:
         return f"{reply.status}, a redirect, which is not followed: give the URL that it leads to"
     said = _object(reply.body)

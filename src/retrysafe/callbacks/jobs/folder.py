@@ -98,6 +98,10 @@ class Held:
             _unlock(self._fd)  # a child that was forked a moment ago may still have the descriptor
             self._close()
 
+    def adopt(self, other: "Held") -> None:
+        """Take over the lock of another one for the same file."""
+        self._fd, other._fd = other._fd, -1
+
     def forked(self) -> None:
         """A child shares the parent's lock, and would keep it if the parent died."""
         if self._fd >= 0:
@@ -127,7 +131,17 @@ class Folder:
                     stored = _read(path)
                     request.check_same(stored, path)
                     fd = _open_locked(path)
-                    return None if fd is None else Held(path, stored, fd)
+                    if fd is None:
+                        return None
+                    held = Held(path, stored, fd)
+                    try:
+                        unchanged = _read(path) == stored
+                    except BaseException:
+                        held.release()
+                        raise
+                    if unchanged:
+                        return held
+                    held.release()  # removed and stored anew, before it was locked
                 except FileNotFoundError:  # there was none, or its holder has removed it
                     with suppress(FileExistsError):  # another process was quicker
                         return Held(path, request, _create_locked(path, request.dump()))
@@ -153,6 +167,17 @@ class Folder:
             except BaseException:
                 os.close(fd)
                 raise
+
+    def take_again(self, held: Held) -> Literal["held", "busy", "gone"]:
+        """Lock one that was released, unless another process is delivering it or has done so meanwhile."""
+        found = self.take(held.path)
+        if not isinstance(found, Held):
+            return found
+        if found.request != held.request:
+            found.release()
+            return "gone"  # and stored anew: that is for a later run
+        held.adopt(found)
+        return "held"
 
     def restore(self) -> None:
         """Have what was given up pending again, with a new horizon."""

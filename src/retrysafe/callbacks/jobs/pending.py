@@ -1,7 +1,6 @@
 """Delivers what earlier processes have left in a folder."""
 
 import heapq
-from collections import deque
 from pathlib import Path
 from time import monotonic
 from typing import Literal, NamedTuple
@@ -12,7 +11,8 @@ from retrysafe.callbacks.jobs.folder import Folder, Held
 from retrysafe.errors import ConfigurationError
 
 AT_ONCE = 200
-"""Callbacks that are held at a time.  Each has an open file, and a process may have 1024 by default."""
+"""Callbacks that are held at a time.  Each has an open file, and a process may have 1024 by default.  Where
+there are more, those that wait for their next attempt are released until then."""
 
 Outcome = Literal["delivered", "refused", "expired", "busy", "left", "damaged"]
 
@@ -38,20 +38,58 @@ class _Callback:
         self._path = path
         self._terms = terms
         self._callback_id: str | None = None
+        self._held: Held | None = None
+        self._released = False
+        self._flow = self._deliver()
+
+    def close(self) -> None:
+        self._flow.close()
+
+    def release(self) -> None:
+        """Between two attempts: another process may deliver it."""
+        if self._held is not None:
+            self._held.release()
+            self._released = True
+
+    def run(self) -> Flow[Pause | PendingCallback | None]:
+        """All its steps up to the next pause, or its end: `None` if there is nothing to report, because
+        another process has delivered it meanwhile."""
+        held = self._held
+        if held is not None and self._released:
+            try:
+                found = yield from apart(lambda: self._folder.take_again(held))
+            except FolderError as error:
+                self.close()
+                return self.ended("damaged", str(error))
+            if found != "held":
+                self.close()
+                return self._taken() if found == "busy" else None
+            self._released = False
+        try:
+            step = next(self._flow)
+            while not isinstance(step, Pause):
+                step = self._flow.send((yield step))
+        except StopIteration as end:
+            ended: PendingCallback | None = end.value
+            return ended
+        return step
 
     def ended(
         self, outcome: Outcome, detail: str = "", delivered: Delivered | None = None
     ) -> PendingCallback:
         return PendingCallback(self._path, outcome, detail, self._callback_id, delivered)
 
-    def flow(self) -> Flow[PendingCallback | None]:
-        """`None` if there is nothing to report: another process has delivered it meanwhile."""
+    def _taken(self) -> PendingCallback:
+        return self.ended("busy", "another process is delivering it")
+
+    def _deliver(self) -> Flow[PendingCallback | None]:
         try:
             held = yield from apart(lambda: self._folder.take(self._path))
         except FolderError as error:
             return self.ended("damaged", str(error))
         if not isinstance(held, Held):
-            return self.ended("busy", "another process is delivering it") if held == "busy" else None
+            return self._taken() if held == "busy" else None
+        self._held = held
         self._callback_id = held.request.callback_id
         try:
             self._terms.check_signing(held.request.message_id)
@@ -79,41 +117,27 @@ def deliver_files(
         yield from apart(folder.restore)
     files = yield from apart(folder.files)
     began = monotonic()
-    waiting = deque((number, _Callback(folder, path, terms)) for number, path in enumerate(files))
-    due: list[tuple[float, int, _Callback, Flow[PendingCallback | None]]] = []
+    due = [(began, number, _Callback(folder, path, terms)) for number, path in enumerate(files)]
     found: dict[int, PendingCallback | None] = {}
     try:
-        while waiting or due:
-            while waiting and len(due) < AT_ONCE:
-                number, callback = waiting.popleft()
-                heapq.heappush(due, (began, number, callback, callback.flow()))
-            at, number, callback, flow = due[0]
+        while due:
+            at, number, callback = due[0]
             if patience is not None and at > began + patience:
                 heapq.heappop(due)
-                flow.close()
+                callback.close()
                 found[number] = callback.ended("left", f"not acknowledged within {patience:g} s")
                 continue
             if (early := at - monotonic()) > 0:
                 yield Pause(early)
-            step = yield from _run_to_pause(flow)
+            step = yield from callback.run()
             if isinstance(step, Pause):
-                heapq.heapreplace(due, (monotonic() + step.seconds, number, callback, flow))
+                if len(due) > AT_ONCE:
+                    callback.release()
+                heapq.heapreplace(due, (monotonic() + step.seconds, number, callback))
             else:
                 heapq.heappop(due)
                 found[number] = step
     finally:
-        for _, _, _, flow in due:
-            flow.close()
+        for _, _, callback in due:
+            callback.close()
     return [one for _, one in sorted(found.items()) if one is not None]
-
-
-def _run_to_pause(flow: Flow[PendingCallback | None]) -> Flow[Pause | PendingCallback | None]:
-    """All its steps up to the next pause, or its end."""
-    try:
-        step = next(flow)
-        while not isinstance(step, Pause):
-            step = flow.send((yield step))
-    except StopIteration as end:
-        ended: PendingCallback | None = end.value
-        return ended
-    return step

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic.networks import AnyUrl
 
 from retrysafe._core.times import Duration, seconds
-from retrysafe.callbacks.jobs.envelope import LONGEST_ID, new_callback_id
+from retrysafe.callbacks.jobs.envelope import LONGEST_ID, checked_url, new_callback_id
 from retrysafe.callbacks.jobs.errors import CallbackChanged, DamagedFile
 from retrysafe.errors import ConfigurationError
 
@@ -124,9 +124,18 @@ class CallbackRequest(NamedTuple):
                 "first_attempt": float() as first_attempt,
                 "horizon": float() as horizon,
             }:
-                return cls(
-                    url, b64decode(body), callback_id, message_id, correlation_id, first_attempt, horizon
-                )
+                try:
+                    return cls(
+                        checked_url(url),
+                        b64decode(body, validate=True),
+                        _checked_id(callback_id),
+                        message_id,
+                        correlation_id,
+                        first_attempt,
+                        _checked_horizon(horizon),
+                    )
+                except ValueError as error:  # ours, and of base64
+                    raise DamagedFile(f"{where} is damaged: {error}") from None
             case _:
                 raise DamagedFile(f"{where} is damaged: a field is missing or of another type")
 
@@ -143,23 +152,34 @@ def make_request(
     correlation_id: str | None = None,
     horizon: Duration = HORIZON,
 ) -> CallbackRequest:
-    found = callback_id or _own(callback, "callback_id")
+    for name, given in (("callback_id", callback_id), ("correlation_id", correlation_id)):
+        if given is not None and not isinstance(given, str):
+            raise ConfigurationError(f"{name} must be text, got {given!r}")
     own = _own(callback, "callback_id")
+    found = callback_id or own
     if own is not None and found != own:
         raise ConfigurationError(f"callback_id is {found!r}, and the callback itself says {own!r}")
-    if found is not None and len(found.encode()) > LONGEST_ID:
-        raise ConfigurationError(
-            f"callback_id must have at most {LONGEST_ID} bytes in UTF-8, got {len(found.encode())}"
-        )
     return CallbackRequest(
-        url=_checked_url(url),
+        url=checked_url(url),
         body=_encode(callback),
-        callback_id=found,
+        callback_id=_checked_id(found),
         message_id=found or new_callback_id(),
         correlation_id=correlation_id or _own(callback, "correlation_id"),
         first_attempt=time(),
         horizon=_checked_horizon(horizon),
     )
+
+
+def _checked_id(callback_id: str | None) -> str | None:
+    if callback_id is None:
+        return None
+    try:
+        size = len(callback_id.encode())
+    except UnicodeEncodeError:
+        raise ConfigurationError("callback_id is text that has no UTF-8") from None
+    if size > LONGEST_ID:
+        raise ConfigurationError(f"callback_id must have at most {LONGEST_ID} bytes in UTF-8, got {size}")
+    return callback_id
 
 
 def is_sendable(text: str) -> bool:
@@ -183,7 +203,7 @@ def _encode(callback: BaseModel | Mapping[str, object] | bytes) -> bytes:
     if isinstance(callback, bytes):
         return callback
     if isinstance(callback, BaseModel):
-        return callback.model_dump_json().encode()
+        return callback.model_dump_json(by_alias=True).encode()
     if not isinstance(callback, Mapping):
         raise ConfigurationError(
             f"a callback must be a pydantic model, a mapping or bytes, got {type(callback).__name__}"
@@ -194,19 +214,6 @@ def _encode(callback: BaseModel | Mapping[str, object] | bytes) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"the callback cannot be written as JSON: {error}") from None
     return text.encode()
-
-
-def _checked_url(url: str | AnyUrl) -> str:
-    try:
-        parsed = httpx.URL(str(url))
-    except (httpx.InvalidURL, UnicodeError) as error:
-        raise ConfigurationError(f"url is not valid: {error}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(
-            f"url must be an absolute http or https URL, got the scheme {parsed.scheme!r} and the host "
-            f"{parsed.host!r}"
-        )
-    return str(url)
 
 
 def _checked_horizon(horizon: Duration) -> float:

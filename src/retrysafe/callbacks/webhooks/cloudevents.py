@@ -44,6 +44,10 @@ def cloudevents(signature: Webhook | None = None, *, unsigned_headers: bool = Fa
         raise ConfigurationError(
             f"signature is {type(signature).__name__}: expected a preset, such as webhooks.standard(secret)"
         )
+    if isinstance(signature, _CloudEvents):
+        raise ConfigurationError(
+            "signature is cloudevents(), which has none of its own: expected another preset"
+        )
     if signature is None:
         return _CloudEvents(signature=None, unsigned_headers=unsigned_headers)
     return _CloudEvents(signature=signature, unsigned_headers=unsigned_headers, horizon=signature.horizon)

@@ -26,6 +26,8 @@ and the time of transfer, and it is how long a captured delivery can be sent aga
 _SHORTEST = 16
 """Bytes of a secret, as for a guard's.  Shorter ones can be guessed from a single captured delivery."""
 
+_TEXT = re.compile(rb"[\t\n\r -~]*")
+
 # `int` would also take "+1", "1_0", " 1" and digits of other scripts, and one time would have many spellings.
 # Eleven digits last until the year 5138.
 _UNIX_TIME = re.compile(r"[1-9][0-9]{0,10}")
@@ -53,23 +55,22 @@ def _each(secret: Secrets, what: str) -> Sequence[str | bytes]:
 
 
 def _plain(secret: str | bytes, what: str) -> bytes:
-    if isinstance(secret, bytes):
-        return secret
-    if not isinstance(secret, str):
+    if not isinstance(secret, str | bytes):
         raise ConfigurationError(f"{what} is {type(secret).__name__}: expected text or bytes")
-    if secret != secret.strip():
+    # Random bytes may end in any of them; those that are text have been read from a file.
+    if secret != secret.strip() and (isinstance(secret, str) or _TEXT.fullmatch(secret)):
         raise ConfigurationError(
             f"{what} begins or ends with white space, as a file's last line does: pass {what}.strip()"
         )
     try:
-        return secret.encode()
+        return secret if isinstance(secret, bytes) else secret.encode()
     except UnicodeEncodeError:
         raise ConfigurationError(f"{what} is text that has no UTF-8: pass bytes") from None
 
 
 def _serialized(secret: str | bytes) -> bytes:
-    if isinstance(secret, bytes) and not secret.startswith((b"whsec_", b"whsk_", b"whpk_")):
-        return secret
+    if isinstance(secret, bytes) and not secret.lstrip().startswith((b"whsec_", b"whsk_", b"whpk_")):
+        return _plain(secret, "secret")
     text = _plain(secret, "secret").removeprefix(b"whsec_")
     if text.startswith((b"whsk_", b"whpk_")):
         raise ConfigurationError(
@@ -144,6 +145,11 @@ def unix_time(value: bytes, where: str) -> int:
     if not _UNIX_TIME.fullmatch(text):
         raise SignatureInvalid(f"{where} is not a Unix time in whole seconds")
     return int(text)
+
+
+def is_unix_time(seconds: float) -> bool:
+    """Whether `unix_time` reads the whole of it: milliseconds are none."""
+    return math.isfinite(seconds) and _UNIX_TIME.fullmatch(str(int(seconds))) is not None
 
 
 def check_age(sent: int, now: float, tolerance: float) -> None:

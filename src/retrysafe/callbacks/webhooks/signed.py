@@ -73,6 +73,8 @@ def signed(
         raise ConfigurationError("source is empty: expected the name of the sender")
     if not horizon > 0:
         raise ConfigurationError(f"horizon must be greater than 0, got {horizon}")
+    if isinstance(keeps, str):  # a sequence of strings, too
+        raise ConfigurationError(f"keeps is {keeps!r}: expected a list of names, as in keeps=[{keeps!r}]")
     names = {name: _name(name) for name in (header, id_header, timestamp_header, *keeps) if name is not None}
     kept = tuple(names[name] for name in keeps)
     if refused := (_CREDENTIALS | {names[header]}).intersection(kept):

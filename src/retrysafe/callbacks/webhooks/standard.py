@@ -21,6 +21,7 @@ from retrysafe.callbacks.webhooks.signatures import (
     check_age,
     field,
     is_signed,
+    is_unix_time,
     mac,
     tolerance_of,
     unix_time,
@@ -28,8 +29,8 @@ from retrysafe.callbacks.webhooks.signatures import (
 from retrysafe.callbacks.webhooks.webhook import DAY, Headers, Identity, SignatureInvalid, Webhook
 from retrysafe.errors import ConfigurationError
 
-# A repeated header is joined with ", ", and no base64 ends with a comma.
-_BETWEEN = re.compile(rb",?[ \t]+")
+# A repeated header is joined with ", ", and by servers of WSGI with ",".  No base64 has a comma in it.
+_BETWEEN = re.compile(rb",?[ \t]+|,(?=v[0-9]+[a-z]*,)")
 _ID = re.compile(r"[!#-+\-/-~]+")
 
 
@@ -56,9 +57,9 @@ def sign(secret: Secrets, id: str, timestamp: float, body: bytes) -> dict[str, s
             "id must be printable ASCII without spaces, commas, quotation marks and full stops: with a full "
             "stop, what is signed could be read in two ways"
         )
+    if not is_unix_time(timestamp):
+        raise ConfigurationError(f"timestamp must be a Unix time in seconds, got {timestamp}")
     seconds = int(timestamp)
-    if seconds <= 0:
-        raise ConfigurationError(f"timestamp must be a Unix time in seconds, got {seconds}")
     message = b"%s.%d.%s" % (id.encode(), seconds, body)
     made = [mac(each, message, encoding="base64").decode() for each in base64_secrets_of(secret)]
     return {
