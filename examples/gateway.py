@@ -4,6 +4,7 @@ It passes requests on, some of them twice, and destroys responses *after* the se
 instead, or cuts the connection before the response or in the middle of it.
 """
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 Loss = Literal["502 instead", "cut before", "cut within"]
 LOSSES: tuple[Loss, ...] = ("502 instead", "cut before", "cut within")
@@ -120,6 +121,10 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], proxy: Proxy) -> None:
         self.proxy = proxy
         super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # the client has gone, or was killed
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
