@@ -3,15 +3,17 @@
 import asyncio
 import pickle
 import sqlite3 as driver
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 from sqlalchemy import create_engine, text
 
 import retrysafe
@@ -205,6 +207,55 @@ def test_an_event_without_an_id_is_handled_as_always(
     assert {(ended.verdict, ended.source): times for ended, times in guard.counts().items()} == {
         ("keyless", "jobs"): 3
     }
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("x" * 256, "256 bytes"),
+        ("a\0b", "cannot be printed"),
+        ("\ud800", "cannot be printed"),
+        (" a", "white space"),
+        ("", "not known"),
+        (None, "not known"),
+        (True, "not known"),
+    ],
+)
+def test_sources_that_are_none(guard: Guard, source: object, reason: str) -> None:
+    """They come with the event, and are stored and listed: what holds for ids holds for them."""
+    found = receipts(guard, source=lambda _: source, name="brokers")
+    with pytest.raises(PayloadRefused, match=reason), found.handling(EVENT):
+        raise AssertionError("it is refused")
+
+
+async def _awaited(event: object) -> str:
+    return "jobs"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"source": "x" * 256}, "source='xxx.*256 bytes"),
+        ({"source": "a\0b"}, "cannot be printed"),
+        ({"source": " a"}, "white space"),
+        ({"source": "a", "name": "b\n"}, "name=.*white space"),
+        ({"source": _awaited, "name": "a"}, "source=. is asynchronous"),
+        ({"source": "a", "details": _awaited}, "details= is asynchronous"),
+    ],
+)
+def test_options_that_are_none(guard: Guard, options: dict[str, Any], reason: str) -> None:
+    """Said when they are declared, and not with the first delivery."""
+    with pytest.raises(ConfigurationError, match=reason):
+        receipts(guard, **options)
+
+
+def test_a_part_that_no_event_has(guard: Guard) -> None:
+    """Its name is said as it was written."""
+    with (
+        pytest.raises(ConfigurationError, match=r"has no part 'data\.id' that would be its id"),
+        receipts(guard, source="jobs", id="data.id").handling(Done("run-7", "c-1")),
+    ):
+        raise AssertionError("it is refused")
 
 
 @pytest.mark.parametrize("id", [17, UUID(int=5)])
@@ -497,6 +548,26 @@ def test_a_registered_coroutine_function(finished: Receipts[dict[str, str]]) -> 
         finished.handle(EVENT)
 
 
+@pytest.mark.parametrize("wrong", [5, dict])
+def test_what_is_no_handler(finished: Receipts[dict[str, str]], wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected a function of the event"):
+        finished.handler(wrong)
+
+
+def test_generators_are_no_handlers(finished: Receipts[dict[str, str]]) -> None:
+    """Nothing of them runs when they are called, and the event would be acknowledged."""
+
+    def parts(event: dict[str, str]) -> Iterator[int]:
+        yield 1
+
+    async def parts_async(event: dict[str, str]) -> AsyncIterator[int]:
+        yield 1
+
+    for function in (parts, parts_async):
+        with pytest.raises(ConfigurationError, match="is a generator"):
+            finished.handler(function)
+
+
 def test_what_a_handler_raises(finished: Receipts[dict[str, str]]) -> None:
     @finished.handler
     def fail(event: dict[str, str]) -> None:
@@ -551,6 +622,8 @@ def test_models_are_compared_as_data(guard: Guard) -> None:
         ("all", False),
         (("run_id",), True),
         (("status",), False),
+        (("run_id", "status"), False),
+        (("status", "run_id"), False),
         (("data.size",), True),
         (None, True),
         (lambda event: event["run_id"], True),
@@ -581,6 +654,19 @@ def test_what_cannot_be_compared(guard: Guard) -> None:
     found = receipts(guard, source="jobs", id=lambda _: "c")
     with pytest.raises(TypeError, match="compare="), found.handling(object()):
         raise AssertionError
+
+    class Odd(BaseModel):
+        model_config = {"arbitrary_types_allowed": True}
+        x: object = None
+
+    with pytest.raises(TypeError, match="compare="), found.handling(Odd(x=object())):
+        raise AssertionError
+    deep: object = 1
+    for _ in range(300):
+        deep = [deep]
+    for sent in (deep, {"\ud800": 1}):
+        with pytest.raises(PayloadRefused, match="cannot be compared"), found.handling(Odd(x=sent)):
+            raise AssertionError
 
 
 def test_raw_payloads(guard: Guard) -> None:
@@ -631,6 +717,19 @@ def test_details(guard: Guard) -> None:
         assert (receipt.details, receipt.status, receipt.correlation_id) == (expected, "handled", "trace-1")
 
 
+def test_details_that_are_too_long(guard: Guard) -> None:
+    """They are for people: the event is handled, and the end of them left out.  An unusable correlation id is
+    left out as well."""
+    event = {**EVENT, "result_uri": "x" * 5000, "status": "y" * 4096, "correlation_id": "a\r\nb"}
+    for found in (receipts(guard, source="a"), receipts(guard, source="b", details=lambda event: event)):
+        with found.handling(event):
+            pass
+        receipt = found.find("c-1")
+        assert receipt is not None
+        assert receipt.result_uri == "x" * 4095 + "…"
+        assert (receipt.status, receipt.correlation_id) == ("y" * 4096, None)
+
+
 def test_deliveries_are_counted(guard: Guard, finished: Receipts[dict[str, str]]) -> None:
     """Every delivery of an event, and when; and events say from where."""
     handle(finished, EVENT, [])
@@ -671,6 +770,8 @@ def test_no_digest_tells_the_id() -> None:
         handle(found, EVENT, [])
     [receipt] = found.list("run-7")
     assert receipt.id is None
+    assert found.find("c-1") == receipt
+    assert found.find("c-2") is None
     guard.close()
 
 

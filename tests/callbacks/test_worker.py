@@ -1,15 +1,22 @@
 """Payloads that are stored, and the workers that handle them: none is lost, and none is handled twice."""
 
 import asyncio
+import itertools
 import logging
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from pydantic import BaseModel, Field, field_validator
 
+import retrysafe
 from retrysafe import Guard, NotDone, current, sqlite3
+from retrysafe._core.model import Claim, Final, Response
 from retrysafe.callbacks import (
     AlreadyHandled,
     InFlight,
@@ -22,8 +29,9 @@ from retrysafe.callbacks import (
     receipts,
 )
 from retrysafe.callbacks.worker import Worker
-from retrysafe.errors import ConfigurationError, StoreUnavailable
+from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
 from retrysafe.stores.admin import Note, Query
+from retrysafe.stores.memory import MemoryStore
 from tests.callbacks.conftest import Clock
 
 EVENT = {"run_id": "run-7", "callback_id": "c-1", "status": "success"}
@@ -89,6 +97,27 @@ def test_deliveries_are_those_of_the_sender(guard: Guard) -> None:
     receipt = found.find("c-1")
     assert receipt is not None
     assert receipt.deliveries == 2
+
+
+def test_a_turn_of_a_worker_is_an_event_and_ends(clock: Clock) -> None:
+    """Observers are told of it as of the delivery, and its lease is not renewed any longer."""
+    ended: list[retrysafe.Event] = []
+    claims: list[Claim] = []
+    guard = Guard(MemoryStore(clock), profile="job-callbacks", on_event=ended.append)
+    found = receipts(guard, source="jobs", inbox=True)
+
+    @found.handler
+    def handle(event: dict[str, str]) -> None:
+        claims.append(current().claim)
+
+    with closing(guard):
+        found.handle(EVENT)
+        work(found)
+        assert [guard.runtime.leases.drop(claim) for claim in claims] == [None]
+    accepted, handled = ended
+    assert (accepted.verdict, handled.verdict) == ("accepted", "completed")
+    assert (handled.id, handled.scope) == (accepted.id, accepted.scope)
+    assert handled.seconds is not None
 
 
 def test_what_fails_is_tried_again(guard: Guard, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -318,6 +347,62 @@ def test_the_store_is_down(
     assert caplog.text.count("what is due cannot be read") == 1
 
 
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("how", ["unavailable", "broken", "draining"])
+def test_what_cannot_be_begun_is_left_alone_for_a_while(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, how: str
+) -> None:
+    """What is due can be read and not be claimed, as where a disk is full: it is still due, and is not tried
+    thousands of times a second.  Afterwards it is handled."""
+    found = receipts(guard, source="jobs", inbox=True)
+    handled: list[str] = []
+    if kind == "plain":
+
+        @found.handler
+        def handle(event: dict[str, str]) -> None:
+            handled.append(event["callback_id"])
+
+        found.handle(EVENT)
+    else:
+
+        @found.handler
+        async def handle_async(event: dict[str, str]) -> None:
+            handled.append(event["callback_id"])
+
+        asyncio.run(found.handle_async(EVENT))
+    tried: list[object] = []
+
+    def refuse(*arguments: object) -> NoReturn:
+        tried.append(arguments)
+        raise StoreUnavailable("full") if how == "unavailable" else OSError("broken")
+
+    async def refuse_async(*arguments: object) -> NoReturn:
+        refuse(*arguments)
+
+    def is_draining(*arguments: object) -> bool:
+        tried.append(arguments)
+        return True
+
+    worker = Worker(found, poll=0.01)
+    with monkeypatch.context() as patched:
+        if how == "draining":
+            patched.setattr(type(guard.runtime), "is_draining", is_draining)
+        patched.setattr(guard.store, "take_over", refuse)
+        patched.setattr(guard.store.aio, "take_over", refuse_async)
+        thread = Thread(target=worker.run if kind == "plain" else lambda: asyncio.run(worker.run_async()))
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+    assert 1 <= len(tried) <= 8, "after 10 milliseconds, 20, 40 and so on"
+    assert len(caplog.records) <= 8
+    until = time.monotonic() + 30
+    while not handled and time.monotonic() < until:
+        time.sleep(0.01)
+    worker.stop()
+    thread.join(30)
+    assert (thread.is_alive(), handled) == (False, ["c-1"])
+
+
 def test_what_cannot_be_stored_is_not_acknowledged(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     found = receipts(guard, source="jobs", inbox=True)
     Handler(found)
@@ -505,6 +590,257 @@ def test_a_payload_that_the_handler_cannot_read_any_more(guard: Guard, clock: Cl
     assert seen == []
 
 
+@pytest.mark.parametrize("broken", ["type", "details"])
+def test_code_that_reads_a_payload_and_raises(guard: Guard, clock: Clock, broken: str) -> None:
+    """A failed attempt like any other, with its pauses: neither a worker that runs in circles, nor one event
+    that is tried for ever."""
+    is_broken = False
+
+    class Strict(BaseModel):
+        callback_id: str
+
+        @field_validator("callback_id")
+        @classmethod
+        def look_up(cls, said: str) -> str:
+            if is_broken and broken == "type":
+                raise KeyError("no such bucket")
+            return said
+
+    def details(event: Strict) -> dict[str, object]:
+        if is_broken and broken == "details":
+            raise KeyError("no such bucket")
+        return {"status": "fine"}
+
+    found = receipts(guard, source="jobs", inbox=True, details=details, retries=Retries(attempts=2))
+    handled: list[str] = []
+
+    @found.handler
+    def handle(event: Strict) -> None:
+        handled.append(event.callback_id)
+
+    found.handle(Strict(callback_id="c-1"))
+    is_broken = True
+    worker = Worker(found)
+    thread = Thread(target=worker.run, kwargs={"until_idle": True}, daemon=True)
+    thread.start()
+    thread.join(10)
+    worker.stop()
+    assert not thread.is_alive()
+    assert (worker.failed, handled) == (1, [])
+    receipt = found.find("c-1")
+    assert receipt is not None
+    assert (receipt.state, receipt.details["error"]) == ("failed", "KeyError: 'no such bucket'")
+    is_broken = False
+    clock.now += 3600
+    assert (work(found).handled, handled) == (1, ["c-1"])
+
+
+# --- services that were not an inbox
+
+
+@pytest.mark.parametrize("ended", ["failed", "died", "settled"])
+def test_what_was_left_without_a_payload_is_handled(guard: Guard, clock: Clock, ended: str) -> None:
+    """Its sender is told that it is stored, so it is: a worker has the payload of this delivery."""
+    before = receipts(guard, source="jobs", inbox=ended == "settled")
+    if ended == "settled":
+        Handler(before)
+        before.handle(EVENT)
+        with closing(guard.store.open_admin()) as admin:
+            [seen] = admin.list(Query())
+            assert admin.resolve(seen.record, Final("failed", Response(500)), Note("ada", "not done"))
+    else:
+        with suppress(_Killed, ConnectionError), before.handling(EVENT):
+            raise _Killed if ended == "died" else ConnectionError
+    clock.now += 31
+    found = receipts(guard, source="jobs", inbox=True)
+    handler = Handler(found)
+    assert found.handle(EVENT) == (False, True, None)
+    assert found.handle(EVENT).stored
+    assert (work(found).handled, handler.handled) == (1, ["c-1"])
+
+
+def test_what_a_service_handles_itself_is_not_accepted(guard: Guard) -> None:
+    """Two releases of it run: the one that is no inbox has the only copy of the payload."""
+    before, found = receipts(guard, source="jobs"), receipts(guard, source="jobs", inbox=True)
+    Handler(found)
+    with before.handling(EVENT), pytest.raises(InFlight):
+        found.handle(EVENT)
+    assert found.handle(EVENT).duplicate
+
+
+def test_what_waits_is_not_handled_by_a_delivery(guard: Guard, clock: Clock) -> None:
+    """Also where the clock of the process that took it is a little ahead."""
+    found = receipts(guard, source="jobs", inbox=True)
+    Handler(found)
+    found.handle(EVENT)
+    clock.now -= 0.001
+    assert found.handle(EVENT).stored
+
+
+def test_a_delivery_again_does_not_shorten_the_pauses(guard: Guard, clock: Clock) -> None:
+    found = receipts(guard, source="jobs", inbox=True)
+    handler = Handler(found, fails=1)
+    found.handle(EVENT)
+    assert work(found).failed == 1
+    assert found.handle(EVENT).stored
+    assert work(found).handled == 0
+    clock.now += 10
+    assert (work(found).handled, handler.attempts) == (1, [2, 3])
+
+
+@pytest.mark.parametrize("inbox", [True, False])
+def test_only_what_a_worker_can_read_is_stored(guard: Guard, inbox: bool) -> None:
+    """A sender whose payload is acknowledged does not deliver it again."""
+    found = receipts(guard, source="jobs", id=lambda _: "c-1", inbox=inbox, store_payload=True)
+    handled: list[object] = []
+
+    @found.handler
+    def handle(event: Renamed) -> None:
+        handled.append(event)
+
+    with pytest.raises(PayloadRefused, match="runId: Field required"):
+        found.handle(Renamed.model_validate({"runId": "run-7"}))
+    assert (found.find("c-1"), handled) == (None, [])
+
+
+class Renamed(BaseModel):
+    """Which does not write what it reads."""
+
+    run_id: str = Field(validation_alias="runId")
+
+
+# --- handlers that end in other ways
+
+
+def test_a_coroutine_function_that_is_cancelled_from_inside(guard: Guard, clock: Clock) -> None:
+    """It has failed, and the worker goes on."""
+    found = receipts(guard, source="jobs", inbox=True)
+    ends = [True]
+
+    @found.handler
+    async def handle(event: dict[str, str]) -> None:
+        if ends:
+            ends.pop()
+            task = asyncio.ensure_future(asyncio.sleep(30))
+            task.cancel()
+            await task
+
+    asyncio.run(found.handle_async(EVENT))
+    worker = Worker(found)
+    asyncio.run(worker.run_async(until_idle=True))
+    assert (worker.handled, worker.failed) == (0, 1)
+    receipt = found.find("c-1")
+    assert receipt is not None
+    assert receipt.details["error"] == "RuntimeError: the handler was cancelled from inside"
+    clock.now += 3600
+    asyncio.run(worker.run_async(until_idle=True))
+    assert worker.handled == 1
+
+
+@pytest.mark.parametrize("inbox", [True, False])
+@pytest.mark.parametrize("kind", ["a coroutine", "a generator"])
+def test_a_handler_that_leaves_its_work_to_others(guard: Guard, inbox: bool, kind: str) -> None:
+    """Behind a decorator that hides it: nothing has run, and the event is not taken for handled."""
+    found = receipts(guard, source="jobs", inbox=inbox)
+
+    async def awaited(event: dict[str, str]) -> None: ...
+
+    def parts(event: dict[str, str]) -> Iterator[int]:
+        yield 1
+
+    @found.handler
+    def handle(event: dict[str, str]) -> object:
+        return awaited(event) if kind == "a coroutine" else parts(event)
+
+    if inbox:
+        found.handle(EVENT)
+        worker = work(found)
+        assert (worker.handled, worker.failed) == (0, 1)
+    else:
+        with pytest.raises(ConfigurationError, match=kind):
+            found.handle(EVENT)
+    receipt = found.find("c-1")
+    assert receipt is not None
+    assert receipt.state == "failed"
+
+
+def test_objects_that_are_called_like_coroutine_functions(guard: Guard) -> None:
+    found = receipts(guard, source="jobs", inbox=True)
+    handled: list[str] = []
+
+    class Handles:
+        async def __call__(self, event: dict[str, str]) -> None:
+            handled.append(event["callback_id"])
+
+    found.handler(Handles())
+    found.handle(EVENT)
+    worker = Worker(found)
+    assert worker.is_async
+    asyncio.run(worker.run_async(until_idle=True))
+    assert (worker.handled, handled) == (1, ["c-1"])
+
+
+# --- ending it
+
+
+def test_it_is_stopped_wherever_a_signal_comes(guard: Guard) -> None:
+    """The handler of a signal runs in the very thread that it interrupts, and must not wait for that."""
+    found = receipts(guard, source="jobs", inbox=True)
+    Handler(found)
+    found.handle(EVENT)
+    work(found)
+    for place in range(60):
+        worker = Worker(found, poll=0.001)
+        places = itertools.count()
+
+        def interrupt(*_: object, worker: Worker = worker, places: Iterator[int] = places) -> None:
+            if next(places) >= place:  # noqa: B023 - it runs in this round
+                worker.stop()
+
+        def run(worker: Worker = worker, interrupt: Callable[..., None] = interrupt) -> None:
+            sleep = worker._sleep
+
+            def watched(pause: float) -> None:
+                sys.setprofile(interrupt)
+                try:
+                    sleep(pause)
+                finally:
+                    sys.setprofile(None)
+
+            worker._sleep = watched  # type: ignore[method-assign]  # only there it waits
+            worker.run()
+
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), place
+
+
+@pytest.mark.parametrize("trouble", [SchemaMismatch("no tables"), StoreUnavailable("down")])
+def test_a_store_that_stays_away_ends_a_job(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch, trouble: StoreError
+) -> None:
+    """With `--once` it would hang for ever; a worker that is not to end waits."""
+    found = receipts(guard, source="jobs", inbox=True)
+    Handler(found)
+
+    def opened() -> object:
+        raise trouble
+
+    monkeypatch.setattr(guard.store, "open_admin", opened)
+    monkeypatch.setattr("retrysafe.callbacks.worker._LONGEST_PAUSE", 0.01)
+    with pytest.raises(type(trouble)):
+        Worker(found, poll=0.001).run(until_idle=True)
+    worker = Worker(found, poll=0.001)
+    thread = Thread(target=worker.run)
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+    worker.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
 # --- misuse
 
 
@@ -522,6 +858,22 @@ def test_workers_that_have_nothing_to_do(guard: Guard) -> None:
     for wrong in wrongs:
         with pytest.raises(ConfigurationError):
             Worker(ready, **wrong)
+
+
+@pytest.mark.parametrize(
+    "retries",
+    [
+        Retries(attempts=0),
+        Retries(first=0.0),
+        Retries(first=2.0, longest=1.0),
+        Retries(first=float("nan")),
+        Retries(longest=float("nan")),
+        20,
+    ],
+)
+def test_retries_that_are_none(guard: Guard, retries: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"receipts 'jobs'.*Retries"):
+        receipts(guard, source="jobs", retries=retries)
 
 
 def test_handlers_that_a_worker_cannot_call(guard: Guard) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from retrysafe._core.model import Claim, Found, Inbox, Reserved, Response
+from retrysafe._core.model import Claim, Found, Inbox, Record, Reserved, Response
 from retrysafe._core.protocol import accept, once, work
 from retrysafe._core.steps import (
     Call,
@@ -189,6 +189,7 @@ AT_WORK = OURS._replace(inbox=Inbox(None, 0.0, kept=True))
 WAITING = a_record(lease_until=NOW, updated_at=NOW)
 """Received, and not begun."""
 DIED = a_record(lease_until=NOW, updated_at=NOW - 30, attempt=2)
+FAILED = a_record(state="failed", response=Response(500), attempt=2)
 HANDLED = a_record(state="completed", response=Response(200))
 
 
@@ -221,8 +222,9 @@ ACCEPTED: dict[str, list[object]] = {
     "accepted": [Reserved(1)],
     "accepted at the second try": [DOWN, None, Reserved(1)],
     "accepted before": [found(WAITING)],
-    "accepted before, and its worker died": [found(DIED)],
-    "accepted before, and failed": [found(a_record(state="failed", response=Response(500)))],
+    "accepted before, and its worker died": [found(DIED), found(DIED)],
+    "accepted before, and failed": [found(FAILED), found(FAILED)],
+    "handled by a delivery, which died": [found(DIED), Reserved(3)],
     "accepted before, in vain": [
         found(a_record(state="failed", response=Response(500), attempt=4)),
         Reserved(5),
@@ -278,6 +280,60 @@ def test_what_was_tried_in_vain_and_comes_again_is_tried_again() -> None:
     a_turn(6).expect(Run)
 
 
+def test_what_was_received_and_not_begun_waits() -> None:
+    """Nobody but a delivery that stores its payload leaves a record so: nothing is asked of the store."""
+    for there in (
+        WAITING,
+        WAITING._replace(lease_until=NOW + 1, updated_at=NOW + 1),
+    ):  # a moment after this bid
+        flow = accepting()
+        flow.give(found(there))
+        assert flow.result.verdict == "waiting"
+
+
+@pytest.mark.parametrize("there", [DIED, FAILED], ids=["died", "failed"])
+def test_what_a_worker_handles_is_not_received_anew(there: Record) -> None:
+    """The store knows whether one does, now or later; then it keeps what is there, and its pauses."""
+    flow = accepting()
+    flow.give(found(there))
+    step = flow.expect(TakeOver)
+    assert (step.previous, step.state) == (there.token, there.state)
+    assert step.claim.inbox is not None
+    assert step.claim.inbox.is_only_stored
+    flow.give(found(there))
+    assert flow.result.verdict == "waiting"
+
+
+@pytest.mark.parametrize("there", [DIED._replace(attempt=1), FAILED], ids=["died", "failed"])
+def test_what_no_worker_would_handle_is_received_anew(there: Record) -> None:
+    """Left by a service that stored no payload, or settled by an operator; acknowledged, it would be lost."""
+    flow = accepting()
+    flow.give(found(there))
+    flow.expect(TakeOver)
+    flow.give(Reserved(there.attempt + 1))
+    assert flow.result.verdict == "accepted"
+
+
+def test_what_changes_meanwhile_is_looked_at_again() -> None:
+    """Another worker has failed with it since: it is not known of this failure whether one handles it."""
+    flow = accepting()
+    flow.give(found(FAILED))
+    flow.expect(TakeOver)
+    flow.give(found(FAILED._replace(token=b"another", attempt=3)))
+    assert flow.expect(TakeOver).previous == b"another"
+    flow.give(found(HANDLED))
+    assert flow.result.verdict == "replayed"
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_delivery_that_handles_it_itself_has_no_payload(attempt: int) -> None:
+    """Of a release of the service that is no inbox: it is refused until that is over.  A worker has one."""
+    flow = accepting()
+    flow.give(found(a_record(lease_until=NOW + 30, attempt=attempt)))
+    assert flow.result.verdict == ("in-flight" if attempt == 1 else "waiting")
+    assert _undoing(flow) == []
+
+
 def test_what_an_operator_redrives_is_handled() -> None:
     """However often it was tried: it has failed, and is due because the operator says so."""
     for attempt in (5, 50):
@@ -318,6 +374,16 @@ def test_what_was_not_done_is_tried_again_under_any_policy(policy: Policy) -> No
         flow.give(None)
     final = flow.expect(Finish).final
     assert (final.state, final.due_in) == ("failed", 7)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "due_in"), [(float("inf"), 86400.0), (1e300, 86400.0), (-1.0, 0.0), (float("nan"), 10.0)]
+)
+def test_not_done_says_when_within_reason(retry_after: float, due_in: float) -> None:
+    """What is no time, or none that a database has, would leave it to no worker."""
+    flow = a_turn(2, REPEATABLE._replace(retention=86400.0))
+    flow.give(Raised(NotDone(retry_after=retry_after)))
+    assert flow.expect(Finish).final.due_in == due_in
 
 
 def test_under_hold_a_worker_does_not_begin_again() -> None:

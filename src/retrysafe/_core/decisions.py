@@ -4,6 +4,7 @@
 its outcome means for the record.  In which order they are asked, and what follows, is up to `protocol.py`.
 """
 
+from math import isnan
 from typing import Literal, assert_never
 
 from retrysafe._core import headers, keys
@@ -193,8 +194,9 @@ def _settle_receipt(
     if not is_kept(call.claim, attempt.number) and _nothing_begun(settlement, error, attempt, call):
         return settlement  # the sender is told so, and delivers it again
     final = fail_receipt(settlement.reply.status, error, attempt.number, call, undone=True)
-    if isinstance(error, NotDone) and final.due_in is not None:
-        final = final._replace(due_in=max(error.retry_after, 0.0))
+    if isinstance(error, NotDone) and final.due_in is not None and not isnan(error.retry_after):
+        # No later than it would have expired: further away a database has no times.
+        final = final._replace(due_in=min(max(error.retry_after, 0.0), call.policy.retention))
     return ToFail(final, settlement.reply, settlement.error)
 
 

@@ -138,6 +138,12 @@ class Inbox(NamedTuple):
     kept: bool = False
     """The sender may have been told that it is stored: the record is never released."""
 
+    @property
+    def is_only_stored(self) -> bool:
+        """Whether the claim brings a payload, and leaves it to a worker.  It takes over nothing that a worker
+        may handle already, now or later."""
+        return self.kept and self.payload is not None
+
 
 class Claim(NamedTuple):
     """One attempt's bid for a key, and afterwards the proof of holding it.

@@ -356,12 +356,18 @@ def accept(call: Call) -> Flow[Result]:
         record = reservation.record
         if isinstance(judgement, Replay):
             return _replayed(record)
-        if isinstance(judgement, Problem) and not (judgement is UNKNOWN and not was_begun(record)):
+        received = record.state == "in_progress" and not was_begun(record)
+        if isinstance(judgement, Problem) and not (judgement is UNKNOWN and received):
             return _refuse(judgement._replace(first=record))
-        tried_in_vain = call.receipt.retries.pause(record.attempt - 1) is None
-        if not (isinstance(judgement, CanTakeOver) and record.state == "failed" and tried_in_vain):
+        if isinstance(judgement, Busy) and record.attempt == 1 and not received:
+            # A delivery handles it itself, of a release of the service that is no inbox: should it fail, it
+            # is not known whether a worker would have the payload.
+            detail = "This event is being handled."
+            return _refuse(Problem("in-flight", detail, judgement.retry_after, first=record))
+        if received or not isinstance(judgement, CanTakeOver) or bid == TakeOver(claim, *judgement):
             return Result("waiting", record)
-        # No worker would handle it any more, and here it comes again.
+        # Only the store knows whether a worker handles it, and takes over what none would: what was tried in
+        # vain, or was left by a service that stored no payload.
         bid = TakeOver(claim, *judgement)
 
 

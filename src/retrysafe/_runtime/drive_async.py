@@ -274,6 +274,11 @@ def _reserve(step: Reserve, runtime: Runtime, performer: AsyncPerformer) -> Awai
     return runtime.aio.reserve(step.claim)
 
 
+def _take_over(step: TakeOver, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Reservation]:
+    runtime.begin(performer, step.claim)  # a worker's turn begins with it
+    return runtime.aio.take_over(step.claim, step.previous, step.state)
+
+
 def _look(step: Look, runtime: Runtime, performer: AsyncPerformer) -> Awaitable[Found | None]:
     runtime.begin(performer, step.claim)
     return runtime.aio.look(step.claim.id)
@@ -491,7 +496,7 @@ _PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Any]] 
     ReadBody: lambda _, runtime, performer: performer.read_body(),
     Reauthorise: lambda _, runtime, performer: performer.reauthorise(),
     Reserve: _reserve,
-    TakeOver: lambda step, runtime, performer: runtime.aio.take_over(step.claim, step.previous, step.state),
+    TakeOver: _take_over,
     Look: _look,
     Run: _run_async,
     Checkpoint: lambda step, runtime, performer: runtime.aio.checkpoint(step.claim, step.head),
@@ -508,3 +513,13 @@ _PERFORM_ASYNC: dict[type[Step], Callable[[Any, Runtime, AsyncPerformer], Any]] 
     Pause: lambda step, runtime, performer: asyncio.sleep(step.seconds),
     Wait: _wait_async,
 }
+
+
+def cancelled_from_inside(error: asyncio.CancelledError) -> Exception:
+    """The failure of a handler that cancelled itself, which is one like any other.  Raises if we were."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise error
+    failure = RuntimeError("the handler was cancelled from inside")
+    failure.__cause__ = error
+    return failure

@@ -130,6 +130,11 @@ def _reserve(step: Reserve, runtime: Runtime, performer: Performer) -> Reservati
     return runtime.store.reserve(step.claim)
 
 
+def _take_over(step: TakeOver, runtime: Runtime, performer: Performer) -> Reservation:
+    runtime.begin(performer, step.claim)  # a worker's turn begins with it
+    return runtime.store.take_over(step.claim, step.previous, step.state)
+
+
 def _look(step: Look, runtime: Runtime, performer: Performer) -> Found | None:
     runtime.begin(performer, step.claim)
     return runtime.store.look(step.claim.id)
@@ -261,7 +266,7 @@ _PERFORM: dict[type[Step], Callable[[Any, Runtime, Performer], object]] = {
     ReadBody: lambda _, runtime, performer: performer.read_body(),
     Reauthorise: lambda _, runtime, performer: performer.reauthorise(),
     Reserve: _reserve,
-    TakeOver: lambda step, runtime, performer: runtime.store.take_over(step.claim, step.previous, step.state),
+    TakeOver: _take_over,
     Look: _look,
     Run: _run,
     Checkpoint: lambda step, runtime, performer: runtime.store.checkpoint(step.claim, step.head),

@@ -103,10 +103,13 @@ class Runtime:
     def abandon(self, call: GuardedCall) -> None:
         """It was cancelled before its handler began: nothing was done, so the claim is not kept.
 
-        Unless a payload is stored with it, which a worker handles as soon as the lease has ended.
+        Unless a payload is stored with it, which a worker handles as soon as the lease has ended, or whose
+        sender was told that it is stored.
         """
         claim = call.claim
-        if claim is not None and (claim.inbox is None or claim.inbox.due_in is None):
+        inbox = None if claim is None else claim.inbox
+        stays = inbox is not None and (inbox.kept or inbox.due_in is not None)
+        if claim is not None and not stays:
             self.leases.forget(claim)
         self.end(call, None)
 

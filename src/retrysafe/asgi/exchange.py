@@ -14,7 +14,7 @@ from retrysafe._core import attempt as attempts
 from retrysafe._core.model import Request, Response, Scope
 from retrysafe._core.steps import Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.exchange import Exchange
-from retrysafe._runtime.drive_async import call_async, drive_async
+from retrysafe._runtime.drive_async import call_async, cancelled_from_inside, drive_async
 from retrysafe._runtime.runtime import Later, Runtime
 from retrysafe.asgi.types import App, Connection, Message, Receive, Send
 from retrysafe.events import log
@@ -216,16 +216,6 @@ class AsgiExchange(Exchange):
         if head is not None:
             await _send_head(self._send, head)
         await _send_body(self._send, body, more=more)
-
-
-def cancelled_from_inside(error: asyncio.CancelledError) -> Exception:
-    """The failure of a handler that cancelled itself, which is one like any other.  Raises if we were."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise error
-    failure = RuntimeError("the handler was cancelled from inside")
-    failure.__cause__ = error
-    return failure
 
 
 async def _resolved(found: Awaitable[scopes.ScopeAnswer]) -> Scope | None:

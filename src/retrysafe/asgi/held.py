@@ -19,12 +19,16 @@ from retrysafe._core.steps import Gone, Run, TooLarge
 from retrysafe._http.body import EMPTY
 from retrysafe._http.held import CLIENT_GONE, check_claim, name_of, without_doubles
 from retrysafe._http.routes import Protected, Published, Route
-from retrysafe._runtime.drive_async import break_off_async, claim_async, conclude_async
+from retrysafe._runtime.drive_async import (
+    break_off_async,
+    cancelled_from_inside,
+    claim_async,
+    conclude_async,
+)
 from retrysafe._runtime.runtime import LATER, Later, Runtime
 from retrysafe.asgi.exchange import (
     AsgiExchange,
     AsgiRequest,
-    cancelled_from_inside,
     inner_scope,
     route_path,
     send_whole,

@@ -219,20 +219,36 @@ def text(value: object) -> str | None:
     return str(value) if isinstance(value, int | UUID) else None
 
 
+def _dumped(model: Any, where: str) -> object:  # noqa: ANN401 - pydantic's
+    from pydantic_core import PydanticSerializationError
+
+    try:
+        return model.model_dump(mode="json", exclude_defaults=True)
+    except PydanticSerializationError as error:  # a field of a type that has no form in JSON
+        raise _not_comparable(error, where) from None
+    except (ValueError, RecursionError) as error:
+        # Nested too deep, or text that is not Unicode: so was what was sent.
+        raise PayloadInvalid(f"it cannot be compared: {error}") from None
+
+
+def _not_comparable(error: Exception, where: str) -> TypeError:
+    return TypeError(
+        f"{where}: {error}. Say with compare= which of its fields have to be the same, such as "
+        'compare=("run_id", "status")'
+    )
+
+
 def comparable(value: object, where: str) -> bytes:
     """What is compared, in its one spelling: of a model its fields that do not have their default."""
     if isinstance(value, Payload):
         value = value.body
     elif is_model(value):
         # As data, so that a class may be renamed, and a field with a default added, between two deliveries.
-        value = cast("Any", value).model_dump(mode="json", exclude_defaults=True)
+        value = _dumped(cast("Any", value), where)
     try:
         return fingerprint_value(value, name="event")
     except NotComparable as error:
         if _is_json(value):
             # Nested too deep: so was what was sent.
             raise PayloadInvalid(f"it cannot be compared: {error}") from None
-        raise TypeError(
-            f"{where}: {error}. Say with compare= which of its fields have to be the same, such as "
-            'compare=("run_id", "status")'
-        ) from None
+        raise _not_comparable(error, where) from None

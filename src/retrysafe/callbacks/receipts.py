@@ -19,7 +19,14 @@ from retrysafe._core.steps import Delivery
 from retrysafe._core.times import Duration
 from retrysafe._http.exchange import usable_id
 from retrysafe._http.marked import refuse_second
-from retrysafe.callbacks.handling import Handled, Handling, accept, accept_async
+from retrysafe.callbacks.handling import (
+    Handled,
+    Handling,
+    accept,
+    accept_async,
+    is_awaited,
+    refuse_unfinished,
+)
 from retrysafe.callbacks.payload import (
     MISSING,
     Parser,
@@ -76,6 +83,11 @@ RETRIES = Retries()
 
 _LONGEST_SUBJECT = 1024
 """Bytes of UTF-8: far longer than an id, and indexed by every store.  PostgreSQL indexes at most 2704."""
+
+
+_LONGEST_DETAIL = 4096
+"""Characters: longer than any address that people use.  A detail is for people, and not worth a refusal, so
+the rest of it is left out; the payload itself is what is compared and handled."""
 
 
 class CallbackOptions(TypedDict, total=False):
@@ -227,6 +239,9 @@ class Receipts(Generic[E]):
 
     def handler(self, function: F) -> F:
         """Have a function of the event called by `handle`, and by a worker.  It stays as it is."""
+        if inspect.isclass(function) or not callable(function):
+            raise ConfigurationError(f"{self!r} decorated {function!r}: expected a function of the event")
+        _refuse_generator(self, function)
         self.register(function, self.event_type(function), only_event=True)
         return function
 
@@ -301,7 +316,7 @@ class Receipts(Generic[E]):
             return accept(self, event)
         with Handling(self, event, raises_duplicate=False) as handling:
             if not handling.is_duplicate:
-                function(event)
+                refuse_unfinished(function, function(event))
         return handling.handled()
 
     async def handle_async(self, event: E) -> Handled:
@@ -320,7 +335,7 @@ class Receipts(Generic[E]):
             raise ConfigurationError(
                 f"{self._where} have no handler: decorate one with @….handler, or use handling(event)"
             )
-        if not self.inbox and inspect.iscoroutinefunction(function) is not awaited:
+        if not self.inbox and is_awaited(function) is not awaited:
             use = "await ….handle_async(event)" if not awaited else "handle(event)"
             kind = "a coroutine function" if not awaited else "not a coroutine function"
             raise ConfigurationError(f"{name_of(function)} is {kind}: use {use}")
@@ -338,6 +353,12 @@ class Receipts(Generic[E]):
 
     def find(self, id: str) -> Receipt | None:
         """The receipt of an event; blocks as `list` does.  Of several sources with this id, the latest."""
+        if isinstance(self._source, str):
+            # By its identity: no table is scanned for it, and it is found if its id is not stored.
+            scope = (("source", self._source),)
+            record = self.guard.store.look(keys.digest("callback", scope, id, self.rules.identity_secret))
+            if record is not None:
+                return Receipt.of(record.record)
         found = self._find(Query(door="callback", action=self.name, key=id), 1)
         return found[0] if found else None
 
@@ -384,12 +405,15 @@ class Receipts(Generic[E]):
             )
         stored = None
         if self.stores_payload:
-            stored = pack(self._worth_storing(event, payload))
+            kept = self._worth_storing(event, payload)
+            stored = pack(kept)
             if len(stored) > self.max_payload:
                 return Problem("body-too-large", f"The payload is larger than {self.max_payload} bytes.")
-        correlation = text(
-            self._found(self._correlation, event)
-        )  # something else would not be worth a refusal
+            if self.run_handler is not None:
+                self.parse(kept)  # what no worker could read is not to be acknowledged
+        # Something else would not be worth a refusal.
+        correlation = text(self._found(self._correlation, event))
+        correlation = correlation and usable_id(correlation.encode(errors="replace"))
         return Delivery(
             self.name,
             scope,
@@ -418,8 +442,9 @@ class Receipts(Generic[E]):
             if found is MISSING and may_lack(event, self._id):
                 found = None
             if found is MISSING:
+                part = ".".join(cast("tuple[str, ...]", self._id))  # a function does not miss any
                 raise ConfigurationError(
-                    f"{self._where}: the event, a {type(event).__name__}, has no part {self._id!r} that "
+                    f"{self._where}: the event, a {type(event).__name__}, has no part {part!r} that "
                     "would be its id: say with id= where it is, by its name or by a function of the event"
                 )
             if found is None or found == "":
@@ -432,6 +457,12 @@ class Receipts(Generic[E]):
         source = self._source if isinstance(self._source, str) else text(self._source(event))
         if not source:
             return Problem("payload-invalid", "The source of this event is not known.")
+        if source is not self._source and isinstance(checked := _check_name("source", source), Problem):
+            return checked
+        if len(origin.encode("utf-8", "surrogatepass")) > _LONGEST_SUBJECT:
+            return Problem(
+                "payload-invalid", f"The source of this event has more than {_LONGEST_SUBJECT} bytes."
+            )
         scope: Parts = (("source", source),)
         return _Identified(id, (*scope, ("origin", origin)) if origin else scope)
 
@@ -447,14 +478,14 @@ class Receipts(Generic[E]):
         details = self._details
         if callable(details):
             pairs = details(event).items()
-            return tuple((str(name), str(value)) for name, value in pairs if value is not None)
+            return tuple((str(name), _shown(value)) for name, value in pairs if value is not None)
         names: Sequence[str] = details.names if isinstance(details, _Default) else details
         said: list[tuple[str, str]] = []
         for name in names:
             value = read(event, tuple(name.split(".")))
             if value is MISSING or value is None:
                 continue
-            said.append((name, str(getattr(value, "value", value))))
+            said.append((name, _shown(getattr(value, "value", value))))
         return tuple(said)
 
     def _fingerprint(self, event: E, payload: Payload | None) -> bytes:
@@ -521,10 +552,14 @@ def check_function(receipts: Receipts[Any], function: object) -> None:
     if inspect.isclass(function) or not inspect.isroutine(function):
         raise ConfigurationError(f"{receipts!r} decorated {function!r}: expected a function of the event")
     refuse_second(function)
+    _refuse_generator(receipts, function)
+
+
+def _refuse_generator(receipts: Receipts[Any], function: Callable[..., Any]) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
-            f"{receipts!r} decorated {function.__qualname__}, which is a generator: its parts would be sent "
-            "while it runs. Return a response"
+            f"{receipts!r} decorated {name_of(function)}, which is a generator: its parts would run when the "
+            "event is taken for handled. Handle it in a function without `yield`, and return a response"
         )
 
 
@@ -535,11 +570,20 @@ _Part = tuple[str, ...] | Callable[[Any], object]
 
 def check_id(id: str) -> Problem | None:
     """Refuse what cannot be the id of an event."""
-    found = keys.check_key(id)
-    if isinstance(found, str) and found == id:
+    return _check_name("id", id)
+
+
+def _check_name(what: str, said: str) -> Problem | None:
+    found = keys.check_key(said)
+    if isinstance(found, str) and found == said:
         return None
     reason = found.reason if isinstance(found, keys.BadKey) else "it has white space around it"
-    return Problem("payload-invalid", f"The id of this event is not valid: {reason}.")
+    return Problem("payload-invalid", f"The {what} of this event is not valid: {reason}.")
+
+
+def _shown(value: object) -> str:
+    said = str(value)
+    return said if len(said) <= _LONGEST_DETAIL else f"{said[: _LONGEST_DETAIL - 1]}…"
 
 
 def _optional(part: "_Part", event: object, what: str) -> str | None:
@@ -555,8 +599,10 @@ def _source(source: object, webhook: Webhook | None) -> "str | Callable[[Any], o
     if source is None and webhook is not None:
         return webhook.source
     if isinstance(source, str) and source.strip():
-        return source
+        return _listed("source", source)
     if callable(source):
+        if inspect.iscoroutinefunction(source):
+            raise ConfigurationError("receipts(source=) is asynchronous: pass a plain function of the event")
         return cast("Callable[[Any], object]", source)
     raise ConfigurationError(
         f'receipts(source={source!r}): say whose ids they are, with a name such as "jobs" or a function of '
@@ -572,7 +618,16 @@ def _name(name: object, source: object) -> str:
             f"receipts(name={name!r}): where the source is found by a function, the receipts need a name to "
             'be counted and listed by, such as name="events"'
         )
-    return name
+    return _listed("name", name)
+
+
+def _listed(what: str, said: str) -> str:
+    """What is stored with every receipt, and printed where they are listed."""
+    if isinstance(refused := _check_name(what, said), Problem):
+        shown = repr(said if len(said) <= 64 else f"{said[:63]}…")
+        reason = refused.detail.partition(" is not valid: ")[2]
+        raise ConfigurationError(f"receipts({what}={shown}) is not valid: {reason}")
+    return said
 
 
 def _part(what: str, said: object, where: str) -> _Part:
@@ -593,6 +648,8 @@ def _part(what: str, said: object, where: str) -> _Part:
 
 
 def _check_details(details: object, where: str) -> None:
+    if inspect.iscoroutinefunction(details):
+        raise ConfigurationError(f"{where}: details= is asynchronous: pass a plain function of the event")
     if isinstance(details, _Default) or callable(details):
         return
     names = cast("Sequence[object]", details)
@@ -643,7 +700,7 @@ def _retries(said: object, where: str) -> Retries:
         raise ConfigurationError(
             f"{where}: retries={said!r} must be Retries(attempts=..., first=..., longest=...)"
         )
-    if said.attempts < 1 or said.first <= 0 or said.longest < said.first:
+    if said.attempts < 1 or not 0 < said.first <= said.longest:
         raise ConfigurationError(
             f"{where}: {said!r} has to have at least one attempt, and pauses greater than zero of which the "
             "first is not longer than the longest"

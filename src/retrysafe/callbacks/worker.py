@@ -7,16 +7,17 @@ workers may run, beside services that handle deliveries themselves: of several t
 """
 
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from inspect import iscoroutinefunction
-from threading import Event
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core import protocol, tokens
 from retrysafe._core.decisions import was_begun
-from retrysafe._core.model import Claim, Inbox, Response, Unsettled
+from retrysafe._core.model import Claim, Inbox, Parts, Response, Unsettled
 from retrysafe._core.steps import (
     Call,
     CanTakeOver,
@@ -31,11 +32,10 @@ from retrysafe._core.steps import (
 from retrysafe._core.times import Duration, seconds
 from retrysafe._runtime.drive_sync import call_sync
 from retrysafe._runtime.log import Log
-from retrysafe.callbacks.handling import DeliveryCall
+from retrysafe.callbacks.handling import DeliveryCall, is_awaited, refuse_unfinished
 from retrysafe.callbacks.payload import unpack
 from retrysafe.callbacks.receipts import Receipts, of_record, open_admin
-from retrysafe.callbacks.webhooks import PayloadInvalid
-from retrysafe.errors import ConfigurationError, StoreError
+from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError
 from retrysafe.stores.admin import Admin, Due
 
 log = Log("retrysafe.worker")
@@ -78,25 +78,31 @@ class Worker:
         self._receipts = receipts
         self._function = receipts.run_handler
         self._concurrency = concurrency
-        self._stopped = Event()
+        self._stopped = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        """Not an `Event`, whose lock the thread may hold that a signal interrupts, and then waits for it."""
         self._admin: Admin | None = None
         self._pause = 0.0
         self._taken: set[bytes] = set()
         """Identities of what is being handled here."""
+        self._aside: dict[bytes, tuple[float, float]] = {}
+        """Until when, by this process's clock, and after which pause: what is due and could not be begun."""
         self.handled = 0
         self.failed = 0
 
     @property
     def is_async(self) -> bool:
         """Whether the handler is a coroutine function: then `run_async` is to be used."""
-        return iscoroutinefunction(self._function)
+        return is_awaited(self._function)
 
     def stop(self) -> None:
         """Take nothing new; `run` returns when what is being handled has been.  For signal handlers, too."""
-        self._stopped.set()
+        self._stopped = True
+        self._wake.put(None)
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Handle what is due, until it is stopped; with `until_idle`, until nothing is due."""
+        """Handle what is due, until it is stopped; with `until_idle`, until nothing is due, or a `StoreError`
+        where the store cannot be used for a minute."""
         if self.is_async:
             raise ConfigurationError(
                 f"the handler of {self._receipts!r} is a coroutine function: use run_async()"
@@ -104,8 +110,8 @@ class Worker:
         running: set[Future[None]] = set()
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="retrysafe-worker") as pool:
             try:
-                while not self._stopped.is_set():
-                    due = self._look(self._concurrency - len(running))
+                while not self._stopped:
+                    due = self._look(self._concurrency - len(running), until_idle=until_idle)
                     running |= {pool.submit(self._handle, one) for one in due}
                     if not due and not running and until_idle and self._pause == 0.0:
                         return
@@ -118,7 +124,7 @@ class Worker:
         """Wait until a place is free, or it is time to look again.  Gives what is left running."""
         pause = 0.0 if found else self._pause or self._poll
         if not running:
-            self._stopped.wait(pause)
+            self._sleep(pause)
             return running
         patience = None if len(running) >= self._concurrency else pause
         done, left = wait(running, patience, FIRST_COMPLETED)
@@ -131,6 +137,7 @@ class Worker:
             call = _SyncWork(self._receipts, due, self._function)
             self._note(due, call, call_sync(call.work(), self._receipts.guard.runtime, call))
         except Exception:
+            self._set_aside(due)
             log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
         finally:
             self._taken.discard(due.record.id)
@@ -149,14 +156,17 @@ class Worker:
                 call = _AsyncWork(self._receipts, due, self._function)
                 self._note(due, call, await call_async(call.work(), self._receipts.guard.runtime, call))
             except Exception:
+                self._set_aside(due)
                 log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
             finally:
                 self._taken.discard(due.record.id)
 
         running: set[asyncio.Task[None]] = set()
         try:
-            while not self._stopped.is_set():
-                due = await asyncio.to_thread(self._look, self._concurrency - len(running))
+            while not self._stopped:
+                due = await asyncio.to_thread(
+                    self._look, self._concurrency - len(running), until_idle=until_idle
+                )
                 running |= {asyncio.ensure_future(handle(one)) for one in due}
                 if not due and not running and until_idle and self._pause == 0.0:
                     return
@@ -169,7 +179,7 @@ class Worker:
                     for one in done:
                         one.result()
                 else:
-                    await asyncio.to_thread(self._stopped.wait, pause)
+                    await asyncio.to_thread(self._sleep, pause)
         finally:
             if running:
                 await asyncio.wait(running)
@@ -177,7 +187,11 @@ class Worker:
 
     # --- what both share
 
-    def _look(self, places: int) -> list[Due]:
+    def _sleep(self, pause: float) -> None:
+        with suppress(Empty):
+            self._wake.get(timeout=pause)
+
+    def _look(self, places: int, *, until_idle: bool) -> list[Due]:
         """What is due and not taken here yet; nothing where the store cannot be used, logged once."""
         if places < 1:
             return []
@@ -187,18 +201,31 @@ class Worker:
             # More than there is room for, in any order, so that several workers do not want the same.
             found = list(self._admin.due(self._receipts.name, 4 * self._concurrency))
         except StoreError as trouble:
+            if until_idle and (self._pause >= _LONGEST_PAUSE or isinstance(trouble, SchemaMismatch)):
+                raise  # a job that is to end is not to wait for an operator
             if self._pause == 0.0:
                 log.error("%s: what is due cannot be read, trying again: %s", self._receipts.name, trouble)
             self._pause = min(max(2 * self._pause, self._poll), _LONGEST_PAUSE)
             self._close()
             return []
         self._pause = 0.0
-        new = [due for due in found if due.record.id not in self._taken]
+        if not found:
+            self._aside.clear()
+        now = time.monotonic()
+        new = [
+            due
+            for due in found
+            if due.record.id not in self._taken and self._aside.get(due.record.id, (0.0, 0.0))[0] <= now
+        ]
         random.shuffle(new)
         self._taken |= {due.record.id for due in new[:places]}
         return new[:places]
 
     def _note(self, due: Due, call: "_Work", result: Result) -> None:
+        if result.verdict in ("store-unavailable", "draining"):
+            self._set_aside(due)
+        else:
+            self._aside.pop(due.record.id, None)
         match result.verdict:
             case "completed":
                 self.handled += 1
@@ -214,6 +241,12 @@ class Worker:
                     call.error or result.trouble or result.verdict,
                     exc_info=call.error,
                 )
+
+    def _set_aside(self, due: Due) -> None:
+        """Leave it alone for a while: it is still due, and what kept it from being begun keeps on."""
+        _, pause = self._aside.get(due.record.id, (0.0, 0.0))
+        pause = min(max(2 * pause, self._poll), _LONGEST_PAUSE)
+        self._aside[due.record.id] = time.monotonic() + pause, pause
 
     def _close(self) -> None:
         admin, self._admin = self._admin, None
@@ -235,15 +268,18 @@ class _Work(DeliveryCall):
         self._due = due
         self._function = function
         self._event: Any = None
-        self._invalid: PayloadInvalid | None = None
+        self._handled: Parts = ()
+        self._unusable: Exception | None = None
         try:
             self._event = receipts.parse(unpack(due.payload))
-        except PayloadInvalid as error:
-            self._invalid = error  # the handler may have been changed since, and may be again
+            self._handled = receipts.handled_details(self._event)
+        except Exception as error:  # noqa: BLE001 - the application's own code reads it, too
+            # A failed attempt, like any other: what reads it may have been changed since, and may be again.
+            self._unusable = error
 
     def _found(self) -> Any:  # noqa: ANN401 - an event
-        if self._invalid is not None:
-            raise self._invalid
+        if self._unusable is not None:
+            raise self._unusable
         return self._event
 
     @property
@@ -283,7 +319,7 @@ class _Work(DeliveryCall):
             runtime.is_draining,
             runtime.secret,
             False,
-            Receipt(receipts.handled_details(self._event), receipts.callback.retries),
+            Receipt(self._handled, receipts.callback.retries),
         )
         state: Unsettled = "failed" if record.state == "failed" else "in_progress"
         died = state == "in_progress" and was_begun(record)
@@ -294,7 +330,7 @@ class _SyncWork(_Work):
     def run(self, step: Run) -> Outcome:  # type: ignore[override]  # it runs here, and not later
         left = attempts.enter(step.attempt)
         try:
-            self._function(self._found())
+            refuse_unfinished(self._function, self._function(self._found()))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             self.error = error
             return Raised(error)
@@ -305,9 +341,16 @@ class _SyncWork(_Work):
 
 class _AsyncWork(_Work):
     async def run(self, step: Run) -> Outcome:  # type: ignore[override]  # it runs here, and not later
+        from asyncio import CancelledError  # slow to load
+
+        from retrysafe._runtime.drive_async import cancelled_from_inside
+
         left = attempts.enter(step.attempt)
         try:
             await self._function(self._found())
+        except CancelledError as error:
+            self.error = cancelled_from_inside(error)
+            return Raised(self.error)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             self.error = error
             return Raised(error)

@@ -9,12 +9,28 @@ import traceback
 from collections.abc import Coroutine, Iterable
 from contextlib import redirect_stdout
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from retrysafe.cli.exits import Exit, Failure
 
 if TYPE_CHECKING:
     from retrysafe.guard import Guard
+
+
+class Kind(NamedTuple):
+    """What a command wants to be named."""
+
+    one: str
+    several: str
+    example: str
+
+    @property
+    def this(self) -> str:
+        return f"the {self.one.removeprefix('an ')}"
+
+
+_APPLICATION = Kind("an application", "applications", "app")
+RECEIPTS = Kind("receipts", "receipts", "finished")
 
 
 def load_application(name: str, *, factory: bool) -> object:
@@ -27,24 +43,24 @@ def load_application(name: str, *, factory: bool) -> object:
     raise Failure(*_not_an_application(app, name, factory=factory), Exit.USAGE)
 
 
-def load(name: str, *, factory: bool) -> object:
+def load(name: str, *, factory: bool, kind: Kind = _APPLICATION) -> object:
     """Import whatever is named, or call the function that makes it."""
     from retrysafe.coverage.walk import takes
 
     module, colon, attributes = name.partition(":")
     if not (colon and module and attributes) or "/" in module or module.endswith(".py"):
         raise Failure(
-            f"{name!r} does not name an application",
-            "Write a module and a name in it, as servers take them: shop.main:app.",
+            f"{name!r} does not name {kind.one}",
+            f"Write a module and a name in it, as servers take them: shop.main:{kind.example}.",
             Exit.USAGE,
         )
     # What it prints must not come between our lines, or into a JSON document.
     with redirect_stdout(sys.stderr):
-        app = _attribute(_import(module), module, attributes)
+        app = _attribute(_import(module), module, attributes, kind)
         if factory:
             if not takes(app, 0):
                 raise Failure(
-                    f"{name} cannot be called without arguments, so it is not a factory of applications",
+                    f"{name} cannot be called without arguments, so it is not a factory of {kind.several}",
                     "Name a function that takes none, such as one that calls it.",
                     Exit.USAGE,
                 )
@@ -71,14 +87,14 @@ def _import(module: str) -> object:
         raise _failed(f"{module} cannot be imported", error) from error
 
 
-def _attribute(found: object, module: str, attributes: str) -> object:
+def _attribute(found: object, module: str, attributes: str, kind: Kind) -> object:
     for name in attributes.split("."):
         try:
             found = getattr(found, name)
         except AttributeError:
             raise Failure(
                 f"{module} has no attribute {attributes}",
-                f"Write the name of the application in {module}: {module}:app.",
+                f"Write the name of {kind.this} in {module}: {module}:{kind.example}.",
                 Exit.USAGE,
             ) from None
     return found

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from retrysafe.cli import output
-from retrysafe.cli.application import load
+from retrysafe.cli.application import RECEIPTS, load
 from retrysafe.cli.exits import Exit, Failure
 
 
@@ -40,7 +40,7 @@ def work(
     from retrysafe.callbacks import Receipts
     from retrysafe.callbacks.worker import Worker
 
-    found = load(target, factory=factory)
+    found = load(target, factory=factory, kind=RECEIPTS)
     if not isinstance(found, Receipts):
         kind = f"{type(found).__module__}.{type(found).__qualname__}".removeprefix("builtins.")
         raise Failure(

@@ -22,7 +22,8 @@ A claim may bring an `Inbox`: then the record also has a payload, and a time fro
 handle it.  Reserving and taking over set that time anew, to none where the claim has no inbox; taking over
 keeps the payload that is there, unless the claim brings another one.  Finishing sets it to what the outcome
 says, to none if it is completed.  A record that has such a time does not expire: what was acknowledged and
-not yet handled is not lost because no worker ran for a while.
+not yet handled is not lost because no worker ran for a while.  So a claim gives none to a record without a
+payload, and one whose inbox `is_only_stored` takes over no record that has one.
 
 A store whose server can notify when a record is finished or released may have one method more,
 `subscribe(id, wake) -> unsubscribe`: `wake()` is then called from a thread of the store's own after a claim

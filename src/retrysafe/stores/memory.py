@@ -94,7 +94,8 @@ class _Row:
         """Note what a claim says of its payload, and when a worker may handle it."""
         if inbox is not None and inbox.payload is not None:
             self.payload = inbox.payload
-        self.due_at = None if inbox is None or inbox.due_in is None else now + inbox.due_in
+        due_in = None if inbox is None or self.payload is None else inbox.due_in
+        self.due_at = None if due_in is None else now + due_in
 
     def begin_again(self, claim: Claim, now: float) -> None:
         """Start another attempt.  Creation and the first claim's request id stay as they are."""
@@ -207,7 +208,8 @@ class MemoryStore:
                 and row.state == state
             ):
                 abandoned = row.state == "in_progress" and not row.checkpointed and row.lapsed(now)
-                if row.state == "failed" or abandoned:
+                is_left = claim.inbox is None or not claim.inbox.is_only_stored or row.due_at is None
+                if (row.state == "failed" or abandoned) and is_left:
                     row.begin_again(claim, now)
                     return Reserved(row.attempt)
         return self.reserve(claim)

@@ -294,6 +294,31 @@ def test_nested_too_deep(framework: str) -> None:
     assert (service.records(), service.handled) == (0, [])
 
 
+@pytest.mark.parametrize("text", ["[" * 300 + "]" * 300, r'{"\ud800": 1}'], ids=["deep", "surrogate"])
+@pytest.mark.parametrize("store", [False, True])
+def test_a_model_that_cannot_be_compared(framework: str, text: str, store: bool) -> None:
+    """Its sender is told so: after a 500 it would come again and again."""
+    service = Service(framework, event=Loose, store_payload=store)
+    reply = service.post(b'{"callback_id": "1", "data": %s}' % text.encode())
+    assert (reply.status, reply.code) == (422, "payload-invalid")
+    assert (service.records(), service.handled) == (0, [])
+
+
+class Loose(JobFinished):
+    data: Any = None
+
+
+@pytest.mark.parametrize(
+    "body", [b'\xef\xbb\xbf{"callback_id": "1"}', b'{"callback_id": "1", "run_id": "\\ud800"}']
+)
+@pytest.mark.parametrize("option", ["inbox", "store_payload"])
+def test_what_no_worker_could_read(framework: str, body: bytes, option: str) -> None:
+    """A framework may read more than a worker does: what is acknowledged can be handled."""
+    service = Service(framework, inbox=option == "inbox", store_payload=True)
+    reply = service.post(body)
+    assert (reply.status, service.records(), service.handled) == (422, 0, [])
+
+
 def test_two_sources(framework: str) -> None:
     """Each has ids of its own."""
     service = Service(framework, source=lambda event: event.status, name="jobs", compare=None)

@@ -108,6 +108,7 @@ def bid(claim: Claim) -> dict[str, object]:
         "retention_from": claim.retention_from,
         "payload": payload,
         "due_in": due_in,
+        "only_stored": int(claim.inbox is not None and claim.inbox.is_only_stored),
     }
 
 

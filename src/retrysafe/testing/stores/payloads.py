@@ -127,6 +127,59 @@ class Payloads(Harness):
         assert half.take_over(second, first.token, "in_progress") == Reserved(2)
         assert admin.payload(second.id) == b"\n2"
 
+    @pytest.mark.parametrize("ended", ["failed", "died"])
+    @pytest.mark.parametrize("later", [0.0, 500.0])
+    def test_what_is_only_stored_takes_over_nothing_that_is_due(
+        self, half: Half, admin: Admin, elapse: Elapse, ended: str, later: float
+    ) -> None:
+        """Now or later a worker handles it, and its payload and its time stay."""
+        first = delivered(due_in=40.0 + later)
+        half.reserve(first)
+        if ended == "failed":
+            half.finish(first, A_FAILURE._replace(due_in=40.0 + later))
+        elapse(40.0)
+        before = the_record(half, first)
+        second = delivered(payload=b"\n2")._replace(lease=0.0, inbox=Inbox(b"\n2", 0.0, kept=True))
+        assert before.state != "completed"
+        kept = half.take_over(second, first.token, before.state)
+        assert isinstance(kept, Found)
+        assert (kept.record, admin.payload(first.id)) == (before, PAYLOAD)
+        assert due(admin) == ([] if later else ["key"])
+        elapse(later)
+        assert due(admin) == ["key"]
+
+    @pytest.mark.parametrize("ended", ["failed", "died"])
+    @pytest.mark.parametrize("payload", [None, PAYLOAD])
+    def test_what_is_only_stored_takes_over_what_no_worker_handles(
+        self, half: Half, admin: Admin, elapse: Elapse, ended: str, payload: bytes | None
+    ) -> None:
+        """It was tried in vain, or is of a claim that brought no payload; now a worker handles what came."""
+        first = delivered(payload=payload, due_in=None)
+        half.reserve(first)
+        if ended == "failed":
+            half.finish(first, A_FAILURE)
+        elapse(31.0)
+        state = the_record(half, first).state
+        assert state != "completed"
+        second = delivered()._replace(lease=0.0, inbox=Inbox(b"\n2", 0.0, kept=True))
+        assert half.take_over(second, first.token, state) == Reserved(2)
+        assert (due(admin), admin.payload(first.id)) == (["key"], b"\n2")
+
+    def test_without_a_payload_nothing_is_due(
+        self, half: Half, store: Store, admin: Admin, elapse: Elapse
+    ) -> None:
+        """A worker's claim that made a record anew, and was not released: it expires like any other."""
+        anew = delivered(payload=None, due_in=0.0)
+        assert half.take_over(anew, b"released", "failed") == Reserved(1)
+        [seen] = admin.list(Query())
+        assert (seen.payload, seen.due_at) == (None, None)
+        bare = a_claim("bare")
+        half.reserve(bare)
+        half.finish(bare, A_FAILURE)
+        assert half.take_over(delivered("bare")._replace(id=bare.id, inbox=anew.inbox), bare.token, "failed")
+        elapse(7200.0)
+        assert (due(admin), store.purge().records) == ([], 2)
+
     def test_taking_over_without_an_inbox_ends_the_wait(
         self, half: Half, admin: Admin, elapse: Elapse
     ) -> None:

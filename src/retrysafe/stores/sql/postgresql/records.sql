@@ -49,7 +49,8 @@ claimed AS (
         {now} + CAST(:hold AS float8) * interval '1 second',
         CAST(:details AS text), CAST(:retention_from AS text), 1, NULL, NULL,
         NULL, NULL, NULL, 0,
-        CAST(:payload AS bytea), {now} + CAST(:due_in AS float8) * interval '1 second'
+        CAST(:payload AS bytea),
+        CASE WHEN CAST(:payload AS bytea) IS NOT NULL THEN {now} + CAST(:due_in AS float8) * interval '1 second' END
     WHERE NOT EXISTS (SELECT FROM found) AND {lock_timeout} AND {durable_commit}
     ON CONFLICT (id) DO UPDATE SET
         version = excluded.version,
@@ -134,13 +135,14 @@ SELECT * FROM retrysafe_batch_1(
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
 -- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from,
---            payload, due_in, patience
+--            payload, due_in, only_stored, patience
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
 -- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
 -- failed in the last moment is not mistaken for one that was abandoned.  Creation and request id stay those of
 -- the first attempt, and so does the expiry, unless it is counted from the last update.  A payload stays, unless the
--- claim brings another one.  An expired record is absent, and left to `reserve`.
+-- claim brings another one; a claim that is only stored takes over nothing that is due at any time.  An expired record
+-- is absent, and left to `reserve`.
 UPDATE retrysafe_records AS record SET
     token = CAST(:token AS bytea),
     fingerprint = CAST(:fingerprint AS bytea),
@@ -162,10 +164,13 @@ UPDATE retrysafe_records AS record SET
     body = NULL,
     omitted = 0,
     payload = coalesce(CAST(:payload AS bytea), record.payload),
-    due_at = {now} + CAST(:due_in AS float8) * interval '1 second'
+    due_at = CASE WHEN coalesce(CAST(:payload AS bytea), record.payload) IS NOT NULL
+        THEN {now} + CAST(:due_in AS float8) * interval '1 second'
+    END
 WHERE record.id = CAST(:id AS bytea)
     AND record.token = CAST(:previous AS bytea)
     AND record.state = CAST(:state AS text)
+    AND (CAST(:only_stored AS integer) = 0 OR record.due_at IS NULL)
     AND record.version = 1
     AND (
         record.state = 'failed'

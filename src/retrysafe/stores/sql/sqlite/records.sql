@@ -39,7 +39,7 @@ VALUES (
     :door, :scope, :key, :action, :target, :request_id, :correlation_id,
     :now, :now, NULL, :now + :retention, :now + :hold,
     :details, :retention_from, 1, NULL, NULL,
-    NULL, NULL, NULL, 0, :payload, :now + :due_in
+    NULL, NULL, NULL, 0, :payload, CASE WHEN :payload IS NOT NULL THEN :now + :due_in END
 )
 ON CONFLICT (id) DO UPDATE SET
     version = excluded.version,
@@ -79,13 +79,14 @@ RETURNING attempt
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
 -- Arguments: id, previous, state, token, fingerprint, mode, lease, hold, details, retention, retention_from, payload,
---            due_in, now
+--            due_in, only_stored, now
 -- Columns: attempt, now one more; no row when there is nothing to take over
 --
 -- Atomic as one conditional statement on one row: of two successors one finds the token gone, and an owner that
 -- failed in the last moment is not mistaken for one that was abandoned.  Creation and request id stay those of
 -- the first attempt, and so does the expiry, unless it is counted from the last update.  A payload stays, unless the
--- claim brings another one.  An expired record is absent, and left to `reserve`.
+-- claim brings another one; a claim that is only stored takes over nothing that is due at any time.  An expired record
+-- is absent, and left to `reserve`.
 UPDATE retrysafe_records SET
     token = :token,
     fingerprint = :fingerprint,
@@ -105,10 +106,11 @@ UPDATE retrysafe_records SET
     body = NULL,
     omitted = 0,
     payload = coalesce(:payload, payload),
-    due_at = :now + :due_in
+    due_at = CASE WHEN coalesce(:payload, payload) IS NOT NULL THEN :now + :due_in END
 WHERE id = :id
     AND token = :previous
     AND state = :state
+    AND (:only_stored = 0 OR due_at IS NULL)
     AND version = 1
     AND typeof(attempt) = 'integer'
     AND (
