@@ -403,6 +403,32 @@ def test_what_cannot_be_begun_is_left_alone_for_a_while(
     assert (thread.is_alive(), handled) == (False, ["c-1"])
 
 
+def test_what_is_left_alone_does_not_hide_the_others(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of those that are due longest cannot be begun."""
+    found = receipts(guard, source="jobs", inbox=True)
+    handler = Handler(found)
+    for number in range(20):
+        found.handle(EVENT | {"callback_id": f"c-{number}"})
+    found.handle(EVENT | {"callback_id": "behind them"})
+    take_over = guard.store.take_over
+
+    def refuse(claim: Claim, *others: Any) -> Any:
+        if claim.key != "behind them":
+            raise StoreUnavailable("full")
+        return take_over(claim, *others)
+
+    monkeypatch.setattr(guard.store, "take_over", refuse)
+    worker = Worker(found, concurrency=1, poll=30.0)
+    thread = Thread(target=worker.run)
+    thread.start()
+    until = time.monotonic() + 30
+    while not handler.handled and time.monotonic() < until:
+        time.sleep(0.01)
+    worker.stop()
+    thread.join(30)
+    assert (thread.is_alive(), handler.handled, worker.failed) == (False, ["behind them"], 20)
+
+
 def test_what_cannot_be_stored_is_not_acknowledged(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     found = receipts(guard, source="jobs", inbox=True)
     Handler(found)

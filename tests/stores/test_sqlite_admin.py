@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from retrysafe._core.model import Record
+from retrysafe._core.model import Inbox, Record
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Query
 from retrysafe.stores.sql.schema import TABLES, index_statements
@@ -186,6 +186,17 @@ class TestDamage:
         assert damage.split(" ")[0] in caplog.text
         assert "secret" not in caplog.text
         admin.statistics()
+
+    def test_the_others_are_handled(
+        self, store: SQLiteStore, admin: Admin, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """However many damaged ones have been due for longer."""
+        for key in (*(f"bad {number}" for number in range(20)), "good", "another"):
+            store.reserve(a_claim(key)._replace(door="callback", lease=0.0, inbox=Inbox(b"{}", 0.0)))
+        execute(path, "UPDATE retrysafe_records SET scope = 'nonsense' WHERE key LIKE 'bad%'")
+        assert [due.record.key for due in admin.due(a_claim().action, 1)] == ["good"]
+        assert [due.record.key for due in admin.due(a_claim().action, 10)] == ["good", "another"]
+        assert "20 records are not handled, because they cannot be read" in caplog.text
 
     def test_statistics_say_what_they_leave_out(
         self, store: SQLiteStore, admin: Admin, path: Path, caplog: pytest.LogCaptureFixture

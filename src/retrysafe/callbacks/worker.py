@@ -198,8 +198,10 @@ class Worker:
         try:
             if self._admin is None:
                 self._admin = open_admin(self._receipts.guard.store)
-            # More than there is room for, in any order, so that several workers do not want the same.
-            found = list(self._admin.due(self._receipts.name, 4 * self._concurrency))
+            # More than there is room for, in any order, so that several workers do not want the same; and
+            # than what was set aside, which is due longest, so that the others are seen behind it.
+            limit = 4 * self._concurrency + len(self._aside)
+            found = self._admin.due(self._receipts.name, limit)
         except StoreError as trouble:
             if until_idle and (self._pause >= _LONGEST_PAUSE or isinstance(trouble, SchemaMismatch)):
                 raise  # a job that is to end is not to wait for an operator
@@ -209,8 +211,9 @@ class Worker:
             self._close()
             return []
         self._pause = 0.0
-        if not found:
-            self._aside.clear()
+        if len(found) < limit:  # all that is due
+            for gone in set(self._aside) - {due.record.id for due in found}:
+                self._aside.pop(gone, None)
         now = time.monotonic()
         new = [
             due

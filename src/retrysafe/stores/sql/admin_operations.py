@@ -139,8 +139,24 @@ def payload(id: bytes) -> Operation[bytes | None]:
 
 
 def due(action: str, limit: int) -> Operation[list[Due]]:
-    rows = yield "due", {"action": codec.storable(action), "limit": limit}
-    return list(_due(rows))
+    found: list[Due] = []
+    damaged: UnreadableRecord | None = None
+    asked = limit
+    while True:
+        rows = yield "due", {"action": codec.storable(action), "limit": asked}
+        found.clear()
+        for payload, *columns in rows:
+            try:
+                found.append(Due(codec.decode(columns), cast(bytes, payload)))
+            except UnreadableRecord as damage:
+                damaged = damaged or damage
+        if len(rows) < asked or len(found) >= limit:
+            break
+        asked += limit  # damaged records are due for ever, and are not to keep the others from being seen
+    if damaged is not None:
+        number = len(rows) - len(found)
+        _log.warning("%d records are not handled, because they cannot be read: %s", number, damaged)
+    return found[:limit]
 
 
 def redrive(seen: Record, note: Note) -> Operation[bool]:
@@ -242,14 +258,6 @@ def _readable(rows: Iterable[Row]) -> Iterable[Sighting]:
                 cast(int | None, payload),
                 cast(float | None, due_at),
             )
-
-
-def _due(rows: Iterable[Row]) -> Iterable[Due]:
-    for payload, *columns in rows:
-        try:
-            yield Due(codec.decode(columns), cast(bytes, payload))
-        except UnreadableRecord as damage:
-            _log.warning("a record is not handled: %s", damage)
 
 
 def _share(numbers: Sequence[object]) -> Share:
