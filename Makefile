@@ -83,7 +83,7 @@ bench: $(INSTALLED) $(VENV)/.bench  ## What it costs, beside the bare applicatio
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 endif
 
-evidence: $(INSTALLED) $(VENV)/.fuzz  ## Run all that looks for broken promises, an hour or more, and make its page
+evidence: $(INSTALLED) $(VENV)/.fuzz  ## Run all that looks for broken promises, an hour or two, and make its page
 	$(BIN)/python -m tools.evidence $(EVIDENCE_ARGS)
 
 format: $(INSTALLED)  ## Format, and fix what can be fixed

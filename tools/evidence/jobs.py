@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from retrysafe._core.model import Door
 from retrysafe.testing.simulate import SETTINGS
 from tools.evidence.environment import Sources
 from tools.evidence.errors import EvidenceError
@@ -64,6 +65,9 @@ FREEZES = 500
 SERVER_KILLS = 50
 CUTS = 500
 OUTAGES = 20
+SHARE_OF_SCHEDULES = 0.2
+SHARE_OF_FAULTS = 0.5
+"""Of the above for operations, and for callbacks: what they come to behind their doors is the same engine."""
 HISTORIES = 1_000_000
 EXECUTIONS = 30_000_000
 EXECUTIONS_FOR_A_BUG = 200_000
@@ -111,10 +115,16 @@ FUZZING = _product_and("report.py", tools=("fuzz",))
 # --- the jobs
 
 
-def _simulate(size: float) -> Sequence[Job]:
+def _simulate(size: float, door: Door = "request") -> Sequence[Job]:
+    named: str = "simulate"
+    through: tuple[str, ...] = ()
+    if door != "request":
+        named, through = f"simulate-{door}s", ("--door", door)
+        size *= SHARE_OF_SCHEDULES
+
     def job(store: str, first: int, number: int, pace: float) -> Job:
-        asked = ("--store", store, "--schedules", str(number), "--seed", str(first))
-        return Job(f"simulate-{store}-{first}", (*SIMULATE, *asked), number / pace, SIMULATED)
+        asked = ("--store", store, *through, "--schedules", str(number), "--seed", str(first))
+        return Job(f"{named}-{store}-{first}", (*SIMULATE, *asked), number / pace, SIMULATED)
 
     schedules = scaled(SCHEDULES, size, 2_000)
     in_memory = chunks(schedules, 250_000)
@@ -153,8 +163,13 @@ def _coverage(size: float) -> Sequence[Job]:
     return [Job("coverage", ("tools.evidence.coverage", "--schedules", "3000", "--seed", "0"), 25, COVERED)]
 
 
-def _crash(store: str, size: float) -> Sequence[Job]:
+def _crash(store: str, size: float, door: Door = "request") -> Sequence[Job]:
     """Of each kind of fault a share in every job, so that they meet."""
+    named = f"crash-{store}"
+    through: tuple[str, ...] = ()
+    if door != "request":
+        named, through = f"crash-{door}s-{store}", ("--door", door)
+        size *= SHARE_OF_FAULTS
     kills = scaled(KILLS, size, 10)
     number = max(1, round(kills / 500))  # enough for every place to be reached
     faults = {"--kills": shares(kills, number), "--freezes": shares(scaled(FREEZES, size, 5), number)}
@@ -165,9 +180,9 @@ def _crash(store: str, size: float) -> Sequence[Job]:
 
     def job(turn: int) -> Job:
         asked = (word for kind, share in faults.items() for word in (kind, str(share[turn])))
-        name = f"crash-{store}-{turn + 1}"
+        command = ("tools.crash", store, *through, *asked, "--seed", str(turn))
         seconds = 15 + faults["--kills"][turn] * (0.7 if store == "postgresql" else 0.3)
-        return Job(name, ("tools.crash", store, *asked, "--seed", str(turn)), seconds, CRASHED)
+        return Job(f"{named}-{turn + 1}", command, seconds, CRASHED)
 
     return [job(turn) for turn in range(number)]
 
@@ -211,7 +226,13 @@ PARTS = (
     Part("coverage", _coverage),
     Part("crash-postgresql", partial(_crash, "postgresql")),
     Part("crash-sqlite", partial(_crash, "sqlite")),
+    Part("crash-operations-postgresql", partial(_crash, "postgresql", door="operation")),
+    Part("crash-operations-sqlite", partial(_crash, "sqlite", door="operation")),
+    Part("crash-callbacks-postgresql", partial(_crash, "postgresql", door="callback")),
+    Part("crash-callbacks-sqlite", partial(_crash, "sqlite", door="callback")),
     Part("simulate", _simulate),
+    Part("simulate-operations", partial(_simulate, door="operation")),
+    Part("simulate-callbacks", partial(_simulate, door="callback")),
     Part("linearize", _linearize),
     Part("fuzz-planted", _fuzz_planted),
     Part("fuzz", _fuzz),

@@ -41,16 +41,15 @@ class Part(NamedTuple):
 
 def write(parts: Mapping[str, Part], size: float, found: Path = FOUND) -> str:
     nothing = Part((), ())
-    runs = {
-        part: parts.get(part, nothing).stored for part in ("simulate", "crash-sqlite", "crash-postgresql")
-    }
+    runs = {part: parts.get(part, nothing).stored for part in ("simulate", "simulate-operations", *CRASHES)}
     contents: dict[str, Callable[[Sequence[StoredReport]], str]] = {
         "simulate": sections.simulate,
+        "simulate-operations": sections.simulate,
+        "simulate-callbacks": sections.simulate_callbacks,
         "coverage": sections.coverage,
         "search": sections.search,
         "planted": sections.planted,
-        "crash-sqlite": sections.crash,
-        "crash-postgresql": sections.crash,
+        **dict.fromkeys(CRASHES, sections.crash),
         "linearize": sections.linearize,
         "fuzz": sections.fuzz,
         "fuzz-planted": sections.fuzz_planted,
@@ -119,8 +118,27 @@ def _headline(parts: Mapping[str, Part], size: float) -> str:
     return f"**No violation.** {extent}."
 
 
+def _schedules(counts: Mapping[str, Any]) -> str:
+    return plural(counts["schedules"], "random schedule")
+
+
+def _faults(counts: Mapping[str, Any]) -> str:
+    return ", ".join(plural(counts[kind], kind[:-1]) for kind in sections.FAULTS if counts.get(kind))
+
+
+CRASHES = (
+    "crash-sqlite",
+    "crash-postgresql",
+    "crash-operations-sqlite",
+    "crash-operations-postgresql",
+    "crash-callbacks-sqlite",
+    "crash-callbacks-postgresql",
+)
+
 RESULTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "simulate": lambda counts: plural(counts["schedules"], "random schedule"),
+    "simulate": _schedules,
+    "simulate-operations": _schedules,
+    "simulate-callbacks": _schedules,
     "search": lambda counts: (
         plural(
             sum(
@@ -131,17 +149,12 @@ RESULTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         + ", every one within the bounds"
     ),
     "planted": lambda counts: f"{plural(len(counts['bugs']), 'planted bug')} caught",
-    "crash-sqlite": lambda counts: _faults(counts),
-    "crash-postgresql": lambda counts: _faults(counts),
+    **dict.fromkeys(CRASHES, _faults),
     "linearize": lambda counts: plural(counts["histories"], "generated history", "generated histories"),
     "fuzz": lambda counts: plural(counts["executions"], "execution"),
     "fuzz-planted": lambda counts: f"{plural(len(counts['targets']), 'planted bug')} hunted",
 }
 """What was run in each part, in the order in which the page has them.  Coverage has no violations to find."""
-
-
-def _faults(counts: Mapping[str, Any]) -> str:
-    return ", ".join(plural(counts[kind], kind[:-1]) for kind in sections.FAULTS if counts.get(kind))
 
 
 def _results(parts: Mapping[str, Part]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from retrysafe.testing.simulate.actions import MEANING
+from retrysafe.testing.simulate.callbacks.walk import MEANING as MEANING_OF_CALLBACKS
 from tools.evidence.coverage import share
 from tools.evidence.markdown import counted, number, one_in, paragraphs, plural, table
 from tools.evidence.reports import StoredReport
@@ -14,10 +15,21 @@ Section = Callable[[Sequence[StoredReport]], str]
 
 
 def simulate(stored: Sequence[StoredReport]) -> str:
+    heard = {"what clients received": "verdicts"}
+    return _schedules(stored, heard, MEANING)
+
+
+def simulate_callbacks(stored: Sequence[StoredReport]) -> str:
+    heard = {"what senders were told": "verdicts", "how turns of workers ended": "work"}
+    return _schedules(stored, heard, MEANING_OF_CALLBACKS)
+
+
+def _schedules(stored: Sequence[StoredReport], heard: Mapping[str, str], meaning: Mapping[Any, str]) -> str:
+    """`heard`: for each column besides, which tally of a setting it shows."""
     counts = total_of(stored)
     stores = {store: total_of(of) for store, of in _by_option(stored, "--store").items()}
     rows = [
-        [name, row["schedules"], row["actions"], counted(row["verdicts"])]
+        [name, row["schedules"], row["actions"], *(counted(row[tally]) for tally in heard.values())]
         for name, row in counts["settings"].items()
     ]
     happened = total(row["faults"] for row in counts["settings"].values())
@@ -26,11 +38,11 @@ def simulate(stored: Sequence[StoredReport]) -> str:
         f"{plural(counts['schedules'], 'schedule')}, {each}, with {plural(counts['actions'], 'step')} "
         f"altogether; {_seeds(stored, '--schedules')}.",
         _rule_of_three(counts["schedules"], "schedule", stored),
-        table(["setting", "schedules", "steps", "what clients received"], rows),
+        table(["setting", "schedules", "steps", *heard], rows),
         "What happened in them, all settings together:",
         table(
             ["", "", "times"],
-            [[name, meaning, happened[name]] for name, meaning in MEANING.items() if name in happened],
+            [[name, words, happened[name]] for name, words in meaning.items() if name in happened],
         ),
     )
 
@@ -99,6 +111,7 @@ def _by_a_test(row: Mapping[str, Any]) -> list[object]:
 
 def crash(stored: Sequence[StoredReport]) -> str:
     counts = total_of(stored)
+    calls, lasting = CALLS[_door(stored[0])]
     faults = {kind: counts[kind] for kind in FAULTS if counts.get(kind)}
     return paragraphs(
         f"{', '.join(plural(times, kind[:-1]) for kind, times in faults.items())}, in "
@@ -110,9 +123,9 @@ def crash(stored: Sequence[StoredReport]) -> str:
             [
                 *([kind, number(times)] for kind, times in faults.items()),
                 ["rounds, by mode and by how handlers reach the database", counted(counts["rounds"])],
-                ["requests", number(counts["requests"])],
+                [calls, number(counts["requests"])],
                 ["what they received", counted(counts["verdicts"])],
-                ["keys that got a response that lasts", number(counts["answered"])],
+                [lasting, number(counts["answered"])],
                 ["outcomes that stayed unknown, and were reported as such", number(counts["unknown"])],
                 ["executions without a transaction", number(counts["executions outside"])],
                 [
@@ -125,6 +138,18 @@ def crash(stored: Sequence[StoredReport]) -> str:
         ),
         *_places(counts),
     )
+
+
+CALLS: Mapping[str, tuple[str, str]] = {
+    "request": ("requests", "keys that got a response that lasts"),
+    "operation": ("calls", "keys that got a result that lasts"),
+    "callback": ("deliveries", "events that were acknowledged"),
+}
+"""By door: what clients make, and of what the result is counted."""
+
+
+def _door(stored: StoredReport) -> str:
+    return _option(stored, "--door") if "--door" in stored.command else "request"
 
 
 def _places(counts: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from retrysafe.testing.report import Report
 from tools.evidence.environment import Environment
 from tools.evidence.jobs import PARTS, Job
-from tools.evidence.page import Part
+from tools.evidence.page import CRASHES, Part
 from tools.evidence.reports import StoredReport
 from tools.planted.bug import REASONED
 
@@ -37,6 +37,19 @@ def simulated(job: Job) -> dict[str, Any]:
             },
         },
     }
+
+
+def simulated_callbacks(job: Job) -> dict[str, Any]:
+    number = int(job.command[job.command.index("--schedules") + 1])
+    row = {
+        "schedules": number,
+        "actions": 18 * number,
+        "histories": 0,
+        "faults": {"deliver": 3 * number, "redrive": 1},
+        "verdicts": {"replayed": number},
+        "work": {"completed": 2 * number},
+    }
+    return {"schedules": number, "actions": 18 * number, "histories": 0, "settings": {"inbox, tx": row}}
 
 
 def searched(job: Job) -> dict[str, Any]:
@@ -113,9 +126,9 @@ def fuzz_planted(job: Job) -> dict[str, Any]:
 
 
 COUNTS = {
-    "simulate": simulated, "search": searched, "planted": planted, "coverage": covered,
-    "crash-sqlite": crashed, "crash-postgresql": crashed, "linearize": linearized, "fuzz": fuzzed,
-    "fuzz-planted": fuzz_planted,
+    "simulate": simulated, "simulate-operations": simulated, "simulate-callbacks": simulated_callbacks,
+    "search": searched, "planted": planted, "coverage": covered, **dict.fromkeys(CRASHES, crashed),
+    "linearize": linearized, "fuzz": fuzzed, "fuzz-planted": fuzz_planted,
 }  # fmt: skip
 
 

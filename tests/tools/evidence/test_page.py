@@ -93,6 +93,22 @@ def test_simulation() -> None:
     assert "No violation in 5,000,000: with 95% confidence, fewer than one in 1,666,666 schedules" in text
 
 
+def test_doors() -> None:
+    """Each door has numbers of its own, in its own words."""
+    simulated = section(WHOLE, "Operations")
+    assert "1,000,000 schedules" in simulated
+    assert "| lose reply | the store performs a call, and the reply is lost | 2,000,000 |" in simulated
+    told = section(WHOLE, "Callbacks")
+    assert "| setting | schedules | steps | what senders were told | how turns of workers ended |" in told
+    assert "| inbox, tx | 1,000,000 | 18,000,000 | replayed: 1,000,000 | completed: 2,000,000 |" in told
+    assert "| deliver | a delivery arrives | 3,000,000 |" in told
+    crashed = section(WHOLE, "Operations on PostgreSQL")
+    assert "1,000 kills, 250 freezes, 30 server kills, 250 cuts, 10 outages, in 30 rounds" in crashed
+    assert "| calls | 5,700 |" in crashed
+    assert "| deliveries | 5,700 |" in section(WHOLE, "Callbacks on SQLite")
+    assert "| events that were acknowledged | 5,100 |" in section(WHOLE, "Callbacks on PostgreSQL")
+
+
 def test_search() -> None:
     """The bounds, and how much there was within them."""
     text = section(WHOLE, "Exhaustive search")

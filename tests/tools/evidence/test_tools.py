@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from retrysafe.testing.report import read
+from retrysafe.testing.simulate.callbacks.walk import MEANING
 from tests.tools.evidence.reports import crashed, everything
 from tests.tools.evidence.test_page import section
 from tools.crash import __main__ as crash
@@ -14,6 +15,7 @@ from tools.crash import run
 from tools.evidence import coverage, page
 from tools.evidence.__main__ import main
 from tools.evidence.jobs import PARTS, Job, Part, choose
+from tools.evidence.page import CRASHES
 from tools.planted.__main__ import hunt_all
 from tools.planted.bug import LeftToTests, Planted
 
@@ -21,6 +23,32 @@ FEW: dict[str, list[tuple[str, ...]]] = {
     "simulate": [
         ("retrysafe.testing.simulate", "--store", "memory", "--schedules", "120", "--seed", "0"),
         ("retrysafe.testing.simulate", "--store", "sqlite", "--schedules", "24", "--seed", "120"),
+    ],
+    "simulate-operations": [
+        (
+            "retrysafe.testing.simulate",
+            "--store",
+            "memory",
+            "--door",
+            "operation",
+            "--schedules",
+            "60",
+            "--seed",
+            "0",
+        ),
+    ],
+    "simulate-callbacks": [
+        (
+            "retrysafe.testing.simulate",
+            "--store",
+            "memory",
+            "--door",
+            "callback",
+            "--schedules",
+            "740",
+            "--seed",
+            "0",
+        ),
     ],
     "search": [("retrysafe.testing.simulate", "--search", "small", "--setting", "hold")],
     "coverage": [("tools.evidence.coverage", "--schedules", "40", "--seed", "0")],
@@ -50,6 +78,10 @@ def test_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "seeds 0 to 143." in simulated
     assert "| hold | 6 |" in simulated
     assert "| arrive | a request arrives |" in simulated
+    assert "60 schedules, 60 on the store in memory" in section(text, "Operations")
+    callbacks = section(text, "Callbacks")
+    assert "740 schedules" in callbacks
+    assert all(f"| {kind} | {words} | " in callbacks for kind, words in MEANING.items())
     assert "| hold | 3 | " in section(text, "Exhaustive search")
     assert "| drivers | 0% | 0 | " in section(text, "What of the product it executes")
     histories = section(text, "Histories")
@@ -75,7 +107,7 @@ def test_planted() -> None:
 
 
 @pytest.mark.parametrize("size", [0.000_001, 0.01, 1.0])
-@pytest.mark.parametrize("part", ["crash-sqlite", "crash-postgresql"])
+@pytest.mark.parametrize("part", CRASHES)
 def test_crash(part: str, size: float) -> None:
     """The harness takes what is asked of it, and counts what the page shows."""
     [chosen] = choose(PARTS, [part])

@@ -19,6 +19,33 @@ _USUAL = {
 KINDS = tuple(_USUAL)
 """All that can happen, by name."""
 
+MEANING = {
+    "step": "a delivery or a worker makes its next step",
+    "deliver": "a delivery arrives",
+    "work": "a worker begins with what is due",
+    "work stale": "a worker begins with what was due when it looked last",
+    "lose reply": "the store performs a call, and the reply is lost",
+    "lose request": "a call to the store never arrives",
+    "delay": "a call to the store times out, and is still on its way",
+    "arrive late": "a call that timed out arrives after all",
+    "refuse": "the database refuses a commit",
+    "crash": "a process dies, with all that it does",
+    "crash after": "a process dies right after the store has performed its call",
+    "cancel": "a task is cancelled",
+    "cancel after": "the same, right after its step was done",
+    "freeze": "a process is frozen",
+    "thaw": "a frozen process goes on",
+    "renew": "a process renews the leases that it holds",
+    "forget": "a process releases the claims that it was given to forget",
+    "elapse": "time passes",
+    "purge": "expired records are removed",
+    "outage": "the store is down",
+    "recover": "the store is available again",
+    "drain": "a process is about to shut down",
+    "redrive": "an operator has an event handled again",
+}
+"""The same in words."""
+
 _MIXTURES = tuple(
     tuple(kind for kind, weight in {**_USUAL, "step": steps}.items() for _ in range(weight))
     for steps in (600, 200, 80)
