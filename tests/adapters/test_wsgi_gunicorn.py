@@ -49,6 +49,16 @@ app = Middleware(work, guard)
 """
 
 
+READY = """
+_documented = post_worker_init
+
+def post_worker_init(worker):
+    _documented(worker)
+    worker.log.info("Worker ready")
+"""
+"""A worker that is being started does not hear a signal, and gunicorn does not send it again."""
+
+
 class Gunicorn(Client):
     def __init__(self, folder: Path, *arguments: str) -> None:
         super().__init__(port=0)
@@ -56,13 +66,14 @@ class Gunicorn(Client):
         self._log = folder / "log"
         (folder / "shop.py").write_text(APPLICATION)
         hooks = next(block for block in DOCUMENTED if "worker_exit" in block)
-        (folder / "gunicorn.conf.py").write_text("from shop import guard\n\n" + hooks)
+        (folder / "gunicorn.conf.py").write_text("from shop import guard\n\n" + hooks + READY)
         command = [sys.executable, "-m", "gunicorn", "--bind=127.0.0.1:0", "--log-level=info", *arguments]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "shop:app"], cwd=folder, stderr=log, start_new_session=True
             )
-        until(lambda: "Booting worker" in self.log)
+        workers = 2 if "--workers=2" in arguments else 1
+        until(lambda: self.log.count("Worker ready") >= workers)
         found = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", self.log)
         assert found is not None, self.log
         self.port = int(found[1])
