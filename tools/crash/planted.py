@@ -31,7 +31,6 @@ from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.policy import Policy
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
-from tools.crash.modes import EFFECTS
 from tools.crash.traps import STEPS, replace
 
 PLANTED = "RETRYSAFE_CRASH_PLANTED"
@@ -67,7 +66,7 @@ def plant() -> None:
         case "fence ignored":
             _ignore_the_fence()
         case "runs again":
-            EFFECTS["hold"] = EFFECTS["retry"]
+            _judge_otherwise(_try_once_more)
         case "responds early":
             _respond_early()
         case "refuses all":
@@ -146,7 +145,7 @@ def _end_part(step: Spoil, *_: object) -> None:
 
 
 def _judge_otherwise(change: Callable[[Reservation, Claim, Policy], Judgement | None]) -> None:
-    """Of what is found for an event, where that is changed."""
+    """Of what is found for a key or an event, where that is changed."""
     judge = decisions.judge
 
     def judged(reservation: Reservation, claim: Claim, policy: Policy) -> Judgement:
@@ -154,6 +153,10 @@ def _judge_otherwise(change: Callable[[Reservation, Claim, Policy], Judgement | 
         return judge(reservation, claim, policy) if changed is None else changed
 
     setattr(protocol, "judge", judged)  # noqa: B010 - it is another module's
+
+
+def _try_once_more(found: Reservation, claim: Claim, policy: Policy) -> Judgement:
+    return decisions.judge(found, claim, policy._replace(abandoned="retry"))
 
 
 def _acknowledge_what_is_reserved(found: Reservation, claim: Claim, _: Policy) -> Judgement | None:
