@@ -230,6 +230,8 @@ class _Round:
         self._faults.notice()
         keys = {*snapshot.stored, *snapshot.unfinished, *clients.received, *self._timeline.keys()}
         slowest = max(slowest, await self._retry_once_more(keys, snapshot))
+        if self._plan.mode in WITH_WORKERS:  # some of these had never arrived before
+            slowest = max(slowest, await self._until_workers_are_idle())
         self._faults.notice()
         return slowest, await self._audit(), keys
 
