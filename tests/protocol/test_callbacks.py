@@ -6,8 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from retrysafe import scopes
 from retrysafe._core.model import Claim, Found, Inbox, Record, Reserved, Response
-from retrysafe._core.protocol import accept, once, work
+from retrysafe._core.protocol import accept, once, take_turn, work
 from retrysafe._core.steps import (
     Call,
     CanTakeOver,
@@ -28,7 +29,7 @@ from retrysafe._core.steps import (
     TakeOver,
 )
 from retrysafe.errors import CommitRefused, NotDone
-from retrysafe.policy import Policy, Retries
+from retrysafe.policy import Options, Policy, Retries, Wire, compile_rules
 from retrysafe.testing.simulate.callbacks import CALLBACKS, CallbackSetting, CallbackStage, recovery
 from retrysafe.testing.simulate.callbacks.walk import happen
 from retrysafe.testing.simulate.callbacks.world import Task, World
@@ -183,9 +184,9 @@ REPEATABLE = Policy(effects="repeatable", failed="retry", abandoned="retry")
 HOLD = Policy(effects="outside", failed="replay", abandoned="hold")
 IN_DATABASE = Policy(effects="database", failed="retry", abandoned="retry")
 
-RECEIVED = OURS._replace(lease=0.0, inbox=Inbox(b"payload", 0.0, kept=True))
+RECEIVED = OURS._replace(lease=0.0, inbox=Inbox(b"payload", 0.0, never_released=True))
 STORED = OURS._replace(inbox=Inbox(b"payload", 0.0))
-AT_WORK = OURS._replace(inbox=Inbox(None, 0.0, kept=True))
+AT_WORK = OURS._replace(inbox=Inbox(None, 0.0, never_released=True))
 WAITING = a_record(lease_until=NOW, updated_at=NOW)
 """Received, and not begun."""
 DIED = a_record(lease_until=NOW, updated_at=NOW - 30, attempt=2)
@@ -208,7 +209,7 @@ def accepting(policy: Policy = REPEATABLE) -> Stepper[Result]:
 
 
 def a_turn(attempt: int, policy: Policy = REPEATABLE, *, died: bool = False) -> Stepper[Result]:
-    flow = Stepper(work(a_call(AT_WORK, policy), CanTakeOver(b"theirs", "failed"), died=died))
+    flow = Stepper(take_turn(a_call(AT_WORK, policy), CanTakeOver(b"theirs", "failed"), died=died))
     flow.expect(TakeOver)
     flow.give(Reserved(attempt))
     return flow
@@ -393,6 +394,45 @@ def test_under_hold_a_worker_does_not_begin_again() -> None:
     assert flow.expect(Finish).final.due_in is None
 
 
+@pytest.mark.parametrize(
+    ("said", "due_in", "hold"),
+    [
+        ({"effects": "repeatable"}, 0.0, 0.0),
+        ({"effects": "database"}, 0.0, 0.0),
+        ({"effects": "outside", "unknown_retention": 7200.0}, None, 7200.0),
+    ],
+    ids=["repeatable", "database", "outside"],
+)
+def test_a_worker_claims_for_the_same_event(said: Options, due_in: float | None, hold: float) -> None:
+    """The first attempt's record goes on, under a lease of the worker's own.  If the worker dies, it is due
+    again, unless what was begun must not be."""
+    flow = _worked(FAILED, said)
+    claim, previous, state = flow.expect(TakeOver)
+    assert (previous, state) == (FAILED.token, "failed")
+    assert (claim.id, claim.token, claim.request_id) == (FAILED.id, b"worker's", FAILED.request_id)
+    assert claim.inbox == Inbox(None, due_in, never_released=True)
+    assert (claim.hold, claim.details) == (hold, (("status", "processing"),))
+    assert claim.mode == ("tx" if said["effects"] == "database" else "lease")
+
+
+@pytest.mark.parametrize(
+    ("there", "ends"), [(DIED, Finish), (FAILED, Run), (WAITING, Run)], ids=["died", "failed", "received"]
+)
+def test_only_deaths_count_against_a_payload(there: Record, ends: type[Run | Finish]) -> None:
+    """One that failed is due after a pause or by an operator; one that was received had no attempt."""
+    flow = _worked(there, {"effects": "repeatable"})
+    flow.expect(TakeOver)
+    flow.give(Reserved(RETRIES.attempts + 2))
+    flow.expect(ends)
+
+
+def _worked(there: Record, said: Options) -> Stepper[Result]:
+    given = Receipt((("status", "ok"),), RETRIES)
+    rules = compile_rules({"scope": scopes.service("jobs"), **said}, Wire())
+    details = (("status", "processing"),)
+    return Stepper(work(there, details, given, rules, describe, b"worker's", lambda: False, b"secret"))
+
+
 def test_made_anew_by_a_worker_is_released_even_if_the_store_fails() -> None:
     """A record without a payload would have deliveries acknowledged that no worker handles."""
     flow = a_turn(1)
@@ -419,8 +459,8 @@ def test_a_stored_payload_outlives_a_cancellation(claim: Claim, error: BaseExcep
 
 def _begin(call: Call) -> Flow[Result]:
     assert call.claim.inbox is not None
-    if call.claim.inbox.kept:
-        return work(call, CanTakeOver(b"theirs", "in_progress"), died=True)
+    if call.claim.inbox.never_released:
+        return take_turn(call, CanTakeOver(b"theirs", "in_progress"), died=True)
     return once(call)
 
 

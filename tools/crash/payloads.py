@@ -70,17 +70,17 @@ async def _work(receipts: Receipts[Any], handlers: Handlers, ready: Callable[[],
 def _watch(journal: Journal, folder: Path) -> None:
     """Note what workers handle, and set the trap that a payload asks for: once, because it stays as it is."""
     visits = Visits(journal)
-    work = _Work.work
+    flow = _Work.flow
 
     def begun(self: _Work) -> Flow[Result]:
         event, key = self._event, self._due.record.key or ""
         sprung = folder / f"{key}.sprung"
         trap = "" if sprung.exists() else event["trap"]
         visits.begin(key, trap, event["ending"], sprung.touch)
-        return work(self)
+        return flow(self)
 
     def ended(_: _Work) -> None:
         visits.end(serial())
 
-    replace(_Work, "work", begun)
+    replace(_Work, "flow", begun)
     replace(_Work, "close", ended)

@@ -173,14 +173,14 @@ def _match_any_payload(found: Reservation, claim: Claim, policy: Policy) -> Judg
 
 
 def _leave_the_dead() -> None:
-    work = protocol.work
+    take_turn = protocol.take_turn
 
-    def worked(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
+    def taken(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
         if died:
             return Result("in-flight", None)
-        return (yield from work(call, previous, died=died))
+        return (yield from take_turn(call, previous, died=died))
 
-    setattr(protocol, "work", worked)  # noqa: B010 - it is another module's
+    setattr(protocol, "take_turn", taken)  # noqa: B010 - it is another module's
 
 
 def _accept_early() -> None:

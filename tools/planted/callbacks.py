@@ -97,7 +97,7 @@ class PayloadStoredLater(ModelStore):
     def reserve(self, claim: Claim) -> Reservation:
         inbox = claim.inbox
         return super().reserve(
-            claim if inbox is None else claim._replace(inbox=Inbox(None, None, inbox.kept))
+            claim if inbox is None else claim._replace(inbox=Inbox(None, None, inbox.never_released))
         )
 
 
@@ -218,43 +218,43 @@ def _never_again_after_a_failure(real: Judge) -> Judge:
 
 
 def _stores_no_payload(_real: object) -> object:
-    def inbox(*_: object) -> None:
+    def inbox(*_: object, never_released: bool) -> None:
         return None
 
     return inbox
 
 
 def _leaves_what_died(real: Work) -> Work:
-    def work(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
+    def take_turn(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
         if died:
             return Result("in-flight", None)
         return (yield from real(call, previous, died=died))
 
-    return work
+    return take_turn
 
 
 def _works_for_ever(real: Work) -> Work:
-    def work(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
+    def take_turn(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
         return real(call, previous, died=False)
 
-    return work
+    return take_turn
 
 
 def _works_without_claim(real: Work) -> Work:
     def perform(step: Step) -> Flow[object]:
         return Reserved(2) if isinstance(step, TakeOver) else (yield step)
 
-    def work(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
+    def take_turn(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
         return performed(real(call, previous, died=died), perform)
 
-    return work
+    return take_turn
 
 
-def _is_never_kept(_real: object) -> object:
-    def is_kept(_claim: Claim, _attempt: int) -> bool:
-        return False
+def _is_always_released(_real: object) -> object:
+    def may_release(_claim: Claim, _attempt: int) -> bool:
+        return True
 
-    return is_kept
+    return may_release
 
 
 def _is_not_due_again(real: Callable[..., Final]) -> object:
@@ -280,9 +280,10 @@ class TakenForGood(ModelStore):
         return super().take_over(taken, previous, state)
 
 
-def _is_always_due(_real: object) -> object:
-    def inbox(payload: bytes, _due_in: float | None, kept: bool) -> Inbox:
-        return Inbox(payload, 0.0, kept)
+def _is_always_due(real: Callable[..., Inbox]) -> object:
+    def inbox(payload: bytes | None, due_in: float | None, *, never_released: bool) -> Inbox:
+        # What a delivery brings, and not what a worker claims.
+        return real(payload, due_in if payload is None else 0.0, never_released)
 
     return inbox
 
@@ -419,25 +420,25 @@ PLANTED: tuple[Planted, ...] = (
         "a worker leaves what another one died of",
         "job-callbacks: a claim is lost with its worker",
         STORED,
-        _of_protocol("work", _leaves_what_died),
+        _of_protocol("take_turn", _leaves_what_died),
     ),
     Planted(
         "a payload that kills its workers is handled for ever",
         REASONED,
         KILLING,
-        _of_protocol("work", _works_for_ever),
+        _of_protocol("take_turn", _works_for_ever),
     ),
     Planted(
         "a worker handles what it has not taken over",
         REASONED,
         STORED,
-        _of_protocol("work", _works_without_claim),
+        _of_protocol("take_turn", _works_without_claim),
     ),
     Planted(
         "an acknowledged payload is released by a handler that did nothing",
         REASONED,
         DECLINING,
-        patching(decisions, "is_kept", _is_never_kept),
+        patching(decisions, "may_release", _is_always_released),
     ),
     Planted(
         "what failed is not due again",

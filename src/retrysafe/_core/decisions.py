@@ -191,7 +191,7 @@ def _settle_receipt(
                 final=Final("completed", Response(final.response.status), details=receipt.handled)
             )
         return settlement._replace(final=fail_receipt(final.response.status, error, attempt.number, call))
-    if not is_kept(call.claim, attempt.number) and _nothing_begun(settlement, error, attempt, call):
+    if may_release(call.claim, attempt.number) and _nothing_begun(settlement, error, attempt, call):
         return settlement  # the sender is told so, and delivers it again
     final = fail_receipt(settlement.reply.status, error, attempt.number, call, undone=True)
     if isinstance(error, NotDone) and final.due_in is not None and not isnan(error.retry_after):
@@ -210,13 +210,21 @@ def _nothing_begun(settlement: ToRelease, error: Exception | None, attempt: Atte
     )
 
 
-def is_kept(claim: Claim, attempt: int) -> bool:
-    """Whether the record must not be released, because of the payload that is stored with it.
+def may_release(claim: Claim, attempt: int) -> bool:
+    """Whether this attempt may release the record, and with it the payload that is stored there.
 
-    Its sender may have been told so; or an earlier attempt has failed or was interrupted, and a worker
-    handles it even if its sender does not come back.
+    Not where its sender may have been told that it is stored; nor where an earlier attempt has failed or was
+    interrupted, because a worker handles it even if its sender does not come back.
     """
-    return claim.inbox is not None and (claim.inbox.kept or attempt > 1)
+    return claim.inbox is None or (not claim.inbox.never_released and attempt == 1)
+
+
+def may_forget(claim: Claim) -> bool:
+    """Whether a claim may be released of which it is not known if it was granted, and for which attempt.
+
+    Not where a payload is stored that a worker handles as soon as the lease has ended.
+    """
+    return claim.inbox is None or (not claim.inbox.never_released and claim.inbox.due_in is None)
 
 
 def was_begun(record: Record) -> bool:

@@ -135,14 +135,14 @@ class Inbox(NamedTuple):
     due_in: float | None
     """After how many seconds a worker may handle it, unless it is being handled then, or done.  `None`: no
     worker may."""
-    kept: bool = False
-    """The sender may have been told that it is stored: the record is never released."""
+    never_released: bool = False
+    """The record stays, because the sender may have been told that the payload is stored."""
 
     @property
     def is_only_stored(self) -> bool:
         """Whether the claim brings a payload, and leaves it to a worker.  It takes over nothing that a worker
         may handle already, now or later."""
-        return self.kept and self.payload is not None
+        return self.never_released and self.payload is not None
 
 
 class Claim(NamedTuple):

@@ -13,7 +13,7 @@ What must not live here: sockets, clocks, threads, SQL, header names, and any kn
     receive ──►           judge              settle
     (doors)
        ├──────► within: in the transaction of the call around it
-       └──────► accept: store a payload, and later ──► work ──► once
+       └──────► accept: store a payload, and later ──► work ──► take_turn ──► once
 
 One flow per door, over the same sub-flows: a door brings a claim (`make_claim`) and how its problems are
 described; `once` and everything below it knows no door.
@@ -31,8 +31,9 @@ from retrysafe._core.decisions import (
     UNKNOWN,
     admit,
     fail_receipt,
-    is_kept,
     judge,
+    may_forget,
+    may_release,
     settle,
     storable_part,
     was_begun,
@@ -49,6 +50,7 @@ from retrysafe._core.model import (
     Reserved,
     Response,
     Scope,
+    Unsettled,
     make,
 )
 from retrysafe._core.problems import Problem
@@ -201,14 +203,14 @@ def receive(
     secret: bytes,
 ) -> Flow[Result]:
     """The callback door: from a delivery whose payload is valid to what its sender is told."""
-    kept = callback.inbox
+    only_stored = callback.inbox
     inbox = None
     if delivery.payload is not None:
         # Under "hold" what was begun is not begun again, unless an operator says so.
-        begun_again = rules.policy.abandoned == "retry" or kept
-        inbox = Inbox(delivery.payload, 0.0 if begun_again else None, kept)
+        begun_again = rules.policy.abandoned == "retry" or only_stored
+        inbox = Inbox(delivery.payload, 0.0 if begun_again else None, never_released=only_stored)
     # What is only stored now is not being handled: a worker may take it at once.
-    policy = rules.policy._replace(lease=0.0) if kept else rules.policy
+    policy = rules.policy._replace(lease=0.0) if only_stored else rules.policy
     claim = make_claim(
         "callback",
         delivery.scope,
@@ -226,7 +228,7 @@ def receive(
     )
     receipt = Receipt(delivery.handled, callback.retries)
     call = Call(claim, policy, rules.outcome, describe, draining, secret, False, receipt)
-    if kept:
+    if only_stored:
         return (yield from accept(call))
     result = yield from once(call)
     if result.verdict == "in-flight" and callback.in_progress == "acknowledge":
@@ -287,11 +289,12 @@ def make_claim(
     )
 
 
-def once(call: Call, held: Reserved | Result | None = None) -> Flow[Result]:
+def once(call: Call, reserved: Reserved | None = None) -> Flow[Result]:
     """Run the handler if this is the first time, and respond as the first time if it is not.
 
-    With `held`, the key is ours already.
+    With `reserved`, the key is ours already.
     """
+    held: Reserved | Result | None = reserved
     unconfirmed: Unconfirmed = []
     if held is None:
         try:
@@ -371,8 +374,47 @@ def accept(call: Call) -> Flow[Result]:
         bid = TakeOver(claim, *judgement)
 
 
-def work(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
-    """A worker's turn at a payload that is stored.  `died`: the attempt before ended without an outcome."""
+def work(
+    record: Record,
+    details: Parts,
+    receipt: Receipt,
+    rules: Rules,
+    describe: Callable[[Problem], Response],
+    token: bytes,
+    draining: Draining,
+    secret: bytes,
+) -> Flow[Result]:
+    """A worker's turn at the payload that is stored with this record.  `details`: of it meanwhile."""
+    policy = rules.policy
+    claim = Claim(
+        id=record.id,
+        token=token,
+        fingerprint=record.fingerprint,
+        lease=policy.lease,
+        retention=policy.retention,
+        hold=policy.unknown_retention if policy.abandoned == "hold" else 0.0,
+        door=record.door,
+        scope=record.scope,
+        key=record.key,
+        action=record.action,
+        target=record.target,
+        request_id=record.request_id,
+        correlation_id=record.correlation_id,
+        mode="tx" if policy.effects == "database" else "lease",
+        announced=False,
+        details=details,
+        retention_from=policy.retention_from,
+        # Due again if this worker dies; unless what was begun is not to be begun again by itself.
+        inbox=Inbox(None, 0.0 if policy.abandoned == "retry" else None, never_released=True),
+    )
+    call = Call(claim, policy, rules.outcome, describe, draining, secret, False, receipt)
+    state: Unsettled = "failed" if record.state == "failed" else "in_progress"
+    died = state == "in_progress" and was_begun(record)
+    return (yield from take_turn(call, CanTakeOver(record.token, state), died=died))
+
+
+def take_turn(call: Call, previous: CanTakeOver, *, died: bool) -> Flow[Result]:
+    """The same of a claim.  `died`: the attempt before ended without an outcome."""
     assert call.receipt is not None
     if call.draining():
         return _refuse(_DRAINING)
@@ -409,13 +451,12 @@ its claim, but in the end and not before, because all its bids have one token.""
 def _must_be_forgotten(claim: Claim, unconfirmed: Unconfirmed) -> bool:
     """Whether bids that come late would block the key, or do something.
 
-    Not where a payload is stored: a worker handles it as soon as the lease has ended.  Where no worker would,
-    a take-over is left to an operator all the same: it may have taken the place of a failure, whose payload
-    would be gone.
+    A take-over is left to an operator where a payload is stored, even if no worker would handle it: it may
+    have taken the place of a failure, whose payload would be gone.
     """
-    if claim.inbox is None:
-        return True
-    return claim.inbox.due_in is None and not any(isinstance(bid, TakeOver) for bid in unconfirmed)
+    if claim.inbox is not None and any(isinstance(bid, TakeOver) for bid in unconfirmed):
+        return False
+    return may_forget(claim)
 
 
 def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
@@ -428,7 +469,7 @@ def acquire(call: Call, unconfirmed: Unconfirmed) -> Flow[Reserved | Result]:
             case Reserved():
                 if not call.draining():
                     return judgement
-                if not is_kept(claim, judgement.attempt):
+                if may_release(claim, judgement.attempt):
                     yield from _release(call)
                 return _refuse(_DRAINING)
             case Replay():

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from retrysafe._core.attempt import DEFAULT_SECRET
+from retrysafe._core.decisions import may_forget
 from retrysafe._core.model import Claim, Door, Final
 from retrysafe._core.steps import ASKED_AGAIN, Result
 from retrysafe._runtime import fork
@@ -101,16 +102,9 @@ class Runtime:
             self.observers.ended(call, result, seconds)
 
     def abandon(self, call: GuardedCall) -> None:
-        """It was cancelled before its handler began: nothing was done, so the claim is not kept.
-
-        Unless a payload is stored with it, which a worker handles as soon as the lease has ended, or whose
-        sender was told that it is stored.
-        """
-        claim = call.claim
-        inbox = None if claim is None else claim.inbox
-        stays = inbox is not None and (inbox.kept or inbox.due_in is not None)
-        if claim is not None and not stays:
-            self.leases.forget(claim)
+        """It was cancelled before its handler began: nothing was done, so the claim is not kept."""
+        if call.claim is not None and may_forget(call.claim):
+            self.leases.forget(call.claim)
         self.end(call, None)
 
     @contextmanager

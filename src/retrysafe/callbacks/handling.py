@@ -123,9 +123,6 @@ class DeliveryCall:
     def reauthorise(self) -> NoReturn:
         raise AssertionError("the sender of a delivery is known from the beginning")
 
-    def run(self, step: Run) -> Later:  # noqa: ARG002 - the block of code runs from now on
-        return LATER
-
     # --- what the caller gets
 
     def refusal(self, problem: Problem) -> Exception:
@@ -168,6 +165,9 @@ class Handling(DeliveryCall, Generic[E]):
         self._flow: Flow[Result] | None = None
         self._receipt: Receipt | None = None
         self._entered = False
+
+    def run(self, step: Run) -> Later:  # noqa: ARG002 - the block of code runs from now on
+        return LATER
 
     @property
     def id(self) -> str | None:
@@ -372,6 +372,13 @@ def refuse_unfinished(function: Callable[..., Any], returned: object) -> None:
 UNKNOWN_SUBJECT = Problem("subject-unknown", "The run or resource that this is about does not exist.")
 
 
+class _Accepting(DeliveryCall):
+    """One event that is stored for a worker."""
+
+    def run(self, step: Run) -> NoReturn:  # noqa: ARG002 - there is none
+        raise AssertionError("what is stored for a worker does not run here")
+
+
 def accept(receipts: "Receipts[E]", event: E) -> Handled:
     """Store an event for a worker."""
     call = _accepting(receipts, event, check_subject(receipts, event))
@@ -386,10 +393,10 @@ async def accept_async(receipts: "Receipts[E]", event: E) -> Handled:
     return _accepted(call, await call_async(call.flow(), receipts.guard.runtime, call))
 
 
-def _accepting(receipts: "Receipts[E]", event: E, problem: Problem | None) -> DeliveryCall:
+def _accepting(receipts: "Receipts[E]", event: E, problem: Problem | None) -> _Accepting:
     found = problem or receipts.delivery(event)
     assert found is not None, "in an inbox each event has an id"
-    call = DeliveryCall(receipts, None if isinstance(found, Problem) else found)
+    call = _Accepting(receipts, None if isinstance(found, Problem) else found)
     if isinstance(found, Problem):
         receipts.guard.runtime.end(call, Result(found.code, found))
         raise call.refusal(found)
@@ -397,7 +404,7 @@ def _accepting(receipts: "Receipts[E]", event: E, problem: Problem | None) -> De
     return call
 
 
-def _accepted(call: DeliveryCall, result: Result) -> Handled:
+def _accepted(call: _Accepting, result: Result) -> Handled:
     if result.verdict == "accepted":
         return Handled(False, True)
     if result.verdict == "waiting" and isinstance(result.reply, Record):

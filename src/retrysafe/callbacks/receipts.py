@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, 
 from retrysafe._core import keys, tokens
 from retrysafe._core.fingerprint import VERSION
 from retrysafe._core.keys import framed
-from retrysafe._core.model import Parts, Record
+from retrysafe._core.model import Parts
 from retrysafe._core.problems import Code, Problem
 from retrysafe._core.steps import Delivery
 from retrysafe._core.times import Duration
@@ -794,9 +794,3 @@ def receipts(
         message,
         options,
     )
-
-
-def of_record(record: Record) -> Parts:
-    """The details of a record that is handled once more."""
-    said = tuple(detail for detail in record.details if detail[0] not in ("status", "error"))
-    return (*said, *PROCESSING)

@@ -16,25 +16,14 @@ from typing import Any
 
 from retrysafe._core import attempt as attempts
 from retrysafe._core import protocol, tokens
-from retrysafe._core.decisions import was_begun
-from retrysafe._core.model import Claim, Inbox, Parts, Response, Unsettled
-from retrysafe._core.steps import (
-    Call,
-    CanTakeOver,
-    Flow,
-    Outcome,
-    Raised,
-    Receipt,
-    Responded,
-    Result,
-    Run,
-)
+from retrysafe._core.model import Parts, Response
+from retrysafe._core.steps import Flow, Outcome, Raised, Receipt, Responded, Result, Run
 from retrysafe._core.times import Duration, seconds
 from retrysafe._runtime.drive_sync import call_sync
 from retrysafe._runtime.log import Log
 from retrysafe.callbacks.handling import DeliveryCall, is_awaited, refuse_unfinished
 from retrysafe.callbacks.payload import unpack
-from retrysafe.callbacks.receipts import Receipts, of_record, open_admin
+from retrysafe.callbacks.receipts import PROCESSING, Receipts, open_admin
 from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError
 from retrysafe.stores.admin import Admin, Due
 
@@ -135,7 +124,7 @@ class Worker:
     def _handle(self, due: Due) -> None:
         try:
             call = _SyncWork(self._receipts, due, self._function)
-            self._note(due, call, call_sync(call.work(), self._receipts.guard.runtime, call))
+            self._note(due, call, call_sync(call.flow(), self._receipts.guard.runtime, call))
         except Exception:
             self._set_aside(due)
             log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
@@ -154,7 +143,7 @@ class Worker:
         async def handle(due: Due) -> None:
             try:
                 call = _AsyncWork(self._receipts, due, self._function)
-                self._note(due, call, await call_async(call.work(), self._receipts.guard.runtime, call))
+                self._note(due, call, await call_async(call.flow(), self._receipts.guard.runtime, call))
             except Exception:
                 self._set_aside(due)
                 log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
@@ -289,48 +278,24 @@ class _Work(DeliveryCall):
     def target(self) -> str:
         return self._due.record.target
 
-    def work(self) -> Flow[Result]:
+    def flow(self) -> Flow[Result]:
         receipts, record = self.receipts, self._due.record
-        rules, runtime = receipts.rules, receipts.guard.runtime
-        policy = rules.policy
-        claim = Claim(
-            id=record.id,
-            token=tokens.draw(),
-            fingerprint=record.fingerprint,
-            lease=policy.lease,
-            retention=policy.retention,
-            hold=policy.unknown_retention if policy.abandoned == "hold" else 0.0,
-            door="callback",
-            scope=record.scope,
-            key=record.key,
-            action=record.action,
-            target=record.target,
-            request_id=record.request_id,
-            correlation_id=record.correlation_id,
-            mode="tx" if policy.effects == "database" else "lease",
-            announced=False,
-            details=of_record(record),
-            retention_from=policy.retention_from,
-            # Due again if this worker dies; unless what was begun is not to be begun again by itself.
-            inbox=Inbox(None, 0.0 if policy.abandoned == "retry" else None, kept=True),
-        )
-        call = Call(
-            claim,
-            policy,
-            rules.outcome,
+        runtime = receipts.guard.runtime
+        before = tuple(detail for detail in record.details if detail[0] not in ("status", "error"))
+        return protocol.work(
+            record,
+            (*before, *PROCESSING),
+            Receipt(self._handled, receipts.callback.retries),
+            receipts.rules,
             self.describe,
+            tokens.draw(),
             runtime.is_draining,
             runtime.secret,
-            False,
-            Receipt(self._handled, receipts.callback.retries),
         )
-        state: Unsettled = "failed" if record.state == "failed" else "in_progress"
-        died = state == "in_progress" and was_begun(record)
-        return protocol.work(call, CanTakeOver(record.token, state), died=died)
 
 
 class _SyncWork(_Work):
-    def run(self, step: Run) -> Outcome:  # type: ignore[override]  # it runs here, and not later
+    def run(self, step: Run) -> Outcome:
         left = attempts.enter(step.attempt)
         try:
             refuse_unfinished(self._function, self._function(self._found()))
@@ -343,7 +308,7 @@ class _SyncWork(_Work):
 
 
 class _AsyncWork(_Work):
-    async def run(self, step: Run) -> Outcome:  # type: ignore[override]  # it runs here, and not later
+    async def run(self, step: Run) -> Outcome:
         from asyncio import CancelledError  # slow to load
 
         from retrysafe._runtime.drive_async import cancelled_from_inside

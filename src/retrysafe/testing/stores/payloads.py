@@ -139,7 +139,7 @@ class Payloads(Harness):
             half.finish(first, A_FAILURE._replace(due_in=40.0 + later))
         elapse(40.0)
         before = the_record(half, first)
-        second = delivered(payload=b"\n2")._replace(lease=0.0, inbox=Inbox(b"\n2", 0.0, kept=True))
+        second = delivered(payload=b"\n2")._replace(lease=0.0, inbox=Inbox(b"\n2", 0.0, never_released=True))
         assert before.state != "completed"
         kept = half.take_over(second, first.token, before.state)
         assert isinstance(kept, Found)
@@ -161,7 +161,7 @@ class Payloads(Harness):
         elapse(31.0)
         state = the_record(half, first).state
         assert state != "completed"
-        second = delivered()._replace(lease=0.0, inbox=Inbox(b"\n2", 0.0, kept=True))
+        second = delivered()._replace(lease=0.0, inbox=Inbox(b"\n2", 0.0, never_released=True))
         assert half.take_over(second, first.token, state) == Reserved(2)
         assert (due(admin), admin.payload(first.id)) == (["key"], b"\n2")
 

@@ -79,7 +79,7 @@ class Event:
         self.standing, self.token, self.until = "running", claim.token, now + claim.lease
         self.attempts += 1
         self.claimed = self.claimed or claim.lease > 0
-        self.kept = self.kept or (delivered and claim.inbox is not None and claim.inbox.kept)
+        self.kept = self.kept or (delivered and claim.inbox is not None and claim.inbox.never_released)
         self.stored = self.stored or (claim.inbox is not None and claim.inbox.payload is not None)
 
     def renewed(self, token: bytes, until: float, *, renewed: bool) -> None:

@@ -164,7 +164,7 @@ class World:
         event = next(one for one in self.events if due.record.key == f"e-{one.number}")
         task = self._task(event, event.body, self.processes[process], delivers=False)
         self.say(f"{task} at {event} begins in process {process}")
-        task.flow = _Work(self.stage.receipts, due, lambda _: None).work()
+        task.flow = _Work(self.stage.receipts, due, lambda _: None).flow()
         return self._begin(task)
 
     def _task(self, event: Event, body: int, process: Process, *, delivers: bool) -> Task:
