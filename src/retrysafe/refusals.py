@@ -8,7 +8,7 @@ Refused
 ├── OutcomeUnknown     outcome-unknown: the first call was interrupted, how far it got is not known
 ├── Undone             not-done, handler-failed: the transaction was not committed, nothing is left of it
 ├── Unavailable        store-unavailable, draining: try again later
-├── PayloadRefused     payload-invalid, body-too-large: what was delivered, or its id, cannot be taken
+├── PayloadRefused     payload-invalid, body-too-large, signature-invalid: what was delivered cannot be taken
 └── SubjectUnknown     subject-unknown: the run or resource of a delivery does not exist
 """
 
@@ -51,6 +51,10 @@ _TEXTS: Mapping[Code, tuple[str, str]] = {
 
 _DELIVERY_TEXTS: Mapping[Code, tuple[str, str]] = {
     "payload-invalid": ("", "Correct it, or say with id= where the id is."),
+    "signature-invalid": (
+        "",
+        "Pass the headers and bytes as they came, soon; what was verified before is passed as what it says.",
+    ),
     "body-too-large": ("", "Deliver a reference to what is large, or raise max_payload."),
     "in-flight": ("This event is being handled.", "Do not acknowledge it: have it delivered again."),
     "outcome-unknown": (
@@ -159,7 +163,7 @@ class Unavailable(Refused):
 
 
 class PayloadRefused(Refused, ValueError):
-    """What was delivered, or the id in it, is not what the receipts take."""
+    """What was delivered, the id in it, or its signature is not what the receipts take."""
 
 
 class SubjectUnknown(Refused, LookupError):
@@ -180,6 +184,7 @@ _KINDS: Mapping[Code, type[Refused]] = {
     "draining": Unavailable,
     "payload-invalid": PayloadRefused,
     "body-too-large": PayloadRefused,
+    "signature-invalid": PayloadRefused,
     "subject-unknown": SubjectUnknown,
 }
 

@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import sqlite3 as driver
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from contextvars import Context
@@ -32,6 +33,7 @@ from retrysafe.callbacks import (
     Unavailable,
     Undone,
     receipts,
+    webhooks,
 )
 from retrysafe.errors import ConfigurationError, NotJoined, StoreUnavailable
 from retrysafe.sqlalchemy import sessionmaker
@@ -675,6 +677,67 @@ def test_raw_payloads(guard: Guard) -> None:
         pass
     with pytest.raises(AlreadyHandled), found.handling(Payload(b'{"id": "a"}')):
         raise AssertionError
+
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def signed(body: bytes, secret: str = SECRET) -> Payload:
+    return Payload(body, webhooks.sign(secret, "msg_1", time.time(), body))
+
+
+@pytest.mark.parametrize("how", ["block", "async block", "function", "inbox", "async inbox"])
+def test_a_forged_delivery_plants_nothing(guard: Guard, how: str) -> None:
+    """Outside of HTTP as there: it is refused before anything is asked, and the genuine one is handled."""
+    asked: list[object] = []
+    found: Receipts[Payload] = receipts(
+        guard,
+        webhook=webhooks.standard(SECRET),
+        inbox="inbox" in how,
+        check=lambda event: not asked.append(event),
+    )
+    handled: list[bytes] = []
+
+    @found.handler
+    def take(event: Payload) -> None:
+        handled.append(event.body)
+
+    async def handle_async(event: Payload) -> None:
+        if "inbox" in how:
+            await found.handle_async(event)
+            return
+        async with found.handling(event):
+            take(event)
+
+    def deliver(event: Payload) -> None:
+        if "async" in how:
+            asyncio.run(handle_async(event))
+        elif how == "block":
+            with found.handling(event):
+                take(event)
+        else:
+            found.handle(event)
+
+    for forged in (
+        Payload(b"{}", {**signed(b"{}").headers, "webhook-signature": "v1,AAAA"}),
+        signed(b"{}", "whsec_" + "A" * 32),
+        Payload(b"{}"),
+    ):
+        with pytest.raises(PayloadRefused) as refused:
+            deliver(forged)
+        assert refused.value.code == "signature-invalid"
+    assert (found.find("msg_1"), handled, asked) == (None, [], [])
+    deliver(signed(b'{"paid": 1}'))
+    assert found.find("msg_1") is not None
+    assert handled == ([] if "inbox" in how else [b'{"paid": 1}'])
+
+
+def test_what_the_application_has_read_is_not_verified(guard: Guard) -> None:
+    """It has no signature: where its sender's ids are in the body, it is handled as it is."""
+    found: Receipts[dict[str, object]] = receipts(guard, webhook=webhooks.stripe(SECRET))
+    with found.handling({"id": "evt_1", "type": "charge.succeeded"}):
+        pass
+    assert found.find("evt_1") is not None
 
 
 # --- receipts

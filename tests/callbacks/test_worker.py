@@ -920,6 +920,43 @@ def test_handlers_that_a_worker_cannot_call(guard: Guard) -> None:
         receipts(guard, source="jobs", inbox=True).handling(EVENT)
 
 
+def test_a_worker_has_one_handler(guard: Guard) -> None:
+    """An endpoint whose events another endpoint's function would handle is refused, unless that is said."""
+    found = receipts(guard, source="jobs", inbox=True)
+
+    def first(event: dict[str, str]) -> None: ...
+
+    def second(event: dict[str, str]) -> None: ...
+
+    found.starlette(first)
+    with pytest.raises(ConfigurationError, match=r"second.* a worker .* calls .*first already"):
+        found.starlette(second)
+    said = receipts(guard, source="said", store_payload=True)
+    said.handler(first)
+    said.starlette(first)
+    said.starlette(second)
+    assert said.run_handler is first
+    without = receipts(guard, source="no payloads")
+    without.starlette(first)
+    without.starlette(second)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"inbox": True, "in_progress": "acknowledge"}, "in_progress= changes nothing with inbox=True"),
+        ({"inbox": True, "in_flight": "wait"}, "in_flight= changes nothing with inbox=True"),
+        ({"inbox": True, "wait_for": 5}, "wait_for= changes nothing with inbox=True"),
+        ({"inbox": True, "store_down": "run"}, "store_down= changes nothing with inbox=True"),
+        ({"retries": Retries(attempts=3)}, "retries= changes nothing without store_payload=True"),
+        ({"max_payload": 10}, "max_payload= changes nothing without store_payload=True"),
+    ],
+)
+def test_options_that_would_change_nothing(guard: Guard, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"receipts 'jobs': {said}"):
+        receipts(guard, source="jobs", **options)
+
+
 def test_logged_with_a_traceback(guard: Guard, caplog: pytest.LogCaptureFixture) -> None:
     found = receipts(guard, source="jobs", inbox=True)
     Handler(found, fails=1)

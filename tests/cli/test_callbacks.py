@@ -57,6 +57,36 @@ def test_what_waits_is_listed(shop: Shop) -> None:
     assert (failed["payload_size"], failed["due_at"]) == (len(PAYLOAD), None)
 
 
+def test_the_receipts_of_a_run_are_listed(shop: Shop) -> None:
+    """Its own, of all sources, and no requests with the same target."""
+    shop.delivered("evt-of-another-01", target="run-8")
+    shop.delivered("evt-of-the-run-01")
+    shop.delivered("evt-of-the-run-02", action="others")
+    shop.finished("a-request-0000001", target="run-9")
+    found = document(shop, "ls", "--door", "callback", "--target", "run-9", "--show-keys")["records"]
+    assert {one["key"] for one in found} == {"evt-of-the-run-01", "evt-of-the-run-02"}
+
+
+def test_expired_receipts_are_purged_and_nothing_else(shop: Shop) -> None:
+    """One that waits for a worker does not expire, and requests have their own retention."""
+    [request] = shop.expired(1)
+    handled = shop.delivered("evt-handled-00001", lease=600.0, retention=60.0, ago=500)
+    shop.at(480)
+    shop.store.finish(handled, Final("completed", Response(200)))
+    left = shop.delivered("evt-received-0001", retention=60.0, ago=500)
+    shop.at(0)
+    done = run("purge", "--door", "callback", "--by", "ada", "--reason", "daily", store=shop.url)
+    assert done.code == 0, done.err
+    assert document(shop, "stats")["records"]["waiting"] == 1
+    [entry] = audit(shop)
+    assert (entry.act, entry.outcome) == ("purge", "1 record removed")
+    admin = shop.store.open_admin()
+    assert (admin.expired("request"), admin.expired("callback")) == (1, 0)
+    admin.close()
+    assert shop.store.look(left.id) is not None
+    assert request.door == "request"
+
+
 def test_show_says_what_waits_and_for_how_long(shop: Shop) -> None:
     """Since when, or when again; what is done with it, and by which command sooner."""
     received = shop.delivered("evt-received-0001", ago=600)

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.terminal import Run, environment, run
 
 SERVICE = """
-import time
+import asyncio, time
 from retrysafe import Guard
 from retrysafe.callbacks import receipts
 
@@ -31,6 +31,13 @@ def handle(event: dict[str, str]) -> None:
 
 def make():
     return finished
+
+coroutines = receipts(guard, source="coroutines", inbox=True)
+
+@coroutines.handler
+async def handle_async(event: dict[str, str]) -> None:
+    print("handling", event["callback_id"], flush=True)
+    await asyncio.sleep(float(event.get("takes", 0)))
 """
 
 Work = Callable[..., Run]
@@ -43,8 +50,11 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     return lambda *arguments: run("work", *arguments)
 
 
-def deliver(**fields: str) -> None:
-    code = f"import service; service.finished.handle({fields!r}); service.guard.close()"
+def deliver(to: str = "finished", **fields: str) -> None:
+    delivered = f"service.{to}.handle({fields!r})"
+    if to == "coroutines":
+        delivered = f"asyncio.run(service.{to}.handle_async({fields!r}))"
+    code = f"import asyncio, service; {delivered}; service.guard.close()"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(None))
 
 
@@ -99,11 +109,19 @@ def test_tables_of_another_version(work: Work) -> None:
     assert "schema version 9" in done.err
 
 
+def test_coroutine_functions(work: Work) -> None:
+    deliver("coroutines", callback_id="c-1")
+    done = work("service:coroutines", "--once")
+    assert (done.code, done.out) == (0, "handling c-1\n")
+    assert "Handled 1, failed 0." in done.err
+
+
+@pytest.mark.parametrize("handler", ["finished", "coroutines"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_after_what_it_has_begun(work: Work, number: signal.Signals) -> None:
-    deliver(callback_id="c-1", takes="1")
-    deliver(callback_id="c-2", takes="1")
-    command = [sys.executable, "-m", "retrysafe", "work", "service:finished", "--concurrency", "1"]
+def test_a_signal_ends_it_after_what_it_has_begun(work: Work, number: signal.Signals, handler: str) -> None:
+    deliver(handler, callback_id="c-1", takes="1")
+    deliver(handler, callback_id="c-2", takes="1")
+    command = [sys.executable, "-m", "retrysafe", "work", f"service:{handler}", "--concurrency", "1"]
     with subprocess.Popen(
         command, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -11,7 +11,6 @@ what the route has found in the path is passed by name.
 """
 
 import inspect
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
@@ -24,7 +23,7 @@ from retrysafe._core import model
 from retrysafe._core.problems import Problem
 from retrysafe._http.held import name_of
 from retrysafe._http.marked import Receiving, mark_receiving
-from retrysafe.callbacks.handling import UNKNOWN_SUBJECT
+from retrysafe.callbacks.handling import check_subject
 from retrysafe.callbacks.http import PROCESSED, lower_headers, refuse, verified
 from retrysafe.callbacks.payload import Parser, Payload
 from retrysafe.callbacks.receipts import Receipts, check_function, event_parameters, is_method
@@ -84,7 +83,7 @@ def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[
         if not body and isinstance(held, ReceivingExchange):
             body = held.copied()  # a form was made of it already
         payload = Payload(body, lower_headers(asked.headers))
-        found = verified(receipts, payload, time.time())
+        found = verified(receipts, payload)
         if isinstance(found, model.Response):
             return respond(found), None, None
         if found is not None:
@@ -96,8 +95,8 @@ def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[
             return _refused(receipts, asked, problem), None, None
         if not isinstance(held, ReceivingExchange):
             raise ConfigurationError(f"{function.__qualname__} takes deliveries, {_not_held(receipts)}")
-        if receipts.check is not None and not ensure_sync(receipts.check)(event):
-            return _refused(receipts, asked, UNKNOWN_SUBJECT), None, None
+        if (problem := check_subject(receipts, event, ensure_sync)) is not None:
+            return _refused(receipts, asked, problem), None, None
         sent = asked.fields.get(receipts.rules.names.correlation)
         delivery = receipts.delivery(event, payload, held.request_id, sent)
         if delivery is None:

@@ -10,6 +10,7 @@ handled again when it is delivered again.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from inspect import iscoroutinefunction
+from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self, TypeVar, cast
 
@@ -22,7 +23,9 @@ from retrysafe._core.steps import Delivery, Flow, Outcome, Raised, Responded, Re
 from retrysafe._runtime.drive_sync import break_off_sync, call_sync, claim_sync, conclude_sync
 from retrysafe._runtime.runtime import LATER, Later
 from retrysafe._runtime.transactions import CallTransaction
+from retrysafe.callbacks.payload import Payload
 from retrysafe.callbacks.receipt import Receipt
+from retrysafe.callbacks.webhooks import SignatureInvalid
 from retrysafe.errors import ConfigurationError, NotJoined, RetrysafeError
 from retrysafe.operations.arguments import name_of
 
@@ -186,7 +189,8 @@ class Handling(DeliveryCall, Generic[E]):
 
     def __enter__(self) -> Self:
         runtime = self.receipts.guard.runtime
-        if not self._begin(check_subject(self.receipts, self._event)):
+        receipts, event = self.receipts, self._event
+        if not self._begin(check_signature(receipts, event) or check_subject(receipts, event)):
             return self
         assert self._flow is not None
         self._entered_with(claim_sync(self._flow, runtime, self))
@@ -210,7 +214,8 @@ class Handling(DeliveryCall, Generic[E]):
         from retrysafe._runtime.drive_async import claim_async  # with asyncio, which is slow
 
         runtime = self.receipts.guard.runtime
-        if not self._begin(await check_subject_async(self.receipts, self._event)):
+        receipts, event = self.receipts, self._event
+        if not self._begin(check_signature(receipts, event) or await check_subject_async(receipts, event)):
             return self
         assert self._flow is not None
         self._entered_with(await claim_async(self._flow, runtime, self))
@@ -316,11 +321,33 @@ def _refuse_nested(receipts: "Receipts[Any]") -> None:
         )
 
 
-def check_subject(receipts: "Receipts[E]", event: E) -> Problem | None:
-    """Why an event is refused before anything is looked up."""
-    if receipts.check is None:
+def check_signature(receipts: "Receipts[Any]", payload: object) -> Problem | None:
+    """Why a delivery is refused before anything else is asked: it is not its sender's.
+
+    What is no `Payload` has no signature: what it says was read by the application.
+    """
+    if receipts.webhook is None or not isinstance(payload, Payload):
         return None
-    found = receipts.check(event)
+    try:
+        receipts.webhook.verify(payload.headers, payload.body, time())
+    except SignatureInvalid as invalid:
+        return Problem("signature-invalid", f"The signature is not valid: {invalid.reason}")
+    return None
+
+
+def check_subject(
+    receipts: "Receipts[E]", event: E, ensure_sync: Callable[[Any], Any] = lambda check: check
+) -> Problem | None:
+    """Why an event is refused before it is looked up.
+
+    `ensure_sync` makes a plain function of a coroutine function, where a framework can.
+    """
+    check: Any = receipts.check
+    if check is None:
+        return None
+    if is_awaited(check) and not iscoroutinefunction(check):
+        check = check.__call__
+    found = ensure_sync(check)(event)
     if isinstance(found, Awaitable):
         if isinstance(found, Coroutine):
             found.close()  # it will never be awaited
@@ -381,7 +408,7 @@ class _Accepting(DeliveryCall):
 
 def accept(receipts: "Receipts[E]", event: E) -> Handled:
     """Store an event for a worker."""
-    call = _accepting(receipts, event, check_subject(receipts, event))
+    call = _accepting(receipts, event, check_signature(receipts, event) or check_subject(receipts, event))
     return _accepted(call, call_sync(call.flow(), receipts.guard.runtime, call))
 
 
@@ -389,7 +416,8 @@ async def accept_async(receipts: "Receipts[E]", event: E) -> Handled:
     """The same for coroutines."""
     from retrysafe._runtime.drive_async import call_async
 
-    call = _accepting(receipts, event, await check_subject_async(receipts, event))
+    refused = check_signature(receipts, event) or await check_subject_async(receipts, event)
+    call = _accepting(receipts, event, refused)
     return _accepted(call, await call_async(call.flow(), receipts.guard.runtime, call))
 
 

@@ -15,7 +15,9 @@ from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Delivery, Flow, Result
 from retrysafe._http.exchange import Exchange
 from retrysafe._http.render import describe
+from retrysafe.callbacks.handling import check_signature
 from retrysafe.callbacks.payload import Payload
+from retrysafe.callbacks.webhooks import PayloadInvalid
 from retrysafe.policy import Rules
 
 if TYPE_CHECKING:
@@ -189,17 +191,13 @@ def lower_headers(sent: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return found
 
 
-def verified(receipts: "Receipts[Any]", payload: Payload, now: float) -> Problem | Response | None:
-    """Check who sent this, on its raw bytes: a refusal, the answer to a check of the endpoint, or `None`."""
-    from retrysafe.callbacks.webhooks import PayloadInvalid, SignatureInvalid
-
+def verified(receipts: "Receipts[Any]", payload: Payload) -> Problem | Response | None:
+    """Check who sent this: a refusal, the response to the sender's own check of the endpoint, or `None`."""
+    if (problem := check_signature(receipts, payload)) is not None:
+        return problem
     webhook = receipts.webhook
     if webhook is None:
         return None
-    try:
-        webhook.verify(payload.headers, payload.body, now)
-    except SignatureInvalid as invalid:
-        return Problem("signature-invalid", f"The signature is not valid: {invalid.reason}")
     try:
         challenge = webhook.challenge(payload.headers, payload.body)
     except PayloadInvalid as invalid:

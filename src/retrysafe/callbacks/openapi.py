@@ -109,8 +109,8 @@ def _possible(receipts: Receipts[Any]) -> list[Code]:
         found.append("body-too-large")
     if not receipts.inbox:
         found.extend(("handler-failed", "not-done"))
-        if receipts.callback.in_progress == "refuse":
-            found.append("in-flight")
+    if receipts.callback.in_progress == "refuse":
+        found.append("in-flight")
     if policy.abandoned == "hold":
         found.append("outcome-unknown")
     if policy.failed != "retry":

@@ -197,6 +197,7 @@ class Receipts(Generic[E]):
                 f"{', '.join(repr(choice) for choice in get_args(InProgress))}"
             )
         self.callback = CallbackRules(in_progress, inbox, _retries(retries, self._where))
+        self._refuse_useless(options)
         self.rules = _compile(guard, options, self._where)
         if webhook is not None and self.rules.policy.retention < webhook.horizon:
             raise ConfigurationError(
@@ -206,8 +207,27 @@ class Receipts(Generic[E]):
             )
         self.run_handler: Callable[[E], Any] | None = None
         """What handles an event outside of a request: a worker's, and that of `handle`."""
+        self._declared = False
+        """Whether that was said by `@….handler`."""
         self._kind: object = None
         self._parser: Parser | None = None
+
+    def _refuse_useless(self, options: CallbackOptions) -> None:
+        """Refuse what would change nothing."""
+        said: list[str] = []
+        why = ""
+        if self.inbox:
+            said = [name for name in ("in_flight", "wait_for", "store_down") if name in options]
+            said += ["in_progress"] if self.callback.in_progress != "refuse" else []
+            why = (
+                "with inbox=True: a delivery is stored and acknowledged at once"
+            )
+        elif not self.stores_payload:
+            said = ["retries"] if self.callback.retries != RETRIES else []
+            said += ["max_payload"] if self.max_payload != MIB else []
+            why = "without store_payload=True or inbox=True: no payload is stored, and no worker handles it"
+        if said:
+            raise ConfigurationError(f"{self._where}: {said[0]}= changes nothing {why}. Leave it out")
 
     def __repr__(self) -> str:
         return f"<receipts {self.name!r}>"
@@ -259,11 +279,18 @@ class Receipts(Generic[E]):
                     f"put @{self.name}.handler on another function of the event before this one"
                 )
             return
+        if self.stores_payload and self.run_handler not in (None, function) and not self._declared:
+            raise ConfigurationError(
+                f"{name_of(function)}: a worker of {self._where} calls {name_of(self.run_handler)} already, "
+                "and would never call this one. Give it receipts with a source of its own, or say with "
+                f"@{self.name}.handler, before both, what a worker calls"
+            )
         if self.run_handler is not None and only_event:
             raise ConfigurationError(
                 f"{self._where} have a handler already, {name_of(self.run_handler)}: there is one for each"
             )
         if self.run_handler is None or only_event:
+            self._declared = only_event
             self.run_handler = function
             self._kind, self._parser = kind, None
             if only_event or self.stores_payload:

@@ -11,7 +11,6 @@ function.
 """
 
 import inspect
-import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, cast
@@ -108,7 +107,7 @@ class Receiver:
 
     def verify(self, request: Request, payload: Payload) -> Response | None:
         """The response to a delivery that is no event, or not its sender's."""
-        found = verified(self._receipts, payload, time.time())
+        found = verified(self._receipts, payload)
         if isinstance(found, Problem):
             return self.refuse(request, found)
         return None if found is None else Settled(found)

@@ -368,15 +368,20 @@ def test_correlation_ids(framework: str) -> None:
 # --- check=
 
 
-@pytest.mark.parametrize("awaited", [False, True])
-def test_what_it_is_about_does_not_exist(kind: str, awaited: bool) -> None:
+@pytest.mark.parametrize("check", ["plain", "coroutine function", "object"])
+def test_what_it_is_about_does_not_exist(kind: str, check: str) -> None:
     """404, and no receipt; handled once it exists."""
     runs: set[str] = set()
 
     async def asked(event: JobFinished) -> bool:
         return event.run_id in runs
 
-    service = Service(kind, check=asked if awaited else lambda event: event.run_id in runs)
+    class Asked:
+        async def __call__(self, event: JobFinished) -> bool:
+            return event.run_id in runs
+
+    checks = {"plain": lambda event: event.run_id in runs, "coroutine function": asked, "object": Asked()}
+    service = Service(kind, check=checks[check])
     reply = service.post(finished())
     assert (reply.status, reply.code) == (404, "subject-unknown")
     assert (service.records(), service.handled) == (0, [])
@@ -384,6 +389,17 @@ def test_what_it_is_about_does_not_exist(kind: str, awaited: bool) -> None:
     assert service.post(finished()).status == 200
     runs.clear()
     assert service.post(finished()).status == 404  # asked before it is looked up
+
+
+def test_a_check_that_returns_a_coroutine(framework: str) -> None:
+    """It is awaited, or it is an error where nothing can be: an unknown run never passes."""
+
+    async def asked(event: JobFinished) -> bool:
+        return False
+
+    service = Service(framework, check=lambda event: asked(event))
+    assert service.post(finished()).status == (500 if framework == "flask" else 404)
+    assert (service.records(), service.handled) == (0, [])
 
 
 def test_a_check_that_raises(framework: str) -> None:
