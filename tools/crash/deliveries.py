@@ -16,7 +16,7 @@ from retrysafe.callbacks import Receipts, Retries, receipts
 from retrysafe.testing.traps import place
 from tools.crash import operations
 from tools.crash.handlers import AsyncHandlers, BlockingHandlers, Handlers, Order
-from tools.crash.modes import EFFECTS, INBOX, PAYLOAD, Mode
+from tools.crash.modes import EFFECTS, INBOX, PAYLOAD, WITH_WORKERS, Mode
 
 Returned = dict[str, str] | Response
 
@@ -37,16 +37,13 @@ class Event(TypedDict):
 
 def receiving(guard: Guard, handlers: Handlers, mode: Mode) -> tuple[Receipts[Event], Callable[..., Any]]:
     """The receipts, and the endpoint that takes deliveries."""
+    own: dict[str, Any] = {}
+    if mode in WITH_WORKERS:
+        own = {"store_payload": mode == PAYLOAD, "inbox": mode == INBOX, "retries": RETRIES}
+    if mode != INBOX:
+        own |= {"in_flight": guard.rules.policy.in_flight, "wait_for": guard.rules.policy.wait_for}
     found: Receipts[Event] = receipts(
-        guard,
-        source=SOURCE,
-        compare=("run_id", "asked"),
-        effects=EFFECTS[mode],
-        in_flight=guard.rules.policy.in_flight,
-        wait_for=guard.rules.policy.wait_for,
-        store_payload=mode == PAYLOAD,
-        inbox=mode == INBOX,
-        retries=RETRIES,
+        guard, source=SOURCE, compare=("run_id", "asked"), effects=EFFECTS[mode], **own
     )
     first = 2 if mode == INBOX else 1  # the first attempt at what is in an inbox was to receive it
     handle = _async(handlers, first) if isinstance(handlers, AsyncHandlers) else _blocking(handlers, first)

@@ -64,7 +64,7 @@ DECLINING = CallbackSetting(
 
 Accept = Callable[[Call], Flow[Result]]
 Work = Callable[..., Flow[Result]]
-Answer = Callable[..., Response | None]
+Render = Callable[..., Response | None]
 
 
 # --- acknowledged too early
@@ -101,12 +101,12 @@ class PayloadStoredLater(ModelStore):
         )
 
 
-def _acknowledges_what_is_not_stored(real: Answer) -> Answer:
-    def answer(result: Result, *rest: Any) -> Response | None:
+def _acknowledges_what_is_not_stored(real: Render) -> Render:
+    def response_to(result: Result, *rest: Any) -> Response | None:
         stored = result._replace(verdict="completed") if result.verdict == "unstored" else result
         return real(stored, *rest)
 
-    return answer
+    return response_to
 
 
 def _expires_with_keys_of_requests(real: Callable[..., Claim]) -> object:
@@ -116,13 +116,13 @@ def _expires_with_keys_of_requests(real: Callable[..., Claim]) -> object:
     return make_claim
 
 
-def _refuses_duplicates(real: Answer) -> Answer:
-    def answer(result: Result, *rest: Any) -> Response | None:
+def _refuses_duplicates(real: Render) -> Render:
+    def response_to(result: Result, *rest: Any) -> Response | None:
         if isinstance(result.reply, Record) and result.verdict == "replayed":
             return Response(409)
         return real(result, *rest)
 
-    return answer
+    return response_to
 
 
 class ForgetsWhatWasHandled(ModelStore):
@@ -340,7 +340,7 @@ PLANTED: tuple[Planted, ...] = (
         "a duplicate is refused as a conflict",
         REASONED,
         LEASED,
-        patching(http, "answer", _refuses_duplicates),
+        patching(http, "response_to", _refuses_duplicates),
     ),
     Planted(
         "an attempt is told that it has lost its lease, and has not",
@@ -396,7 +396,7 @@ PLANTED: tuple[Planted, ...] = (
         "an event is acknowledged although it could not be stored that it was handled",
         REASONED,
         LEASED,
-        patching(http, "answer", _acknowledges_what_is_not_stored),
+        patching(http, "response_to", _acknowledges_what_is_not_stored),
     ),
     Planted(
         "tx: the receipt is completed outside of the transaction",

@@ -75,35 +75,22 @@ class Holder:
             scope[self._name] = None
             method = scope["method"]
             fields = dict(scope["headers"])
+            path: str = route_path(scope) if scope.get("root_path") else scope["path"]
+            keyed = self._key in fields and (method in self._methods or method.upper() in self._methods)
+            kind = self._receiving(method, path) if self._receiving is not None else None
+            if kind is None and keyed:
+                kind = HeldExchange
             # What a middleware outside has claimed is not to be held a second time.
-            kind = self._kind(scope, method, fields) if "retrysafe" not in scope else None
-            if kind is not None:
+            if kind is not None and "retrysafe" not in scope:
                 exchange = kind(AsgiRequest(scope, fields), self._routes.otherwise, self.guard.runtime)
                 exchange.limit = self.guard.largest_request
                 exchange.has_error_handler = self._has_error_handler
-                exchange.keyed = self._keyed(method, fields)
+                exchange.keyed = keyed
                 return await exchange.hold_request(self._name, self.app, scope, receive, send)
-            path = _path(scope)
             if self._routes.publishes(method, path):
                 request = AsgiRequest(scope, fields)
                 return await send_whole(send, self._routes.specification(request, self._endpoints()))
         return await self.app(scope, receive, send)
-
-    def _kind(
-        self, scope: Connection, method: str, fields: dict[bytes, bytes]
-    ) -> "type[HeldExchange] | None":
-        """As what a request is held, if it is."""
-        if self._receiving is not None and (kind := self._receiving(method, _path(scope))) is not None:
-            return kind
-        return HeldExchange if self._keyed(method, fields) else None
-
-    def _keyed(self, method: str, fields: dict[bytes, bytes]) -> bool:
-        return self._key in fields and (method in self._methods or method.upper() in self._methods)
-
-
-def _path(scope: Connection) -> str:
-    path: str = route_path(scope) if scope.get("root_path") else scope["path"]
-    return path
 
 
 class HeldExchange(AsgiExchange):

@@ -71,7 +71,7 @@ def decorate(receipts: Receipts[Any], function: F) -> F:
         request, payload, _ = delivered
         returned = await receiver.serve(request, event, payload, (event,), named)
         if returned is None and _may_have_a_body(request):
-            return {"message": PROCESSED, "idempotent_replayed": False}
+            return PROCESSED
         return returned
 
     depends, parameters = _delivered(receiver), [first, *others]

@@ -25,7 +25,7 @@ from retrysafe._http.held import name_of
 from retrysafe._http.marked import Receiving, mark_receiving
 from retrysafe.callbacks.handling import check_subject
 from retrysafe.callbacks.http import PROCESSED, lower_headers, refuse, verified
-from retrysafe.callbacks.payload import Parser, Payload
+from retrysafe.callbacks.payload import Parser, Payload, invalid_payload
 from retrysafe.callbacks.receipts import Receipts, check_function, event_parameters, is_method
 from retrysafe.callbacks.webhooks import PayloadInvalid
 from retrysafe.callbacks.wsgi import ReceivingExchange
@@ -60,7 +60,7 @@ def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[
             return settled if settled is not None else said(await function(*args, event, **named))
 
     def said(returned: object) -> object:
-        return jsonify(message=PROCESSED, idempotent_replayed=False) if returned is None else returned
+        return jsonify(PROCESSED) if returned is None else returned
 
     @contextmanager
     def received(ensure_sync: Callable[[Any], Any]) -> Generator[tuple[object, object]]:
@@ -91,12 +91,11 @@ def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[
         try:
             event = parse(payload)
         except PayloadInvalid as invalid:
-            problem = Problem("payload-invalid", f"The payload is not valid: {invalid.reason}")
-            return _refused(receipts, asked, problem), None, None
+            return _refused(receipts, asked, invalid_payload(invalid)), None, None
         if not isinstance(held, ReceivingExchange):
             raise ConfigurationError(f"{function.__qualname__} takes deliveries, {_not_held(receipts)}")
-        if (problem := check_subject(receipts, event, ensure_sync)) is not None:
-            return _refused(receipts, asked, problem), None, None
+        if (unknown := check_subject(receipts, event, ensure_sync)) is not None:
+            return _refused(receipts, asked, unknown), None, None
         sent = asked.fields.get(receipts.rules.names.correlation)
         delivery = receipts.delivery(event, payload, held.request_id, sent)
         if delivery is None:

@@ -386,7 +386,7 @@ def refuse_unfinished(function: Callable[..., Any], returned: object) -> None:
         if isinstance(returned, Coroutine):
             returned.close()  # it will never be awaited
         raise ConfigurationError(
-            f"{name_of(function)} returned a {kind}, which has to be awaited, and is no "
+            f"{name_of(function)} returned a {kind}, which has to be awaited, and is not a "
             "coroutine function: make it one with `async def`, and its decorators, too"
         )
     if isinstance(returned, Generator | AsyncGenerator):

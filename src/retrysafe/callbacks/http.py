@@ -23,7 +23,7 @@ from retrysafe.policy import Rules
 if TYPE_CHECKING:
     from retrysafe.callbacks.receipts import Receipts
 
-PROCESSED = "Callback processed"
+PROCESSED = {"message": "Callback processed", "idempotent_replayed": False}
 """What a first delivery gets whose handler returns nothing."""
 
 ACCEPTED = "Callback accepted"
@@ -85,10 +85,12 @@ class CallbackExchange(Exchange):
     def render(self, result: Result) -> Response | None:
         if self.delivery is None:
             return super().render(result)
-        return answer(result, self.request, self.receipts, self.request_id)
+        return response_to(result, self.request, self.receipts, self.request_id)
 
 
-def answer(result: Result, request: Request, receipts: "Receipts[Any]", request_id: str) -> Response | None:
+def response_to(
+    result: Result, request: Request, receipts: "Receipts[Any]", request_id: str
+) -> Response | None:
     """What is sent to the sender; `None`: no sender is left."""
     rules = receipts.rules
     reply = result.reply
@@ -152,7 +154,7 @@ def refuse(receipts: "Receipts[Any]", request: Request, problem: Problem, route:
     runtime = receipts.guard.runtime
     runtime.end(exchange, Result(problem.code, problem))
     sent = request.fields.get(receipts.rules.names.request_id, b"")
-    made = answer(
+    made = response_to(
         Result(problem.code, problem), request, receipts, sent.decode("latin-1") or tokens.draw().hex()
     )
     assert made is not None, "a problem is sent"

@@ -15,7 +15,7 @@ from retrysafe.callbacks.receipts import Receipts
 Document = dict[str, Any]
 
 _RAW: tuple[object, ...] = (Payload, bytes)
-"""Types of events that have no schema, since nobody reads them as JSON."""
+"""Types of events that have no schema, because they are not read as JSON."""
 
 ACKNOWLEDGEMENT = "CallbackAcknowledgement"
 """The name of the schema of what a duplicate gets."""

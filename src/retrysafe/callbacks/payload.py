@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args, get_origin
 from uuid import UUID
 
+from retrysafe._core.problems import Problem
 from retrysafe.callbacks.webhooks import Headers, PayloadInvalid
 from retrysafe.errors import ConfigurationError, UnreadableRecord
 from retrysafe.operations.values import NotComparable, codec, fingerprint_value
@@ -39,13 +40,24 @@ def pack(payload: Payload) -> bytes:
 def unpack(stored: bytes) -> Payload:
     """The same, read; raises `PayloadInvalid` if it was damaged in the store."""
     line, separator, body = stored.partition(b"\n")
+    headers: dict[str, str] = {}
     try:
-        headers = {str(name): str(value) for name, value in json.loads(line)}
-    except (ValueError, TypeError, RecursionError):
-        raise PayloadInvalid("the stored payload is damaged") from None
-    if not separator:
+        pairs: object = json.loads(line)
+    except (ValueError, RecursionError):
+        pairs = None
+    if not separator or not isinstance(pairs, list):
         raise PayloadInvalid("the stored payload is damaged")
+    for pair in cast("list[object]", pairs):
+        match pair:
+            case [str(name), str(value)]:
+                headers[name] = value
+            case _:
+                raise PayloadInvalid("the stored payload is damaged")
     return Payload(body, headers)
+
+
+def invalid_payload(invalid: PayloadInvalid) -> Problem:
+    return Problem("payload-invalid", f"The payload is not valid: {invalid.reason}")
 
 
 def _loaded(body: bytes) -> object:
@@ -58,7 +70,7 @@ def _loaded(body: bytes) -> object:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")  # RFC 8259, section 6
+    raise ValueError(f"{name} is not JSON")  # RFC 8259, section 6
 
 
 class Parser:

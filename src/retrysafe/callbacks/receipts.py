@@ -33,6 +33,7 @@ from retrysafe.callbacks.payload import (
     Payload,
     comparable,
     encode,
+    invalid_payload,
     may_lack,
     pack,
     read,
@@ -219,9 +220,7 @@ class Receipts(Generic[E]):
         if self.inbox:
             said = [name for name in ("in_flight", "wait_for", "store_down") if name in options]
             said += ["in_progress"] if self.callback.in_progress != "refuse" else []
-            why = (
-                "with inbox=True: a delivery is stored and acknowledged at once"
-            )
+            why = "with inbox=True: a delivery is stored and acknowledged at once"
         elif not self.stores_payload:
             said = ["retries"] if self.callback.retries != RETRIES else []
             said += ["max_payload"] if self.max_payload != MIB else []
@@ -414,7 +413,7 @@ class Receipts(Generic[E]):
         try:
             return self._delivery(event, payload, request_id, correlation_id)
         except PayloadInvalid as invalid:
-            return Problem("payload-invalid", f"This is no event: {invalid.reason}.")
+            return invalid_payload(invalid)
 
     def _delivery(
         self, event: E, payload: Payload | None, request_id: str | None, correlation_id: bytes | None
@@ -496,7 +495,7 @@ class Receipts(Generic[E]):
     def _worth_storing(self, event: E, payload: Payload | None) -> Payload:
         if payload is None:
             return encode(event, self._where)
-        kept = self.webhook.keeps if self.webhook is not None else ("content-type",)
+        kept = self.webhook.stored_headers if self.webhook is not None else ("content-type",)
         return Payload(
             payload.body, {name: payload.headers[name] for name in kept if name in payload.headers}
         )
@@ -575,7 +574,7 @@ def event_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def check_function(receipts: Receipts[Any], function: object) -> None:
-    """Refuse to decorate what is no function of an event."""
+    """Refuse to decorate what is not a function of an event."""
     if inspect.isclass(function) or not inspect.isroutine(function):
         raise ConfigurationError(f"{receipts!r} decorated {function!r}: expected a function of the event")
     refuse_second(function)

@@ -30,7 +30,7 @@ from retrysafe.asgi.exchange import AsgiRequest, template
 from retrysafe.callbacks.asgi import ReceivingExchange
 from retrysafe.callbacks.handling import check_subject_async
 from retrysafe.callbacks.http import PROCESSED, lower_headers, refuse, verified
-from retrysafe.callbacks.payload import Parser, Payload
+from retrysafe.callbacks.payload import Parser, Payload, invalid_payload
 from retrysafe.callbacks.receipts import Receipts, check_function, event_parameters, is_method
 from retrysafe.callbacks.webhooks import PayloadInvalid
 from retrysafe.errors import ConfigurationError, NotDone
@@ -61,16 +61,12 @@ def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[
         try:
             event = parse(payload)
         except PayloadInvalid as invalid:
-            return receiver.refuse(
-                request, Problem("payload-invalid", f"The payload is not valid: {invalid.reason}")
-            )
+            return receiver.refuse(request, invalid_payload(invalid))
         arguments = (*bound, event, request) if takes_request else (*bound, event)
         returned = await receiver.serve(request, event, payload, arguments, {})
         if isinstance(returned, Response):
             return returned
-        return JSONResponse(
-            {"message": PROCESSED, "idempotent_replayed": False} if returned is None else returned
-        )
+        return JSONResponse(PROCESSED if returned is None else returned)
 
     # Not as the function has it: this is what the framework calls.
     setattr(endpoint, "__signature__", _SIGNATURE)  # noqa: B010 - typed

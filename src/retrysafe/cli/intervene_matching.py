@@ -49,6 +49,15 @@ def refuse_filters(verb: str, **given: object) -> None:
         )
 
 
+def require_filter(verb: str, path: str | None, action: str | None) -> None:
+    if path is None and action is None:
+        raise Failure(
+            "neither a key nor --path nor --action was given",
+            f"Give the key or the id of one record, or --path or --action to {verb} all records of one.",
+            Exit.USAGE,
+        )
+
+
 def intervene_matching(query: Query, many: Many, settings: Settings, limit: int, store: str | None) -> None:
     """Change those records, if the operator confirms it, and each if it is still as it was seen."""
     finished: list[Sighting] = []

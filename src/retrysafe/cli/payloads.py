@@ -1,35 +1,23 @@
-"""The stored payload of a delivery: one line of JSON with its headers, then the body as it came."""
+"""The stored payload of a delivery, as operators see it."""
 
-import json
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING
 
-from retrysafe._core.model import Parts
 from retrysafe.cli.format import relative
 from retrysafe.stores.admin import Sighting
 
-
-class StoredPayload(NamedTuple):
-    headers: Parts
-    body: bytes
+if TYPE_CHECKING:
+    from retrysafe.callbacks.payload import Payload
 
 
-def unpack(stored: bytes) -> StoredPayload:
-    """What is not of this form is shown as a body, because an operator wants to see it all the same."""
-    line, separator, body = stored.partition(b"\n")
+def readable(stored: bytes) -> "Payload":
+    """What is not of the form in which payloads are stored is shown as a body all the same."""
+    from retrysafe.callbacks.payload import Payload, unpack  # slow to load, and few records have one
+    from retrysafe.callbacks.webhooks import PayloadInvalid
+
     try:
-        pairs: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return StoredPayload((), stored)
-    if not separator or not isinstance(pairs, list):
-        return StoredPayload((), stored)
-    headers: list[tuple[str, str]] = []
-    for pair in cast("list[object]", pairs):
-        match pair:
-            case [str(name), str(value)]:
-                headers.append((name, value))
-            case _:
-                return StoredPayload((), stored)
-    return StoredPayload(tuple(headers), body)
+        return unpack(stored)
+    except PayloadInvalid:
+        return Payload(stored)
 
 
 def waits(sighting: Sighting) -> str:

@@ -13,7 +13,14 @@ from retrysafe._core.model import Record
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import short_id, standing_text
 from retrysafe.cli.intervene import Intervention, Selection, Settings, describe, intervene, refusal
-from retrysafe.cli.intervene_matching import LIMIT, NO_PAYLOAD, Many, intervene_matching, refuse_filters
+from retrysafe.cli.intervene_matching import (
+    LIMIT,
+    NO_PAYLOAD,
+    Many,
+    intervene_matching,
+    refuse_filters,
+    require_filter,
+)
 from retrysafe.cli.lookup import build_query
 from retrysafe.cli.options import (
     ActionOption,
@@ -92,12 +99,7 @@ def redrive(
             "Give --state failed, abandoned or waiting.",
             Exit.USAGE,
         )
-    if path is None and action is None:
-        raise Failure(
-            "neither a key nor --path nor --action was given",
-            "Give the key or the id of one record, or --action to redrive all records of one source.",
-            Exit.USAGE,
-        )
+    require_filter("redrive", path, action)
     query = build_query(
         [state.standing],
         door_name(door) or "callback",

@@ -14,7 +14,7 @@ from retrysafe._core.model import Record
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import standing_text
 from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene, refusal
-from retrysafe.cli.intervene_matching import LIMIT, Many, intervene_matching, refuse_filters
+from retrysafe.cli.intervene_matching import LIMIT, Many, intervene_matching, refuse_filters, require_filter
 from retrysafe.cli.lookup import build_query
 from retrysafe.cli.options import (
     ActionOption,
@@ -92,12 +92,7 @@ def release(
         selection = Selection(key, door_name(door), scope_parts(scope), store)
         intervene(selection, settings, lambda seen: _decide(seen, state))
         return
-    if path is None and action is None:
-        raise Failure(
-            "neither a key nor --path nor --action was given",
-            "Give the key or the id of one record, or --path or --action to release all records of one.",
-            Exit.USAGE,
-        )
+    require_filter("release", path, action)
     query = build_query(
         [state.standing],
         door_name(door),

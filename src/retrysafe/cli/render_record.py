@@ -1,6 +1,7 @@
 """One record, drawn in full: what it is, its timeline, its response, what comes next."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -24,10 +25,13 @@ from retrysafe.cli.format import (
     timestamp,
 )
 from retrysafe.cli.next_steps import next_results, possible_commands
-from retrysafe.cli.payloads import StoredPayload, waits
+from retrysafe.cli.payloads import waits
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.words import exception_of, outcome_of, words
 from retrysafe.stores.admin import Entry, Sighting
+
+if TYPE_CHECKING:
+    from retrysafe.callbacks.payload import Payload
 
 _EXPLAINED = {
     "abandoned": "Its worker died or lost the store; the outcome is unknown.",
@@ -50,7 +54,7 @@ def render_record(
     sighting: Sighting,
     entries: Sequence[Entry],
     store: str | None,
-    delivered: StoredPayload | None = None,
+    delivered: "Payload | None" = None,
     *,
     preview: int,
     show_keys: bool,
@@ -177,10 +181,10 @@ def _response(sighting: Sighting, limit: int) -> Iterable[RenderableType]:
     yield from _body(body_preview.preview(response.body, limit), len(response.body))
 
 
-def _payload(sighting: Sighting, delivered: StoredPayload, limit: int) -> Iterable[RenderableType]:
+def _payload(sighting: Sighting, delivered: "Payload", limit: int) -> Iterable[RenderableType]:
     """What was delivered, and whether a worker handles it."""
     yield Text(waits(sighting))
-    for name, value in delivered.headers:
+    for name, value in delivered.headers.items():
         yield Text.assemble((f"{clean(name)}: ", "cyan"), clean(redacted_header(name, value)))
     seen = body_preview.preview(delivered.body, limit)
     yield from _body(seen, len(delivered.body), "--payload")

@@ -3,7 +3,7 @@
 import base64
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,9 @@ from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.store import open_admin
 from retrysafe.cli.words import exception_of, words
 from retrysafe.stores.admin import Entry, Sighting
+
+if TYPE_CHECKING:
+    from retrysafe.callbacks.payload import Payload
 
 _ENTRIES = 20
 _PREVIEW = 2000
@@ -86,7 +89,7 @@ def show(
         sighting = find_one_or_list(admin, key, door_name(door), scope_parts(scope), show_keys=show_keys)
         entries = admin.audit(_ENTRIES, sighting.record.id.hex())
         stored = None if sighting.payload is None else admin.payload(sighting.record.id)
-    delivered = None if stored is None else payloads.unpack(stored)
+    delivered = None if stored is None else payloads.readable(stored)
     if json:
         shown = record_document(sighting, show_keys=show_keys, completed=completed)
         more = _document(sighting, entries, store, preview=length, body=body, show_keys=show_keys)
@@ -120,7 +123,7 @@ def _print_body(sighting: Sighting) -> None:
     _print_bytes(response.body)
 
 
-def _print_payload(delivered: payloads.StoredPayload | None) -> None:
+def _print_payload(delivered: "Payload | None") -> None:
     if delivered is None:
         raise Failure("this record has no payload: only callbacks whose service stores payloads have one")
     _print_bytes(delivered.body)
@@ -165,8 +168,8 @@ def _body_document(sighting: Sighting, limit: int, *, whole: bool) -> dict[str, 
     return _preview_document(response.body, limit, whole=whole, is_json=sighting.record.door == "operation")
 
 
-def _payload_document(delivered: payloads.StoredPayload, limit: int, *, whole: bool) -> dict[str, object]:
-    headers = [[name, redacted_header(name, value)] for name, value in delivered.headers]
+def _payload_document(delivered: "Payload", limit: int, *, whole: bool) -> dict[str, object]:
+    headers = [[name, redacted_header(name, value)] for name, value in delivered.headers.items()]
     return {"headers": headers, **_preview_document(delivered.body, limit, whole=whole)}
 
 

@@ -44,7 +44,7 @@ def work(
     if not isinstance(found, Receipts):
         kind = f"{type(found).__module__}.{type(found).__qualname__}".removeprefix("builtins.")
         raise Failure(
-            f"{target} is a {kind}, and no receipts",
+            f"{target} is a {kind}, and not receipts",
             "Name what receipts(guard, ...) returned: myapp:finished.",
             Exit.USAGE,
         )

@@ -210,7 +210,7 @@ _LATE = 300.0
 """Seconds that a payload may wait before an operator should look for the worker: several of its rounds."""
 
 
-def late(oldest_due: float, now: float) -> Finding:
+def waiting_payloads(oldest_due: float, now: float) -> Finding:
     """What a check says of payloads that wait for a worker."""
     waited = now - oldest_due
     if waited < _LATE:

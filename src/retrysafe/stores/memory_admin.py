@@ -22,11 +22,11 @@ from retrysafe.stores.admin import (
     Source,
     Standing,
     Statistics,
-    late,
     redrive_outcome,
     release_outcome,
     resolve_outcome,
     storable,
+    waiting_payloads,
 )
 
 _log = logging.getLogger("retrysafe.store")
@@ -222,7 +222,7 @@ class MemoryAdmin(Generic[R]):
         if abandoned:
             findings.append(Finding("abandoned", "warning", f"the outcome of {abandoned} records is unknown"))
         if found.oldest_due is not None:
-            findings.append(late(found.oldest_due, found.now))
+            findings.append(waiting_payloads(found.oldest_due, found.now))
         return findings
 
     def migrate(self, indexes: Sequence[Index] = ()) -> str:  # noqa: ARG002 - as every `Admin`

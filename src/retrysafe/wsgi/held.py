@@ -57,26 +57,20 @@ class Holder:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         environ[self._name] = None
         method = environ["REQUEST_METHOD"]
+        keyed = self._key in environ and (method in self._methods or method.upper() in self._methods)
+        kind = self._receiving(environ) if self._receiving is not None else None
+        if kind is None and keyed:
+            kind = HeldExchange
         # A guard outside that has taken the request on holds its response already.
-        kind = self._kind(environ, method) if GUARDED not in environ else None
-        if kind is not None:
+        if kind is not None and GUARDED not in environ:
             exchange = kind(
                 translate(environ), self._routes.otherwise, self.app, self.guard, environ, start_response
             )
-            exchange.keyed = self._keyed(environ, method)
+            exchange.keyed = keyed
             return exchange.hold_request(self._name, self.guard.largest_request)
         if self._routes.publishes(method, decoded(environ.get("PATH_INFO", ""))):
             return send(start_response, self._routes.specification(translate(environ), self._endpoints()))
         return self.app(environ, start_response)
-
-    def _kind(self, environ: WSGIEnvironment, method: str) -> "type[HeldExchange] | None":
-        """As what a request is held, if it is."""
-        if self._receiving is not None and (kind := self._receiving(environ)) is not None:
-            return kind
-        return HeldExchange if self._keyed(environ, method) else None
-
-    def _keyed(self, environ: WSGIEnvironment, method: str) -> bool:
-        return self._key in environ and (method in self._methods or method.upper() in self._methods)
 
 
 class _Page(NamedTuple):

@@ -215,8 +215,8 @@ def test_what_is_expected_is_in_no_traceback(sender: Sender) -> None:
 @every
 def test_what_is_kept(sender: Sender) -> None:
     """Names in lower case, and no credentials."""
-    assert sender.webhook.keeps
-    for name in sender.webhook.keeps:
+    assert sender.webhook.stored_headers
+    for name in sender.webhook.stored_headers:
         assert name == name.lower()
         assert "signature" not in name
         assert name not in ("authorization", "cookie")

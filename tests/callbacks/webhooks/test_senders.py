@@ -434,9 +434,9 @@ def test_ids_that_are_signed(template: str) -> None:
         ({"id": "id", "header": "x y"}, "header"),
         ({"id": "id", "header": ""}, "header"),
         ({"id_header": "x-ï"}, "header"),
-        ({"id": "id", "keeps": ["Authorization"]}, "credentials"),
-        ({"id": "id", "keeps": ["X-S"]}, "credentials"),
-        ({"id": "id", "keeps": "X-Kind"}, "keeps"),
+        ({"id": "id", "stored_headers": ["Authorization"]}, "credentials"),
+        ({"id": "id", "stored_headers": ["X-S"]}, "credentials"),
+        ({"id": "id", "stored_headers": "X-Kind"}, "stored_headers"),
         ({"id": "id", "source": ""}, "source"),
         ({"id": "id", "horizon": 0}, "horizon"),
     ],
@@ -449,8 +449,10 @@ def test_what_cannot_work(more: dict[str, Any], said: str) -> None:
 
 
 def test_what_is_said_of_it() -> None:
-    sender = webhooks.signed(KEY, header="x-s", id="id", source="partner", keeps=["X-Kind"], horizon=60)
-    assert (sender.source, sender.keeps, sender.horizon) == ("partner", ("x-kind",), 60)
+    sender = webhooks.signed(
+        KEY, header="x-s", id="id", source="partner", stored_headers=["X-Kind"], horizon=60
+    )
+    assert (sender.source, sender.stored_headers, sender.horizon) == ("partner", ("x-kind",), 60)
 
 
 # --- CloudEvents

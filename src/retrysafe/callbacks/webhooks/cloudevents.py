@@ -68,7 +68,7 @@ class _CloudEvents(Webhook):
     signature: Webhook | None
     unsigned_headers: bool
     source: str = "cloudevents"
-    keeps: tuple[str, ...] = (
+    stored_headers: tuple[str, ...] = (
         "content-type",
         "ce-specversion",
         "ce-id",

@@ -35,7 +35,12 @@ class _GitHub(Webhook):
     secrets: tuple[Secret, ...]
     identity: Literal["delivery", "body"]
     source: str = "github"
-    keeps: tuple[str, ...] = ("content-type", "x-github-event", "x-github-delivery", "x-github-hook-id")
+    stored_headers: tuple[str, ...] = (
+        "content-type",
+        "x-github-event",
+        "x-github-delivery",
+        "x-github-hook-id",
+    )
     horizon: float = 3 * DAY
     """It does not retry by itself; what is up to three days old can be sent again by hand or by its API."""
 

@@ -42,7 +42,7 @@ def signed(
     timestamp_header: str | None = None,
     tolerance: float = TOLERANCE,
     compare: Sequence[str] | None = None,
-    keeps: Sequence[str] = (),
+    stored_headers: Sequence[str] = (),
     horizon: float = 7 * DAY,
 ) -> Webhook:
     """A sender that puts an HMAC into a header.
@@ -56,7 +56,7 @@ def signed(
     template            what is signed: `{body}`, `{timestamp}.{body}`, `{id}.{timestamp}.{body}`
     timestamp_header    a Unix time, which `template` has to include
     compare             fields of the JSON body that a redelivery may not change; all of the body if not given
-    keeps               request headers that are worth storing with a payload
+    stored_headers      request headers that are worth storing with a payload
     horizon             for how many seconds the sender delivers again
     """
     if algorithm not in get_args(Algorithm):
@@ -73,12 +73,17 @@ def signed(
         raise ConfigurationError("source is empty: expected the name of the sender")
     if not horizon > 0:
         raise ConfigurationError(f"horizon must be greater than 0, got {horizon}")
-    if isinstance(keeps, str):  # a sequence of strings, too
-        raise ConfigurationError(f"keeps is {keeps!r}: expected a list of names, as in keeps=[{keeps!r}]")
-    names = {name: _name(name) for name in (header, id_header, timestamp_header, *keeps) if name is not None}
-    kept = tuple(names[name] for name in keeps)
-    if refused := (_CREDENTIALS | {names[header]}).intersection(kept):
-        raise ConfigurationError(f"keeps has {', '.join(sorted(refused))}: credentials are not stored")
+    if isinstance(stored_headers, str):  # a sequence of strings, too
+        raise ConfigurationError(
+            f"stored_headers is {stored_headers!r}: expected a list of names, as in [{stored_headers!r}]"
+        )
+    every = (header, id_header, timestamp_header, *stored_headers)
+    names = {name: _name(name) for name in every if name is not None}
+    stored = tuple(names[name] for name in stored_headers)
+    if refused := (_CREDENTIALS | {names[header]}).intersection(stored):
+        raise ConfigurationError(
+            f"stored_headers has {', '.join(sorted(refused))}: credentials are not stored"
+        )
     return _Signed(
         secrets=secrets_of(secret),
         header=names[header],
@@ -92,7 +97,7 @@ def signed(
         id_header=names[id_header] if id_header is not None else None,
         compare=fields_of(compare),
         source=source,
-        keeps=kept or ("content-type",),
+        stored_headers=stored or ("content-type",),
         horizon=horizon,
     )
 

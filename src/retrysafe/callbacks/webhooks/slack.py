@@ -48,7 +48,7 @@ class _Slack(Webhook):
     secrets: tuple[Secret, ...]
     tolerance: float
     source: str = "slack"
-    keeps: tuple[str, ...] = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
+    stored_headers: tuple[str, ...] = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
     horizon: float = DAY
     """Three retries within minutes; with delayed events switched on, one more each hour of a day."""
 

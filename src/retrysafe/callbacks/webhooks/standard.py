@@ -80,7 +80,7 @@ class _Standard(Webhook):
     tolerance: float
     compare: tuple[str, ...] | None
     source: str = "standard"
-    keeps: tuple[str, ...] = (
+    stored_headers: tuple[str, ...] = (
         "content-type",
         "webhook-id",
         "webhook-timestamp",

@@ -54,7 +54,7 @@ class _Stripe(Webhook):
     secrets: tuple[Secret, ...]
     tolerance: float
     source: str = "stripe"
-    keeps: tuple[str, ...] = ("content-type",)
+    stored_headers: tuple[str, ...] = ("content-type",)
     horizon: float = 30 * DAY
     """Retries take three days; an event can be sent again by hand for as long as Stripe has it."""
 

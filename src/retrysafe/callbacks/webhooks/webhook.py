@@ -46,7 +46,7 @@ class Webhook(ABC):
 
     source: str
     """What records are stored under, unless the application gives another name."""
-    keeps: tuple[str, ...] = ("content-type",)
+    stored_headers: tuple[str, ...] = ("content-type",)
     """Request headers, in lower case, that are worth storing with a payload.  No credentials."""
     horizon: float = 7 * DAY
     """For how many seconds after the first delivery the sender may deliver again.  What was handled has to be

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from retrysafe.errors import SchemaMismatch, StoreError
-from retrysafe.stores.admin import Finding, late
+from retrysafe.stores.admin import Finding, waiting_payloads
 from retrysafe.stores.retry import TookTooLong
 from retrysafe.stores.sql.schema import Ask, latest, plan
 
@@ -128,4 +128,4 @@ def abandoned(ask: Ask) -> Iterator[Finding]:
 
 def payloads(ask: Ask) -> Iterator[Finding]:
     for oldest_due, now in ask("oldest_due"):
-        yield late(cast(float, oldest_due), cast(float, now))
+        yield waiting_payloads(cast(float, oldest_due), cast(float, now))

@@ -89,6 +89,7 @@ class CallbackStage:
 
     def __init__(self, setting: CallbackSetting) -> None:
         self.setting = setting
+        own: dict[str, Any] = {} if setting.kept == "inline" else {"retries": RETRIES}
         guard = Guard(_Joint(lambda: 0.0), scope=scopes.service("simulated"))
         self.receipts: Receipts[Any] = receipts(
             guard,
@@ -98,7 +99,7 @@ class CallbackStage:
             retention=RETENTION,
             store_payload=setting.kept == "payload",
             inbox=setting.kept == "inbox",
-            retries=RETRIES,
+            **own,
         )
         self.receipts.handler(_handle)
         self._deliveries: dict[tuple[int, int], Delivery] = {}

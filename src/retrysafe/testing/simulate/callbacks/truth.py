@@ -90,7 +90,7 @@ class Event:
             broken("I3", f"a lease of {self} was renewed for an attempt that does not hold it")
 
     def finished(self, owner: str, token: bytes, final: Final, run: Handled | None, *, stored: bool) -> None:
-        """The store answered a write of an outcome."""
+        """The store has replied to a write of an outcome."""
         holds = self.token == token and self.standing == "running"
         if not stored:
             if holds:

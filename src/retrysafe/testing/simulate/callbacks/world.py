@@ -269,7 +269,7 @@ class World:
         self.say(f"{task} ends with {result.verdict}")
         self.remove(task)
         if task.delivers and not task.cancelled:
-            sent = http.answer(result, REQUEST, self.stage.receipts, "id")
+            sent = http.response_to(result, REQUEST, self.stage.receipts, "id")
             assert sent is not None
             task.status = sent.status
             self.say(f"its sender is told {sent.status}")
