@@ -40,18 +40,11 @@ MAY_IMPORT = {
     "operations": frozenset({"_core", "_http", "_runtime", "events", "guard", "operations", "refusals"})
     | VALUES,
     # Events are compared and read as the arguments and values of operations are.
-    "callbacks": frozenset({"_core", "_http", "_runtime", "asgi", "callbacks", "events", "flask", "guard"})
-    | frozenset(
-        {
-            "operations.arguments",
-            "operations.values",
-            "refusals",
-            "starlette",
-            "stores.admin",
-            "stores.contract",
-            "wsgi",
-        }
-    )
+    "callbacks": frozenset({"_core", "_http", "_runtime", "callbacks", "events", "guard", "refusals"})
+    | frozenset({"operations.arguments", "operations.values", "stores.admin", "stores.contract"})
+    | VALUES,
+    # What it has to do with servers and frameworks is apart from the rest.
+    "callbacks.http": frozenset({"_core", "_http", "asgi", "callbacks", "flask", "starlette", "wsgi"})
     | VALUES,
     # What a sender of webhooks is can be known without anything that receives.
     "callbacks.webhooks": frozenset({"_core", "callbacks.webhooks", "errors"}),

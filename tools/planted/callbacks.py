@@ -37,7 +37,8 @@ from retrysafe._core.steps import (
     ToStore,
     ask,
 )
-from retrysafe.callbacks import Receipts, http
+from retrysafe.callbacks import Receipts
+from retrysafe.callbacks.http import exchange
 from retrysafe.policy import DAY, Policy
 from retrysafe.testing.simulate.callbacks.setting import CallbackSetting
 from retrysafe.testing.simulate.model import ModelStore
@@ -340,7 +341,7 @@ PLANTED: tuple[Planted, ...] = (
         "a duplicate is refused as a conflict",
         REASONED,
         LEASED,
-        patching(http, "response_to", _refuses_duplicates),
+        patching(exchange, "response_to", _refuses_duplicates),
     ),
     Planted(
         "an attempt is told that it has lost its lease, and has not",
@@ -396,7 +397,7 @@ PLANTED: tuple[Planted, ...] = (
         "an event is acknowledged although it could not be stored that it was handled",
         REASONED,
         LEASED,
-        patching(http, "response_to", _acknowledges_what_is_not_stored),
+        patching(exchange, "response_to", _acknowledges_what_is_not_stored),
     ),
     Planted(
         "tx: the receipt is completed outside of the transaction",

@@ -14,9 +14,10 @@ transactions.
 """
 
 from retrysafe.callbacks.handling import AlreadyHandled, Handled, Handling
+from retrysafe.callbacks.options import CallbackOptions
 from retrysafe.callbacks.payload import Payload
 from retrysafe.callbacks.receipt import Receipt
-from retrysafe.callbacks.receipts import CallbackOptions, Receipts, receipts
+from retrysafe.callbacks.receipts import Receipts, receipts
 from retrysafe.callbacks.webhooks import PayloadInvalid, SignatureInvalid, Webhook
 from retrysafe.policy import Retries
 from retrysafe.refusals import (

@@ -7,7 +7,7 @@ What is raised in the block is the outcome of a failed attempt, and goes on to i
 handled again when it is delivered again.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from inspect import iscoroutinefunction
 from time import time
@@ -23,11 +23,11 @@ from retrysafe._core.steps import Delivery, Flow, Outcome, Raised, Responded, Re
 from retrysafe._runtime.drive_sync import break_off_sync, call_sync, claim_sync, conclude_sync
 from retrysafe._runtime.runtime import LATER, Later
 from retrysafe._runtime.transactions import CallTransaction
+from retrysafe.callbacks.functions import is_awaited
 from retrysafe.callbacks.payload import Payload
 from retrysafe.callbacks.receipt import Receipt
 from retrysafe.callbacks.webhooks import SignatureInvalid
 from retrysafe.errors import ConfigurationError, NotJoined, RetrysafeError
-from retrysafe.operations.arguments import name_of
 
 if TYPE_CHECKING:
     from retrysafe.callbacks.receipts import Receipts
@@ -372,28 +372,6 @@ async def check_subject_async(receipts: "Receipts[E]", event: E) -> Problem | No
     if isinstance(found, Awaitable):
         found = await cast("Awaitable[object]", found)
     return None if found else UNKNOWN_SUBJECT
-
-
-def is_awaited(function: Callable[..., Any]) -> bool:
-    """Whether it is a coroutine function, or an object that is called like one."""
-    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def refuse_unfinished(function: Callable[..., Any], returned: object) -> None:
-    """Refuse what a function leaves to be run: the event would be taken for handled, and is not."""
-    if isinstance(returned, Awaitable):
-        kind: str = type(cast("object", returned)).__name__
-        if isinstance(returned, Coroutine):
-            returned.close()  # it will never be awaited
-        raise ConfigurationError(
-            f"{name_of(function)} returned a {kind}, which has to be awaited, and is not a "
-            "coroutine function: make it one with `async def`, and its decorators, too"
-        )
-    if isinstance(returned, Generator | AsyncGenerator):
-        raise ConfigurationError(
-            f"{name_of(function)} is a generator, of which nothing has run: handle the event in a function "
-            "without `yield`"
-        )
 
 
 UNKNOWN_SUBJECT = Problem("subject-unknown", "The run or resource that this is about does not exist.")

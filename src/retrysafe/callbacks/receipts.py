@@ -8,24 +8,52 @@ Everything that can be checked is checked here; what is left to each delivery is
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args
 
 from retrysafe._core import keys, tokens
 from retrysafe._core.fingerprint import VERSION
 from retrysafe._core.keys import framed
 from retrysafe._core.model import Parts
-from retrysafe._core.problems import Code, Problem
+from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Delivery
-from retrysafe._core.times import Duration
 from retrysafe._http.exchange import usable_id
-from retrysafe._http.marked import refuse_second
+from retrysafe.callbacks.functions import (
+    VARIADIC,
+    event_parameters,
+    event_type,
+    is_awaited,
+    is_method,
+    refuse_generator,
+    refuse_unfinished,
+)
 from retrysafe.callbacks.handling import (
     Handled,
     Handling,
     accept,
     accept_async,
-    is_awaited,
-    refuse_unfinished,
+)
+from retrysafe.callbacks.options import (
+    CORRELATION,
+    DETAILS,
+    ID,
+    RETRIES,
+    SUBJECT,
+    CallbackOptions,
+    Check,
+    Compare,
+    Default,
+    Part,
+    Reader,
+    check_compare,
+    check_details,
+    check_flag,
+    check_name,
+    check_retries,
+    check_text,
+    compile_options,
+    name_of_receipts,
+    reader_of,
+    source_of,
 )
 from retrysafe.callbacks.payload import (
     MISSING,
@@ -43,44 +71,22 @@ from retrysafe.callbacks.receipt import Receipt
 from retrysafe.callbacks.webhooks import PayloadInvalid, Webhook
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.operations.arguments import UNRESOLVED, name_of, resolve
+from retrysafe.operations.arguments import name_of
 from retrysafe.policy import (
-    DAY,
     MIB,
-    Abandoned,
     CallbackRules,
-    Effects,
-    Failed,
-    InFlight,
     InProgress,
-    Options,
     Retries,
-    StoreDown,
 )
 from retrysafe.refusals import refusal
 from retrysafe.stores.admin import Admin, Query
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E")
-
-Part = str | Callable[[E], object]
-"""A part of an event: its name, such as "run_id" or "data.id", or a function of the event."""
-
-Compare = str | Sequence[str] | Callable[[E], object] | None
-"""What must be the same in each delivery of an event: "all" of it, the parts with these names, what a
-function of the event returns; `None`: nothing."""
-
-Check = Callable[[E], "object | Awaitable[object]"]
-
-RETENTION = 30 * DAY
-"""Longer than any sender repeats a delivery by itself: Standard Webhooks' schedule ends after 75 hours,
-Stripe's after three days, and a person who looks into it sends one again weeks later."""
-
-RETRIES = Retries()
 
 _LONGEST_SUBJECT = 1024
 """Bytes of UTF-8: far longer than an id, and indexed by every store.  PostgreSQL indexes at most 2704."""
@@ -90,36 +96,6 @@ _LONGEST_DETAIL = 4096
 """Characters: longer than any address that people use.  A detail is for people, and not worth a refusal, so
 the rest of it is left out; the payload itself is what is compared and handled."""
 
-
-class CallbackOptions(TypedDict, total=False):
-    """What may be said of the engine's policy; see the fields of `Policy` for the reasons."""
-
-    effects: Effects
-    failed: Failed
-    abandoned: Abandoned
-    in_flight: InFlight
-    wait_for: Duration
-    lease: Duration
-    retention: Duration
-    unknown_retention: Duration
-    store_down: StoreDown
-    keep_key: bool
-    retry_on: tuple[type[Exception], ...]
-
-
-class _Default:
-    """Stands for a part that is found by its usual name, if the event has one."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-
-    def __repr__(self) -> str:
-        return repr(self.names[0] if len(self.names) == 1 else self.names)
-
-
-_ID, _SUBJECT, _CORRELATION = _Default("callback_id"), _Default("run_id"), _Default("correlation_id")
-_DETAILS = _Default("status", "result_uri")
-"""As the callbacks of `retrysafe.callbacks.jobs` have them."""
 
 PROCESSING = (("status", "processing"),)
 """What is said of the status until an event has been handled."""
@@ -138,10 +114,10 @@ class Receipts(Generic[E]):
         source: "str | Callable[[E], object] | None",
         webhook: Webhook | None,
         name: str | None,
-        id: "Part[E] | _Default | None",
-        subject: "Part[E] | _Default | None",
-        details: "Sequence[str] | Callable[[E], Mapping[str, object]] | _Default",
-        correlation: "Part[E] | _Default | None",
+        id: "Part[E] | Default | None",
+        subject: "Part[E] | Default | None",
+        details: "Sequence[str] | Callable[[E], Mapping[str, object]] | Default",
+        correlation: "Part[E] | Default | None",
         compare: "Compare[E]",
         check: "Check[E] | None",
         in_progress: InProgress,
@@ -163,28 +139,28 @@ class Receipts(Generic[E]):
             )
         self.guard = guard
         self.webhook = webhook
-        self._source: str | Callable[[E], object] = _source(source, webhook)
-        self.name = _name(name, self._source)
+        self._source: str | Callable[[E], object] = source_of(source, webhook)
+        self.name = name_of_receipts(name, self._source)
         self._where = f"receipts {self.name!r}"
-        if webhook is not None and not isinstance(id, _Default):
+        if webhook is not None and not isinstance(id, Default):
             raise ConfigurationError(
                 f"{self._where}: id= was given beside a webhook, which knows where its ids are: leave it out"
             )
-        self._id = _part("id", id, self._where)
-        self._subject = _part("subject", subject, self._where)
-        self._correlation = _part("correlation", correlation, self._where)
+        self._id = reader_of("id", id, self._where)
+        self._subject = reader_of("subject", subject, self._where)
+        self._correlation = reader_of("correlation", correlation, self._where)
         self._details = details
-        _check_details(details, self._where)
+        check_details(details, self._where)
         self._compare = compare
-        _check_compare(compare, self._where)
+        check_compare(compare, self._where)
         if check is not None and not callable(check):
             raise ConfigurationError(
                 f"{self._where}: check={check!r} must be a function of the event that returns whether its "
                 "run or resource exists"
             )
         self.check = check
-        self.message = _text_of("message", message, self._where)
-        self.stores_payload = _flag("store_payload", store_payload, self._where) or _flag(
+        self.message = check_text("message", message, self._where)
+        self.stores_payload = check_flag("store_payload", store_payload, self._where) or check_flag(
             "inbox", inbox, self._where
         )
         if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
@@ -197,9 +173,9 @@ class Receipts(Generic[E]):
                 f"{self._where}: in_progress={in_progress!r} is not a choice: it is one of "
                 f"{', '.join(repr(choice) for choice in get_args(InProgress))}"
             )
-        self.callback = CallbackRules(in_progress, inbox, _retries(retries, self._where))
+        self.callback = CallbackRules(in_progress, inbox, check_retries(retries, self._where))
         self._refuse_useless(options)
-        self.rules = _compile(guard, options, self._where)
+        self.rules = compile_options(guard, options, self._where)
         if webhook is not None and self.rules.policy.retention < webhook.horizon:
             raise ConfigurationError(
                 f"{self._where}: retention={self.rules.policy.retention:g} s is shorter than the "
@@ -240,19 +216,19 @@ class Receipts(Generic[E]):
 
     def fastapi(self, function: F) -> F:
         """Have an endpoint of FastAPI's handle each event once; its first parameter is the event."""
-        from retrysafe.callbacks.fastapi import decorate
+        from retrysafe.callbacks.http.fastapi import decorate
 
         return decorate(self, function)
 
     def starlette(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Make an endpoint of Starlette's of a function of the event, and of the request if it takes both."""
-        from retrysafe.callbacks.starlette import decorate
+        from retrysafe.callbacks.http.starlette import decorate
 
         return decorate(self, function)
 
     def flask(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Make a view of Flask's of a function of the event."""
-        from retrysafe.callbacks.flask import decorate
+        from retrysafe.callbacks.http.flask import decorate
 
         return decorate(self, function)
 
@@ -260,14 +236,14 @@ class Receipts(Generic[E]):
         """Have a function of the event called by `handle`, and by a worker.  It stays as it is."""
         if inspect.isclass(function) or not callable(function):
             raise ConfigurationError(f"{self!r} decorated {function!r}: expected a function of the event")
-        _refuse_generator(self, function)
-        self.register(function, self.event_type(function), only_event=True)
+        refuse_generator(self, function)
+        self.register(function, event_type(function), only_event=True)
         return function
 
     def register(self, function: Callable[..., Any], kind: object, *, only_event: bool) -> None:
         """Note what handles an event; called by decorators."""
         _, *others = event_parameters(function)
-        needed = [one for one in others if one.default is one.empty and one.kind not in _VARIADIC]
+        needed = [one for one in others if one.default is one.empty and one.kind not in VARIADIC]
         if is_method(function):
             needed.insert(0, next(iter(inspect.signature(function).parameters.values())))
         if needed:
@@ -294,17 +270,6 @@ class Receipts(Generic[E]):
             self._kind, self._parser = kind, None
             if only_event or self.stores_payload:
                 self._parser = Parser(kind, self._where)
-
-    def event_type(self, function: Callable[..., Any]) -> object:
-        """What the first parameter of a handler is annotated with."""
-        event, *_ = event_parameters(function)
-        found = resolve(function, event.annotation)
-        if found is UNRESOLVED:
-            raise ConfigurationError(
-                f"{name_of(function)}: the annotation {event.annotation!r} of its event has names "
-                "that are not known when it is decorated: import them also at run time"
-            )
-        return found
 
     def parse(self, payload: Payload) -> E:
         """The event of a payload, as the handler takes it.  Raises `PayloadInvalid`."""
@@ -422,7 +387,7 @@ class Receipts(Generic[E]):
         if not isinstance(found, _Identified):
             return found
         id, scope = found
-        if isinstance(checked := check_id(id), Problem):
+        if isinstance(checked := check_name("id", id), Problem):
             return checked
         subject = _optional(self._subject, event, "subject") or ""
         if len(subject.encode("utf-8", "surrogatepass")) > _LONGEST_SUBJECT:
@@ -483,7 +448,7 @@ class Receipts(Generic[E]):
         source = self._source if isinstance(self._source, str) else text(self._source(event))
         if not source:
             return Problem("payload-invalid", "The source of this event is not known.")
-        if source is not self._source and isinstance(checked := _check_name("source", source), Problem):
+        if source is not self._source and isinstance(checked := check_name("source", source), Problem):
             return checked
         if len(origin.encode("utf-8", "surrogatepass")) > _LONGEST_SUBJECT:
             return Problem(
@@ -505,7 +470,7 @@ class Receipts(Generic[E]):
         if callable(details):
             pairs = details(event).items()
             return tuple((str(name), _shown(value)) for name, value in pairs if value is not None)
-        names: Sequence[str] = details.names if isinstance(details, _Default) else details
+        names: Sequence[str] = details.names if isinstance(details, Default) else details
         said: list[tuple[str, str]] = []
         for name in names:
             value = read(event, tuple(name.split(".")))
@@ -535,7 +500,7 @@ class Receipts(Generic[E]):
             hashed.update(comparable(event, self._where))
         return VERSION + hashed.digest()
 
-    def _found(self, part: "_Part", event: E) -> object:
+    def _found(self, part: "Reader", event: E) -> object:
         return part(event) if callable(part) else read(event, part)
 
     def refuse(self, problem: Problem) -> Exception:
@@ -556,63 +521,12 @@ class _Identified(NamedTuple):
     scope: Parts
 
 
-def is_method(function: Callable[..., Any]) -> bool:
-    """Whether it stands in the body of a class, and is called with an instance."""
-    first = next(iter(inspect.signature(function).parameters), None)
-    outside = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
-    return first == "self" and bool(outside) and not outside.endswith("<locals>")
-
-
-def event_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """What a handler takes, beginning with its event."""
-    found = list(inspect.signature(function).parameters.values())
-    if is_method(function):
-        del found[0]
-    if not found or found[0].kind in (*_VARIADIC, inspect.Parameter.KEYWORD_ONLY):
-        raise ConfigurationError(f"{name_of(function)} has no parameter for the event: it is the first one")
-    return found
-
-
-def check_function(receipts: Receipts[Any], function: object) -> None:
-    """Refuse to decorate what is not a function of an event."""
-    if inspect.isclass(function) or not inspect.isroutine(function):
-        raise ConfigurationError(f"{receipts!r} decorated {function!r}: expected a function of the event")
-    refuse_second(function)
-    _refuse_generator(receipts, function)
-
-
-def _refuse_generator(receipts: Receipts[Any], function: Callable[..., Any]) -> None:
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(
-            f"{receipts!r} decorated {name_of(function)}, which is a generator: its parts would run when the "
-            "event is taken for handled. Handle it in a function without `yield`, and return a response"
-        )
-
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-_Part = tuple[str, ...] | Callable[[Any], object]
-
-
-def check_id(id: str) -> Problem | None:
-    """Refuse what cannot be the id of an event."""
-    return _check_name("id", id)
-
-
-def _check_name(what: str, said: str) -> Problem | None:
-    found = keys.check_key(said)
-    if isinstance(found, str) and found == said:
-        return None
-    reason = found.reason if isinstance(found, keys.BadKey) else "it has white space around it"
-    return Problem("payload-invalid", f"The {what} of this event is not valid: {reason}.")
-
-
 def _shown(value: object) -> str:
     said = str(value)
     return said if len(said) <= _LONGEST_DETAIL else f"{said[: _LONGEST_DETAIL - 1]}…"
 
 
-def _optional(part: "_Part", event: object, what: str) -> str | None:
+def _optional(part: "Reader", event: object, what: str) -> str | None:
     found = part(event) if callable(part) else read(event, part)
     if found is MISSING or found is None:
         return None
@@ -621,167 +535,16 @@ def _optional(part: "_Part", event: object, what: str) -> str | None:
     return said
 
 
-def _source(source: object, webhook: Webhook | None) -> "str | Callable[[Any], object]":
-    if source is None and webhook is not None:
-        return webhook.source
-    if isinstance(source, str) and source.strip():
-        return _listed("source", source)
-    if callable(source):
-        if inspect.iscoroutinefunction(source):
-            raise ConfigurationError("receipts(source=) is asynchronous: pass a plain function of the event")
-        return cast("Callable[[Any], object]", source)
-    raise ConfigurationError(
-        f'receipts(source={source!r}): say whose ids they are, with a name such as "jobs" or a function of '
-        "the event: two sources may have the same id"
-    )
-
-
-def _name(name: object, source: object) -> str:
-    if name is None and isinstance(source, str):
-        return source
-    if not isinstance(name, str) or not name.strip():
-        raise ConfigurationError(
-            f"receipts(name={name!r}): where the source is found by a function, the receipts need a name to "
-            'be counted and listed by, such as name="events"'
-        )
-    return _listed("name", name)
-
-
-def _listed(what: str, said: str) -> str:
-    """What is stored with every receipt, and printed where they are listed."""
-    if isinstance(refused := _check_name(what, said), Problem):
-        shown = repr(said if len(said) <= 64 else f"{said[:63]}…")
-        reason = refused.detail.partition(" is not valid: ")[2]
-        raise ConfigurationError(f"receipts({what}={shown}) is not valid: {reason}")
-    return said
-
-
-def _part(what: str, said: object, where: str) -> _Part:
-    if isinstance(said, _Default):
-        return said.names
-    if said is None:
-        return lambda _: None
-    if callable(said):
-        if inspect.iscoroutinefunction(said):
-            raise ConfigurationError(f"{where}: {what}= is asynchronous: pass a plain function of the event")
-        return cast("_Part", said)
-    if isinstance(said, str) and said and all(part for part in said.split(".")):
-        return tuple(said.split("."))
-    raise ConfigurationError(
-        f'{where}: {what}={said!r} is neither the name of a part of the event, such as "run_id" or '
-        '"data.id", nor a function of the event'
-    )
-
-
-def _check_details(details: object, where: str) -> None:
-    if inspect.iscoroutinefunction(details):
-        raise ConfigurationError(f"{where}: details= is asynchronous: pass a plain function of the event")
-    if isinstance(details, _Default) or callable(details):
-        return
-    names = cast("Sequence[object]", details)
-    if (
-        isinstance(details, str)
-        or not isinstance(details, Sequence)
-        or not all(isinstance(n, str) for n in names)
-    ):
-        raise ConfigurationError(
-            f'{where}: details={details!r} must be a tuple of names such as ("status", "result_uri"), or a '
-            "function of the event that returns a mapping"
-        )
-
-
-def _check_compare(compare: object, where: str) -> None:
-    if (
-        compare is None
-        or compare == "all"
-        or (callable(compare) and not inspect.iscoroutinefunction(compare))
-    ):
-        return
-    names = cast("Sequence[object]", compare)
-    if (
-        isinstance(compare, str)
-        or not isinstance(compare, Sequence)
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise ConfigurationError(
-            f'{where}: compare={compare!r} must be "all", a tuple of names such as ("run_id", "status"), a '
-            "function of the event, or None"
-        )
-
-
-def _flag(what: str, said: object, where: str) -> bool:
-    if not isinstance(said, bool):
-        raise ConfigurationError(f"{where}: {what}={said!r} must be True or False")
-    return said
-
-
-def _text_of(what: str, said: object, where: str) -> str:
-    if not isinstance(said, str) or not said.strip():
-        raise ConfigurationError(f"{where}: {what}={said!r} must be a text")
-    return said
-
-
-def _retries(said: object, where: str) -> Retries:
-    if not isinstance(said, Retries):
-        raise ConfigurationError(
-            f"{where}: retries={said!r} must be Retries(attempts=..., first=..., longest=...)"
-        )
-    if said.attempts < 1 or not 0 < said.first <= said.longest:
-        raise ConfigurationError(
-            f"{where}: {said!r} has to have at least one attempt, and pauses greater than zero of which the "
-            "first is not longer than the longest"
-        )
-    return said
-
-
-_INHERITED = ("lease", "keep_key", "store_down", "unknown_retention")
-"""Of what the guard says: its other options are about requests."""
-
-
-_TEXTS: Mapping[Code, str] = {
-    "in-flight": "This event is being handled.",
-    "key-reused": "This id was delivered with another payload.",
-    "outcome-unknown": "An earlier delivery of this event was interrupted; what was done is not known.",
-}
-"""What is said of requests and their keys, in the words of deliveries."""
-
-
-def _compile(guard: Guard, options: Mapping[str, object], where: str) -> Any:  # noqa: ANN401 - Rules
-    known = CallbackOptions.__annotations__
-    if unknown := sorted(options.keys() - known.keys()):
-        raise ConfigurationError(
-            f"{where}: {unknown[0]} is not an option of receipts: there are {', '.join(sorted(known))}"
-        )
-    said: dict[str, Any] = {
-        "effects": "repeatable",
-        "retention": RETENTION,
-        "in_flight": "reject",
-        # An event whose background tasks are still to be run has not been handled.
-        "background": "before",
-    }
-    of_guard = cast("dict[str, Any]", guard.options)
-    said |= {name: of_guard[name] for name in _INHERITED if name in of_guard}
-    if of_guard.get("effects") == "database":
-        said["effects"] = "database"
-    if guard.profile is not None and guard.profile.callbacks and "retention" in of_guard:
-        said["retention"] = of_guard["retention"]
-    wire = guard.wire._replace(
-        statuses={"in-flight": 503, **guard.wire.statuses}, details={**_TEXTS, **guard.wire.details}
-    )
-    rules = guard.compile(cast("Options", said | dict(options)), wire)
-    return rules._replace(outcome=rules.outcome._replace(refusals="release"))
-
-
 def receipts(
     guard: Guard,
     *,
     source: "str | Callable[[Any], object] | None" = None,
     webhook: Webhook | None = None,
     name: str | None = None,
-    id: "Part[Any] | _Default | None" = _ID,
-    subject: "Part[Any] | _Default | None" = _SUBJECT,
-    details: "Sequence[str] | Callable[[Any], Mapping[str, object]] | _Default" = _DETAILS,
-    correlation: "Part[Any] | _Default | None" = _CORRELATION,
+    id: "Part[Any] | Default | None" = ID,
+    subject: "Part[Any] | Default | None" = SUBJECT,
+    details: "Sequence[str] | Callable[[Any], Mapping[str, object]] | Default" = DETAILS,
+    correlation: "Part[Any] | Default | None" = CORRELATION,
     compare: "Compare[Any]" = "all",
     check: "Check[Any] | None" = None,
     in_progress: InProgress = "refuse",

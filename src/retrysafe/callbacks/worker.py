@@ -21,7 +21,8 @@ from retrysafe._core.steps import Flow, Outcome, Raised, Receipt, Responded, Res
 from retrysafe._core.times import Duration, seconds
 from retrysafe._runtime.drive_sync import call_sync
 from retrysafe._runtime.log import Log
-from retrysafe.callbacks.handling import DeliveryCall, is_awaited, refuse_unfinished
+from retrysafe.callbacks.functions import is_awaited, refuse_unfinished
+from retrysafe.callbacks.handling import DeliveryCall
 from retrysafe.callbacks.payload import unpack
 from retrysafe.callbacks.receipts import PROCESSING, Receipts, open_admin
 from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError

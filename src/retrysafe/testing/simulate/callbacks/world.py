@@ -27,7 +27,7 @@ from retrysafe._core.steps import (
     TakeOver,
     Wait,
 )
-from retrysafe.callbacks import http
+from retrysafe.callbacks.http import exchange
 from retrysafe.callbacks.worker import _Work  # pyright: ignore[reportPrivateUsage]  # its flow is what is tested
 from retrysafe.errors import CommitRefused, NotDone, StoreError, StoreUnavailable
 from retrysafe.stores.admin import Due, Note, Query
@@ -269,7 +269,7 @@ class World:
         self.say(f"{task} ends with {result.verdict}")
         self.remove(task)
         if task.delivers and not task.cancelled:
-            sent = http.response_to(result, REQUEST, self.stage.receipts, "id")
+            sent = exchange.response_to(result, REQUEST, self.stage.receipts, "id")
             assert sent is not None
             task.status = sent.status
             self.say(f"its sender is told {sent.status}")

@@ -22,12 +22,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from retrysafe._http.marked import Receiving, mark_receiving
-from retrysafe.callbacks.asgi import ReceivingExchange
-from retrysafe.callbacks.http import PROCESSED
-from retrysafe.callbacks.openapi import describe_endpoint
+from retrysafe.callbacks.functions import check_function, event_parameters, event_type, is_method
+from retrysafe.callbacks.http.asgi import ReceivingExchange
+from retrysafe.callbacks.http.exchange import PROCESSED
+from retrysafe.callbacks.http.openapi import describe_endpoint
+from retrysafe.callbacks.http.starlette import Receiver
 from retrysafe.callbacks.payload import Parser, Payload
-from retrysafe.callbacks.receipts import Receipts, check_function, event_parameters, is_method
-from retrysafe.callbacks.starlette import Receiver
+from retrysafe.callbacks.receipts import Receipts
 from retrysafe.callbacks.webhooks import PayloadInvalid
 from retrysafe.errors import ConfigurationError
 from retrysafe.starlette import mark_as_coroutine_function, settle_early
@@ -53,7 +54,7 @@ def decorate(receipts: Receipts[Any], function: F) -> F:
         raise ConfigurationError(
             f"{function.__qualname__} is a method, and FastAPI calls functions: decorate one"
         )
-    kind = receipts.event_type(function)
+    kind = event_type(function)
     receiver = Receiver(receipts, function)
     receipts.register(function, kind, only_event=False)
     first, *others = event_parameters(function)

@@ -5,7 +5,7 @@ from typing import Any
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Request, Response
 from retrysafe._core.steps import Delivery
-from retrysafe.callbacks.http import CallbackExchange
+from retrysafe.callbacks.http.exchange import CallbackExchange
 from retrysafe.callbacks.receipts import Receipts
 from retrysafe.wsgi.held import HeldExchange
 

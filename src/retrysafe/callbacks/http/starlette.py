@@ -27,11 +27,12 @@ from retrysafe._core.steps import Delivery
 from retrysafe._http.held import name_of
 from retrysafe._http.marked import Receiving, mark_receiving
 from retrysafe.asgi.exchange import AsgiRequest, template
-from retrysafe.callbacks.asgi import ReceivingExchange
+from retrysafe.callbacks.functions import check_function, event_parameters, event_type, is_method
 from retrysafe.callbacks.handling import check_subject_async
-from retrysafe.callbacks.http import PROCESSED, lower_headers, refuse, verified
+from retrysafe.callbacks.http.asgi import ReceivingExchange
+from retrysafe.callbacks.http.exchange import PROCESSED, lower_headers, refuse, verified
 from retrysafe.callbacks.payload import Parser, Payload, invalid_payload
-from retrysafe.callbacks.receipts import Receipts, check_function, event_parameters, is_method
+from retrysafe.callbacks.receipts import Receipts
 from retrysafe.callbacks.webhooks import PayloadInvalid
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.starlette import Settled, mark_as_coroutine_function
@@ -39,7 +40,7 @@ from retrysafe.starlette import Settled, mark_as_coroutine_function
 
 def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[..., Any]:
     check_function(receipts, function)
-    kind = receipts.event_type(function)
+    kind = event_type(function)
     receiver = Receiver(receipts, function)
     parse = Parser(kind, f"receipts {receipts.name!r}")
     takes_request = len(event_parameters(function)) > 1

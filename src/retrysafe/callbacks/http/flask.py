@@ -23,12 +23,13 @@ from retrysafe._core import model
 from retrysafe._core.problems import Problem
 from retrysafe._http.held import name_of
 from retrysafe._http.marked import Receiving, mark_receiving
+from retrysafe.callbacks.functions import check_function, event_parameters, event_type, is_method
 from retrysafe.callbacks.handling import check_subject
-from retrysafe.callbacks.http import PROCESSED, lower_headers, refuse, verified
+from retrysafe.callbacks.http.exchange import PROCESSED, lower_headers, refuse, verified
+from retrysafe.callbacks.http.wsgi import ReceivingExchange
 from retrysafe.callbacks.payload import Parser, Payload, invalid_payload
-from retrysafe.callbacks.receipts import Receipts, check_function, event_parameters, is_method
+from retrysafe.callbacks.receipts import Receipts
 from retrysafe.callbacks.webhooks import PayloadInvalid
-from retrysafe.callbacks.wsgi import ReceivingExchange
 from retrysafe.errors import ConfigurationError, NotDone
 from retrysafe.flask import guards_of, respond, route_template
 from retrysafe.wsgi.environ import GUARDED, translate
@@ -37,7 +38,7 @@ from retrysafe.wsgi.environ import GUARDED, translate
 def decorate(receipts: Receipts[Any], function: Callable[..., Any]) -> Callable[..., Any]:
     check_function(receipts, function)
     method, awaits = is_method(function), inspect.iscoroutinefunction(function)
-    kind = receipts.event_type(function)
+    kind = event_type(function)
     parse = Parser(kind, f"receipts {receipts.name!r}")
     receipts.register(function, kind, only_event=False)
     nothing_done = (NotDone, *receipts.rules.outcome.retry_on)

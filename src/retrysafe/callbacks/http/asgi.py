@@ -5,7 +5,7 @@ from retrysafe._core.model import Response
 from retrysafe._core.steps import Delivery
 from retrysafe.asgi.held import HeldExchange
 from retrysafe.asgi.types import Connection
-from retrysafe.callbacks.http import CallbackExchange
+from retrysafe.callbacks.http.exchange import CallbackExchange
 from retrysafe.callbacks.receipts import Receipts
 
 

@@ -1,0 +1,1 @@
+"""Deliveries over HTTP: what they get, and the endpoints of each framework that take them."""
