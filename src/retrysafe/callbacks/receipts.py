@@ -8,7 +8,7 @@ Everything that can be checked is checked here; what is left to each delivery is
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args
 
 from retrysafe._core import keys, tokens
 from retrysafe._core.fingerprint import VERSION
@@ -26,12 +26,7 @@ from retrysafe.callbacks.functions import (
     refuse_generator,
     refuse_unfinished,
 )
-from retrysafe.callbacks.handling import (
-    Handled,
-    Handling,
-    accept,
-    accept_async,
-)
+from retrysafe.callbacks.handling import Handled, Handling, accept, accept_async
 from retrysafe.callbacks.options import (
     CORRELATION,
     DETAILS,
@@ -72,18 +67,10 @@ from retrysafe.callbacks.webhooks import PayloadInvalid, Webhook
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
 from retrysafe.operations.arguments import name_of
-from retrysafe.policy import (
-    MIB,
-    CallbackRules,
-    InProgress,
-    Retries,
-)
+from retrysafe.policy import MIB, CallbackRules, InProgress, Retries
 from retrysafe.refusals import refusal
 from retrysafe.stores.admin import Admin, Query
 from retrysafe.stores.contract import Store
-
-if TYPE_CHECKING:
-    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E")
@@ -91,15 +78,12 @@ E = TypeVar("E")
 _LONGEST_SUBJECT = 1024
 """Bytes of UTF-8: far longer than an id, and indexed by every store.  PostgreSQL indexes at most 2704."""
 
-
 _LONGEST_DETAIL = 4096
 """Characters: longer than any address that people use.  A detail is for people, and not worth a refusal, so
 the rest of it is left out; the payload itself is what is compared and handled."""
 
-
 PROCESSING = (("status", "processing"),)
 """What is said of the status until an event has been handled."""
-
 
 _HANDLED = (("status", "handled"),)
 """The same of an event whose payload has none."""
