@@ -931,10 +931,16 @@ def test_a_worker_has_one_handler(guard: Guard) -> None:
     found.starlette(first)
     with pytest.raises(ConfigurationError, match=r"second.* a worker .* calls .*first already"):
         found.starlette(second)
+
+    def third(event: dict[str, str], request: object) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="takes 'request' besides the event"):
+        found.starlette(third)
     said = receipts(guard, source="said", store_payload=True)
     said.handler(first)
     said.starlette(first)
     said.starlette(second)
+    said.starlette(third)
     assert said.run_handler is first
     without = receipts(guard, source="no payloads")
     without.starlette(first)

@@ -231,7 +231,7 @@ class Receipts(Generic[E]):
         if is_method(function):
             needed.insert(0, next(iter(inspect.signature(function).parameters.values())))
         if needed:
-            if only_event or (self.stores_payload and self.run_handler is None):
+            if only_event or (self.stores_payload and not self._declared):
                 raise ConfigurationError(
                     f"{name_of(function)} takes {needed[0].name!r} besides the event, which a worker does "
                     "not have: it is given the stored payload alone. Open what it needs in the function, or "
