@@ -11,7 +11,8 @@ import pytest
 
 from retrysafe._core import decisions, fingerprint, headers, keys, protocol
 from retrysafe._http import exchange
-from retrysafe.callbacks import Receipts, http
+from retrysafe.callbacks import Receipts
+from retrysafe.callbacks.http import exchange as callback_exchange
 from retrysafe.operations.arguments import Parameters
 from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Pending
@@ -38,7 +39,7 @@ from tools.planted.hunt import Caught, hunt, schedules
 
 PATCHED: tuple[object, ...] = (
     batches, codec, decisions, exchange, fingerprint, headers, keys, protocol, queue_loop, stages, worlds,
-    schema, LoopQueue, Pending, Session, Parameters, Receipts, http,
+    schema, LoopQueue, Pending, Session, Parameters, Receipts, callback_exchange,
 )  # fmt: skip
 EVERY: list[Planted | LeftToTests] = [*CATALOGUE, *TESTED]
 IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
