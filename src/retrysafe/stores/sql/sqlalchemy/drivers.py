@@ -54,11 +54,10 @@ def from_driver(engine: AnyEngine, deadline: float, cleanup_interval: Duration |
             deadline,
             cleanup,
         )
-    own = copy_engine(engine)
     return EngineStore(
         engine,
-        BlockingDatabase(Opener(own), deadline),
-        lambda: BlockingAdminConnection(own, deadline),
+        BlockingDatabase(Opener(engine), deadline),
+        lambda: BlockingAdminConnection(copy_engine(engine), deadline),
         deadline,
         cleanup,
     )
@@ -154,7 +153,7 @@ class AwaitingDatabase:
         return await self._loops.here().perform(operation, id, size=size, urgent=urgent)
 
     def executor(self) -> Executor:
-        return InLoopThread(AsyncEngineExecutor(self._open.here()))
+        return InLoopThread(lambda: AsyncEngineExecutor(self._open.here()))
 
     def close(self) -> None:
         self._loops.close()
@@ -164,14 +163,18 @@ class AwaitingDatabase:
 class InLoopThread:
     """An executor for coroutines, used by a thread: it has a loop of its own."""
 
-    def __init__(self, executor: AsyncEngineExecutor) -> None:
-        self._executor = executor
-        self._thread = LoopThread()
+    def __init__(self, make: Callable[[], AsyncEngineExecutor]) -> None:
+        self._make = make
+        self._begin()
         fork.watch(self)
 
-    def forked(self) -> None:
-        """A child process, to which the thread did not come along."""
+    def _begin(self) -> None:
+        self._executor = self._make()
         self._thread = LoopThread()
+
+    def forked(self) -> None:
+        """A child process: the thread did not come along, and may have held locks of its engine."""
+        self._begin()
 
     def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
         return self._thread.run(
@@ -197,10 +200,16 @@ class Opener:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._own = copy_engine(engine)
         self._is_prepared = False
+        fork.watch(self)
+
+    def forked(self) -> None:
+        """A child process: a thread that did not come along may have held locks of the engine."""
+        self._own = copy_engine(self._engine)
 
     def __call__(self) -> StoreConnection:
-        connection = StoreConnection.open(self._engine)
+        connection = StoreConnection.open(self._own)
         try:
             _check(connection.execute, prepared=self._is_prepared)
         except BaseException:
