@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "cli": frozenset({"_core", "cli", "coverage", "demo", "errors", "policy", "profiles", "stores", ""})
     # `skill` looks for guards in an application, and renders what they publish.
     | frozenset({"_http", "asgi", "guard", "scopes", "wsgi"})
-    # `work` calls the handlers of receipts.
+    # `work` calls the handlers of receipts, `show` reads stored payloads.
     | frozenset({"callbacks"}),
 }
 

@@ -56,7 +56,7 @@ def post_worker_init(worker):
     _documented(worker)
     worker.log.info("Worker ready")
 """
-"""A worker that is being started does not hear a signal, and gunicorn does not send it again."""
+"""A signal is lost on a worker that is being started, and gunicorn does not send it again."""
 
 
 class Gunicorn(Client):

@@ -282,7 +282,7 @@ def test_what_was_tried_in_vain_and_comes_again_is_tried_again() -> None:
 
 
 def test_what_was_received_and_not_begun_waits() -> None:
-    """Nobody but a delivery that stores its payload leaves a record so: nothing is asked of the store."""
+    """Only a delivery that stores its payload leaves a record so: nothing is asked of the store."""
     for there in (
         WAITING,
         WAITING._replace(lease_until=NOW + 1, updated_at=NOW + 1),

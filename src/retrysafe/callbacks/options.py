@@ -138,12 +138,7 @@ def check_details(details: object, where: str) -> None:
         raise ConfigurationError(f"{where}: details= is asynchronous: pass a plain function of the event")
     if isinstance(details, Default) or callable(details):
         return
-    names = cast("Sequence[object]", details)
-    if (
-        isinstance(details, str)
-        or not isinstance(details, Sequence)
-        or not all(isinstance(n, str) for n in names)
-    ):
+    if not _are_names(details):
         raise ConfigurationError(
             f'{where}: details={details!r} must be a tuple of names such as ("status", "result_uri"), or a '
             "function of the event that returns a mapping"
@@ -157,16 +152,17 @@ def check_compare(compare: object, where: str) -> None:
         or (callable(compare) and not inspect.iscoroutinefunction(compare))
     ):
         return
-    names = cast("Sequence[object]", compare)
-    if (
-        isinstance(compare, str)
-        or not isinstance(compare, Sequence)
-        or not all(isinstance(name, str) for name in names)
-    ):
+    if not _are_names(compare):
         raise ConfigurationError(
             f'{where}: compare={compare!r} must be "all", a tuple of names such as ("run_id", "status"), a '
             "function of the event, or None"
         )
+
+
+def _are_names(said: object) -> bool:
+    if isinstance(said, str) or not isinstance(said, Sequence):
+        return False
+    return all(isinstance(name, str) for name in cast("Sequence[object]", said))
 
 
 def check_flag(what: str, said: object, where: str) -> bool:

@@ -380,12 +380,12 @@ class Receipts(Generic[E]):
             )
         stored = None
         if self.stores_payload:
-            kept = self._worth_storing(event, payload)
-            stored = pack(kept)
+            stored_payload = self._worth_storing(event, payload)
+            stored = pack(stored_payload)
             if len(stored) > self.max_payload:
                 return Problem("body-too-large", f"The payload is larger than {self.max_payload} bytes.")
             if self.run_handler is not None:
-                self.parse(kept)  # what no worker could read is not to be acknowledged
+                self.parse(stored_payload)  # what no worker could read is not to be acknowledged
         # Something else would not be worth a refusal.
         correlation = text(self._found(self._correlation, event))
         correlation = correlation and usable_id(correlation.encode(errors="replace"))
@@ -444,10 +444,9 @@ class Receipts(Generic[E]):
     def _worth_storing(self, event: E, payload: Payload | None) -> Payload:
         if payload is None:
             return encode(event, self._where)
-        kept = self.webhook.stored_headers if self.webhook is not None else ("content-type",)
-        return Payload(
-            payload.body, {name: payload.headers[name] for name in kept if name in payload.headers}
-        )
+        names = self.webhook.stored_headers if self.webhook is not None else ("content-type",)
+        headers = {name: payload.headers[name] for name in names if name in payload.headers}
+        return Payload(payload.body, headers)
 
     def _said(self, event: E) -> Parts:
         details = self._details

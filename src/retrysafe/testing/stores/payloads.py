@@ -230,7 +230,7 @@ class Payloads(Harness):
         for claim in (in_time, late):
             half.reserve(claim)
         assert half.finish(in_time, an_outcome()) is True
-        assert half.finish(in_time, an_outcome()) is True, "said again, because the answer was lost"
+        assert half.finish(in_time, an_outcome()) is True, "said again, because its result was lost"
         elapse(3600.0)
         assert half.finish(late, an_outcome()) is True
         assert (due(admin), standings(admin)) == ([], ["completed"])

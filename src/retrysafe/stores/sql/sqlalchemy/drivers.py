@@ -153,7 +153,7 @@ class AwaitingDatabase:
         return await self._loops.here().perform(operation, id, size=size, urgent=urgent)
 
     def executor(self) -> Executor:
-        return InLoopThread(lambda: AsyncEngineExecutor(self._open.here()))
+        return InLoopThread(self._open)
 
     def close(self) -> None:
         self._loops.close()
@@ -163,13 +163,13 @@ class AwaitingDatabase:
 class InLoopThread:
     """An executor for coroutines, used by a thread: it has a loop of its own."""
 
-    def __init__(self, make: Callable[[], AsyncEngineExecutor]) -> None:
-        self._make = make
+    def __init__(self, open: "AsyncOpener") -> None:
+        self._open = open
         self._begin()
         fork.watch(self)
 
     def _begin(self) -> None:
-        self._executor = self._make()
+        self._executor = AsyncEngineExecutor(self._open.here())
         self._thread = LoopThread()
 
     def forked(self) -> None:
