@@ -130,25 +130,37 @@ def plan(ask: Ask, dialect: str) -> Plan:
     )
 
 
-def refuse(plan: Plan) -> None:
+MIGRATE: Final = "retrysafe migrate"
+"""What an operator runs, unless a framework applies the migrations."""
+
+
+def refuse(plan: Plan, command: str = MIGRATE) -> None:
     """Refuse to work with tables that a service would have to create or to change; an index is none."""
     if plan.is_new:
         raise SchemaMismatch(
-            "this database has no tables of retrysafe: run `retrysafe migrate`, or check its address, and on "
+            f"this database has no tables of retrysafe: run `{command}`, or check its address, and on "
             "PostgreSQL the search_path of its role"
         )
-    refuse_removed(plan)
+    refuse_removed(plan, command)
     if plan.is_vital:
         raise SchemaMismatch(
-            f"the tables are of an earlier release ({', '.join(plan.changes)} is missing): run "
-            "`retrysafe migrate`"
+            f"the tables are of an earlier release ({', '.join(plan.changes)} is missing): run `{command}`"
         )
 
 
-def refuse_removed(plan: Plan) -> None:
+def refuse_unmigrated(plan: Plan, command: str) -> None:
+    """The same for a service whose framework applies the migrations.
+
+    Tables that only say nothing about themselves are there: Django's `flush` empties all of them.
+    """
+    if plan.changes != [_MARK]:
+        refuse(plan, command)
+
+
+def refuse_removed(plan: Plan, command: str = MIGRATE) -> None:
     """Refuse tables of which some were removed."""
     if plan.tables and not plan.is_new:
-        raise SchemaMismatch(f"{' and '.join(plan.tables)} is missing: run `retrysafe migrate`")
+        raise SchemaMismatch(f"{' and '.join(plan.tables)} is missing: run `{command}`")
 
 
 def done(made: Sequence[str], dialect: str) -> str:

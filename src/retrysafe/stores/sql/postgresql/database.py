@@ -32,8 +32,15 @@ class ApplicationPool(Protocol):
 class Database:
     """Runs operations, for threads and for coroutines."""
 
-    def __init__(self, source: Source, deadline: float, own_pool: ApplicationPool | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        deadline: float,
+        own_pool: ApplicationPool | None = None,
+        migrated_by: str | None = None,
+    ) -> None:
         self._source = source
+        self._migrated_by = migrated_by
         self._deadline = deadline
         self._own_pool = own_pool
         self._begin()
@@ -41,7 +48,7 @@ class Database:
 
     def _begin(self) -> None:
         """With nothing: at first, in a child process, and after it was closed."""
-        self._resources = Resources(self._source, self._deadline, self._own_pool)
+        self._resources = Resources(self._source, self._deadline, self._own_pool, self._migrated_by)
         # A store that is dropped without being closed must not leave connections and threads behind.
         self._dropped = weakref.finalize(self, self._resources.close)
 
@@ -79,7 +86,10 @@ class Database:
 class Resources:
     """Everything that has to be given back."""
 
-    def __init__(self, source: Source, deadline: float, own_pool: ApplicationPool | None) -> None:
+    def __init__(
+        self, source: Source, deadline: float, own_pool: ApplicationPool | None, migrated_by: str | None
+    ) -> None:
+        self._prepare = partial(prepare, migrated_by=migrated_by)
         self._source = source
         self._deadline = deadline
         self._own_pool = own_pool
@@ -105,6 +115,6 @@ class Resources:
         return self._opened(self._source.open)
 
     def _opened(self, open: Callable[[], Session]) -> Session:
-        session = opened(open, self._deadline, None if self._are_tables_there else prepare)
+        session = opened(open, self._deadline, None if self._are_tables_there else self._prepare)
         self._are_tables_there = True
         return session

@@ -71,13 +71,13 @@ def opened(open: Open, deadline: float, prepare: Callable[[Session, float], None
     return session
 
 
-def prepare(session: Session, until: float) -> None:
-    """Create the tables if they do not exist."""
+def prepare(session: Session, until: float, migrated_by: str | None = None) -> None:
+    """Create the tables if they do not exist, or refuse to work without them."""
 
     def command(sql: str) -> None:
         wait(session.command(sql), session.socket, until)
 
-    schema.prepare(lambda name: ask(session, until, name), command)
+    schema.prepare(lambda name: ask(session, until, name), command, migrated_by)
 
 
 def ask(session: Session, until: float, name: str, **arguments: object) -> Sequence[Row]:

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
-from retrysafe.stores.sql.schema import Ask, plan, refuse_removed
+from retrysafe.stores.sql.schema import Ask, plan, refuse_removed, refuse_unmigrated
 
 DIALECT: Final = "postgresql"
 
@@ -54,9 +54,14 @@ def inspect(ask: Ask) -> None:
         )
 
 
-def prepare(ask: Ask, command: Command) -> None:
-    """Create the tables if they do not exist, and apply the migrations that they lack."""
+def prepare(ask: Ask, command: Command, migrated_by: str | None = None) -> None:
+    """Create the tables if they do not exist, and apply the migrations that they lack.
+
+    `migrated_by` is the command that does so, where a service does not.
+    """
     found = plan(ask, DIALECT)
+    if migrated_by is not None:
+        refuse_unmigrated(found, migrated_by)
     refuse_removed(found)
     if not found.statements:
         return

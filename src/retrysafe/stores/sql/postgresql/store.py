@@ -27,7 +27,8 @@ class PostgresStore(SQLStore):
 
     No operation waits longer than `deadline` seconds.  A process has one connection for its threads and one
     for each event loop, and up to two more of each while calls are run alone; one for the lease keeper; and
-    one to listen, while a request waits for the response of another.
+    one to listen, while a request waits for the response of another.  It creates its tables, unless
+    `migrated_by` names a command that does.
     """
 
     joint = Joint("postgresql")
@@ -40,6 +41,7 @@ class PostgresStore(SQLStore):
         connect: Callable[[], Opened] | None = None,
         deadline: float = 2.0,
         cleanup_interval: Duration | None = CLEANUP_INTERVAL,
+        migrated_by: str | None = None,
     ) -> None:
         check_deadline(deadline)
         if (conninfo is not None) + (pool is not None) + (connect is not None) != 1:
@@ -55,7 +57,7 @@ class PostgresStore(SQLStore):
             source = Source(connect or Address.parse(conninfo or "", deadline).connect)
         self._deadline = deadline
         self._cleanup = Cleanup(cleanup_interval)
-        self._postgres = Database(source, deadline, own_pool)
+        self._postgres = Database(source, deadline, own_pool, migrated_by)
         super().__init__(self._postgres)
 
     def subscribe(self, id: bytes, wake: Wake) -> Callable[[], None]:

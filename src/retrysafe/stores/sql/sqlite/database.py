@@ -28,16 +28,19 @@ C = TypeVar("C", bound=sqlite3.Connection)
 class Database:
     """Reads here and writes there, for threads and for coroutines."""
 
-    def __init__(self, path: str, deadline: float, clock: Clock | None) -> None:
+    def __init__(
+        self, path: str, deadline: float, clock: Clock | None, migrated_by: str | None = None
+    ) -> None:
         self.clock: Clock = clock or HostClock()
         self.file = DatabaseFile(path)
         self._deadline = deadline
+        self._migrated_by = migrated_by
         self._begin()
         fork.watch(self)
 
     def _begin(self) -> None:
         """With nothing: at first, in a child process, and after it was closed."""
-        self._resources = Resources(self.file, self.clock, self._deadline)
+        self._resources = Resources(self.file, self.clock, self._deadline, self._migrated_by)
         # A store that is dropped without being closed must not leave connections and threads behind.
         self._dropped = weakref.finalize(self, self._resources.close)
         self._dropped.atexit = False
@@ -97,7 +100,8 @@ class Database:
 class Resources:
     """Everything that has to be given back."""
 
-    def __init__(self, file: DatabaseFile, clock: Clock, deadline: float) -> None:
+    def __init__(self, file: DatabaseFile, clock: Clock, deadline: float, migrated_by: str | None) -> None:
+        self._migrated_by = migrated_by
         self._file = file
         self._clock = clock
         self._deadline = deadline
@@ -122,7 +126,9 @@ class Resources:
         return self._loops
 
     def open(self, role: Role) -> Connection:
-        connection = open_database(self._file.path, role, self._clock, self._deadline, self._file)
+        connection = open_database(
+            self._file.path, role, self._clock, self._deadline, self._file, self._migrated_by
+        )
         if role == "writer":
             self._writers.add(connection)
         return connection

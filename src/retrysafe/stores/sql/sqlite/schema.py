@@ -10,7 +10,7 @@ from typing import Final
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Index
-from retrysafe.stores.sql.schema import Plan, chosen_indexes, plan, refuse, refuse_removed
+from retrysafe.stores.sql.schema import Plan, chosen_indexes, plan, refuse, refuse_removed, refuse_unmigrated
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
 from retrysafe.stores.sql.sqlite.file import DatabaseFile
@@ -21,12 +21,20 @@ Meta = Mapping[str, object]
 
 
 def open_database(
-    path: str, role: Role, clock: Clock, patience: float, file: DatabaseFile | None = None
+    path: str,
+    role: Role,
+    clock: Clock,
+    patience: float,
+    file: DatabaseFile | None = None,
+    migrated_by: str | None = None,
 ) -> Connection:
-    """A connection that may write, to a database that is ready for it."""
+    """A connection that may write, to a database that is ready for it.
+
+    `migrated_by` is the command that creates its tables, where a service does not.
+    """
     connection = Connection(path, role, clock, patience, file)
     try:
-        _prepare(connection, clock if isinstance(clock, HostClock) else None)
+        _prepare(connection, clock if isinstance(clock, HostClock) else None, migrated_by)
         # Not before: a file that this release cannot use may still be replaced by one that it can.
         connection.begin_with_file()
     except BaseException:
@@ -66,10 +74,12 @@ def examine(connection: Connection) -> Plan:
     return plan(connection.query, DIALECT)
 
 
-def _prepare(connection: Connection, clock: HostClock | None) -> None:
+def _prepare(connection: Connection, clock: HostClock | None, migrated_by: str | None = None) -> None:
     with connection.session():
         found = examine(connection)
-        if connection.role == "admin":
+        if migrated_by is not None:
+            refuse_unmigrated(found, migrated_by)
+        elif connection.role == "admin":
             refuse(found)
         refuse_removed(found)
         if not found.statements and (clock is None or clock.adopt(meta(connection))):

@@ -38,7 +38,8 @@ class SQLiteStore(SQLStore):
     """Records in an SQLite file.
 
     A process has one connection that writes for its threads and one for each event loop, and up to two more
-    of each after trouble; one for the lease keeper; and up to eight that read.
+    of each after trouble; one for the lease keeper; and up to eight that read.  It creates its tables, unless
+    `migrated_by` names a command that does.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class SQLiteStore(SQLStore):
         deadline: float = 2.0,
         cleanup_interval: Duration | None = CLEANUP_INTERVAL,
         clock: Clock | None = None,
+        migrated_by: str | None = None,
     ) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise ConfigurationError(
@@ -59,7 +61,7 @@ class SQLiteStore(SQLStore):
         self.path = os.path.abspath(path)
         self.deadline = deadline
         self._cleanup = Cleanup(cleanup_interval, _REST)
-        self._sqlite = Database(self.path, deadline, clock)
+        self._sqlite = Database(self.path, deadline, clock, migrated_by)
         self.joint = Joint("sqlite", self._sqlite.clock)
         super().__init__(self._sqlite)
         self.aio = AsyncSQLiteStore(self._sqlite)
