@@ -62,6 +62,14 @@ class ReadyMade:
     def needs_user(self) -> bool:
         return False
 
+    def blocks(self) -> bool:
+        """Whether it may wait for a database, as a function of a blocking framework's request may."""
+        return False
+
+    def replaced(self, replace: "Callable[[ScopeRule], ScopeRule]") -> "ReadyMade":  # noqa: ARG002 - most have none
+        """The same of other rules than those that it is made of."""
+        return self
+
     def bind(self, secret: bytes | None) -> "ReadyMade":  # noqa: ARG002 - most need none
         """The rule as it works with the guard's secret."""
         return self
@@ -255,6 +263,12 @@ class _FirstOf(ReadyMade):
         # Also where another rule finds an owner instead: it is not the owner that was meant.
         return any(needs_user(rule) for rule in self.rules)
 
+    def blocks(self) -> bool:
+        return any(blocks(rule) for rule in self.rules)
+
+    def replaced(self, replace: "Callable[[ScopeRule], ScopeRule]") -> ReadyMade:
+        return _FirstOf(tuple(replace(rule) for rule in self.rules))
+
     def bind(self, secret: bytes | None) -> ReadyMade:
         return _FirstOf(tuple(bind(rule, secret) for rule in self.rules))
 
@@ -297,6 +311,12 @@ class _AllOf(ReadyMade):
 
     def needs_user(self) -> bool:
         return any(needs_user(rule) for rule in self.rules)
+
+    def blocks(self) -> bool:
+        return any(blocks(rule) for rule in self.rules)
+
+    def replaced(self, replace: "Callable[[ScopeRule], ScopeRule]") -> ReadyMade:
+        return _AllOf(tuple(replace(rule) for rule in self.rules))
 
     def bind(self, secret: bytes | None) -> ReadyMade:
         return _AllOf(tuple(bind(rule, secret) for rule in self.rules))
@@ -485,6 +505,16 @@ def needs_user(rule: ScopeRule) -> bool:
     Under ASGI that is `scope["user"]`, under WSGI `REMOTE_USER`: what sets it has to come before the claim.
     """
     return rule.needs_user() if isinstance(rule, ReadyMade) else rule is user
+
+
+def blocks(rule: ScopeRule) -> bool:
+    """Whether it may wait for a database, so that an event loop asks it in a thread."""
+    return isinstance(rule, ReadyMade) and rule.blocks()
+
+
+def replaced(rule: ReadyMade, replace: Callable[[ScopeRule], ScopeRule]) -> ScopeRule:
+    """A rule that is made of others, of what replaces them."""
+    return rule.replaced(replace)
 
 
 def _wanted(rule: ScopeRule) -> str | None:

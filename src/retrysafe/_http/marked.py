@@ -157,6 +157,11 @@ def find_receiving(function: object, guard: object) -> Receiving | None:
     return found if found is not None and found.guard is guard else None
 
 
+def is_receiving(function: object) -> bool:
+    """Whether an endpoint takes deliveries, for whichever guard."""
+    return _receives(function) is not None
+
+
 def _receives(function: object) -> Receiving | None:
     return _find(function, _RECEIVING, Receiving)
 

@@ -1,0 +1,52 @@
+"""Columns of the store's tables as Django's fields: read by people, written by the store."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+if TYPE_CHECKING:  # generic for checkers alone
+    _Binary = models.BinaryField[Any, Any]
+    _Field = models.Field[Any, Any]
+else:
+    _Binary, _Field = models.BinaryField, models.Field
+
+
+class DigestField(_Binary):
+    """Bytes, as hexadecimal digits: an address has them, and the command line knows a record by them."""
+
+    def from_db_value(self, value: Any, expression: object, connection: object) -> str | None:  # noqa: ANN401, ARG002 - as Django has it
+        return None if value is None else bytes(value).hex()
+
+    def to_python(self, value: Any) -> Any:  # noqa: ANN401 - as Django has it
+        return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
+
+    def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: ANN401 - as Django has it
+        try:
+            found = bytes.fromhex(value) if isinstance(value, str) else value
+        except ValueError:
+            found = b""  # digits that no record has
+        return super().get_db_prep_value(found, connection, prepared)
+
+    def value_to_string(self, obj: models.Model) -> str:
+        return str(self.value_from_object(obj))
+
+
+class MomentField(_Field):
+    """A time by the store's clock: of the server's own kind, or seconds since the epoch in SQLite."""
+
+    description = "A time by the store's clock"
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:
+        return {"postgresql": "timestamp with time zone", "sqlite": "real"}.get(
+            connection.vendor, "double precision"
+        )
+
+    def from_db_value(self, value: Any, expression: object, connection: object) -> datetime | None:  # noqa: ANN401, ARG002 - as Django has it
+        return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else value
+
+    def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: ANN401, ARG002 - as Django has it
+        if isinstance(value, datetime) and connection.vendor != "postgresql":
+            return value.timestamp()
+        return value

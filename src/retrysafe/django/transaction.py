@@ -1,0 +1,311 @@
+"""The transaction of one guarded view on Django's connection: `atomic()`, whose end is the guard's.
+
+Around it stand the blocks that `ATOMIC_REQUESTS` asks for in other databases.  They are committed after it,
+and undone with it: exactly once is the promise for the database of the records alone.
+
+What the view does with Django is as always: blocks inside are savepoints, `set_rollback` and errors of the
+database mark all of it for rollback, and `transaction.on_commit` waits for the commit.
+"""
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
+
+from retrysafe._core.attempt import running
+from retrysafe._core.model import Claim, Final, Found
+from retrysafe._runtime.transactions import BeginLock, Previous
+from retrysafe.errors import CommitRefused, NotDone, StoreUnavailable
+from retrysafe.events import log
+from retrysafe.stores.queue import Operation
+from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.django import DjangoStore
+from retrysafe.stores.sql.django.own_connection import fetcher, reported
+from retrysafe.stores.sql.join import not_committed, sqlstate
+
+T = TypeVar("T")
+
+_MARKED = (
+    "the transaction of a guarded view was marked for rollback, by set_rollback() or by an error of the "
+    "database that was caught outside of a block of its own, and the view responded with success: let the "
+    "error leave the view, or put what may fail into `with transaction.atomic():`"
+)
+_CLOSED = "a guarded view closed Django's connection in its transaction, so nothing of it was committed"
+_OPEN = (
+    "a block of atomic() was still open when a guarded view returned: leave every block before that, and begin "
+    "them with `with`"
+)
+_UNDONE = "the exception of a guarded view undid its transaction, and a middleware made a success of it"
+
+
+class DjangoTransaction:
+    """See `Transaction` in `_runtime/transactions.py`."""
+
+    def __init__(self, store: DjangoStore, others: Sequence[str]) -> None:
+        self._store = store
+        self._others = others
+        self.begin_lock = BeginLock()
+        self._connection: BaseDatabaseWrapper | None = None
+        self._block: Any = None
+        """Django's own class for it is private."""
+        self._around = contextlib.ExitStack()
+        """The blocks of other databases."""
+        self._sqlite: _WriteTransaction | None = None
+        self._is_part = False
+        """Of a transaction of somebody else's, such as a test's."""
+        self.undone = False
+        """It was rolled back before its outcome was known."""
+
+    @property
+    def begun(self) -> bool:
+        return self._connection is not None or self.undone
+
+    def begin(self) -> None:
+        with self.begin_lock.beginning():
+            connection = self._begin()
+            try:
+                self.begin_lock.begun(lambda: self._assign(connection))
+            except BaseException:
+                self._assign(connection)
+                self.roll_back()
+                raise
+
+    def _assign(self, connection: BaseDatabaseWrapper) -> None:
+        self._connection = connection
+
+    def _begin(self) -> BaseDatabaseWrapper:
+        connection = connections[self._store.alias]
+        self._is_part = connection.in_atomic_block
+        if connection.vendor == "sqlite" and not self._store.is_within():
+            self._sqlite = _WriteTransaction(self._store, connection)
+        try:
+            for alias in self._others:
+                self._around.enter_context(transaction.atomic(using=alias))
+            if self._sqlite is not None:
+                self._sqlite.prepare()
+            self._block = transaction.atomic(using=self._store.alias, durable=not self._is_part)
+            self._block.__enter__()
+        except Error as error:
+            self._give_back(error)
+            raise NotDone("the database is not available") from error
+        except BaseException as error:
+            self._give_back(error)
+            raise
+        return connection
+
+    def mark_for_rollback(self) -> None:
+        """As Django and its frameworks do where an exception became a response."""
+        if self._connection is not None:
+            self._connection.set_rollback(True)
+
+    # --- its end
+
+    def commit(self, claim: Claim, final: Final) -> bool:
+        connection = self._connection
+        if connection is None:
+            return self._finish_undone(claim, final)
+        try:
+            if connection.closed_in_transaction or connection.connection is None:
+                raise CommitRefused(_CLOSED)
+            if connection.atomic_blocks[-1] is not self._block:
+                raise CommitRefused(_OPEN)
+            if connection.needs_rollback:
+                if final.response.status < 400:
+                    raise CommitRefused(_MARKED)
+                self.roll_back()
+                return self._finish_undone(claim, final)
+            if self._is_part:
+                stored = self._store.finish(claim, final)
+            else:
+                stored = self._store.joint.perform(operations.conclude(claim, final), fetcher(connection))
+            if stored:
+                if self._sqlite is not None:
+                    self._sqlite.verify_file()
+                self._commit(connection, claim)
+        except (CommitRefused, StoreUnavailable):
+            raise
+        except (Error, sqlite3.Error) as error:
+            raise _not_committed(connection, error) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "psycopg":
+                raise
+            raise _not_committed(connection, error) from error
+        finally:
+            self.roll_back()
+        return stored
+
+    def _commit(self, connection: BaseDatabaseWrapper, claim: Claim) -> None:
+        committed: list[bool] = []
+        hooks: list[Any] = []
+        if not self._is_part:
+            # Run when the outcome is stored, so that one which fails changes nothing of it.
+            hooks, connection.run_on_commit = connection.run_on_commit, []
+            connection.on_commit(lambda: committed.append(True))
+        self._connection = None
+        try:
+            self._block.__exit__(None, None, None)
+            if not self._is_part and not committed:
+                raise CommitRefused(_CLOSED)
+        except BaseException as error:
+            self._give_back(error)
+            raise
+        if self._sqlite is not None:
+            self._sqlite.end(claim)
+        attempt = running()
+        if hooks and attempt is not None:
+            attempt.callbacks = (*(hook for _, hook, _ in hooks), *attempt.callbacks)
+        try:
+            self._around.close()
+        except Error as error:
+            log.error(
+                "a guarded view was committed in %r, and not in another database: %s",
+                self._store.alias,
+                error,
+                exc_info=error,
+            )
+
+    def _finish_undone(self, claim: Claim, final: Final) -> bool:
+        """Store a refusal of which nothing is left in the database, as Django does with a 4xx that was raised."""
+        if final.response.status < 400:
+            raise CommitRefused(_UNDONE)
+        return self._store.finish(claim, final)
+
+    def roll_back(self, *, discard: bool = False) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        self.undone = True
+        try:
+            if discard:
+                connection.close()
+            while connection.atomic_blocks and connection.atomic_blocks[-1] is not self._block:
+                _undo(connection.atomic_blocks[-1])
+            _undo(self._block)
+        except Error as error:
+            # The server undoes what was not committed as soon as it notices that the connection is gone.
+            log.warning("the rollback of a guarded view failed, its connection is closed: %s", error)
+            with contextlib.suppress(Error):
+                connection.close()
+        finally:
+            self._give_back(_Undone())
+
+    def _give_back(self, error: BaseException) -> None:
+        """Undo the blocks around it, and give back what SQLite needs."""
+        if self._sqlite is not None:
+            self._sqlite.end(None)
+        try:
+            self._around.__exit__(type(error), error, None)
+        except Error as trouble:
+            log.warning("the rollback of a guarded view in another database failed: %s", trouble)
+
+    def fileno(self) -> int | None:
+        driver: Any = None if self._connection is None else self._connection.connection
+        if driver is None or self._connection is None or self._connection.vendor == "sqlite":
+            return None
+        return None if driver.closed else int(driver.fileno())
+
+    @property
+    def locks_database(self) -> bool:
+        return self._sqlite is not None
+
+    # --- operations that are a part of it
+
+    def look(self, id: bytes) -> Found | None:
+        return self._perform(operations.look(id))
+
+    def store_within(self, claim: Claim, final: Final, previous: Previous | None) -> bool:
+        return self._perform(operations.store_within(claim, final, previous))
+
+    def _perform(self, operation: Operation[T]) -> T:
+        assert self._connection is not None
+        run = fetcher(self._connection)
+        with reported():
+            return self._store.joint.perform(operation, run)
+
+
+class _Undone(Exception):
+    """What blocks are told that are to be undone."""
+
+
+def _undo(block: Any) -> None:  # noqa: ANN401 - Django's class is private
+    block.__exit__(_Undone, _Undone(), None)
+
+
+def _not_committed(connection: BaseDatabaseWrapper, error: Exception) -> CommitRefused | StoreUnavailable:
+    """What an error at the end of a transaction means."""
+    original = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    if connection.vendor == "sqlite":
+        if isinstance(error, IntegrityError | sqlite3.IntegrityError) or "no such table" in str(error):
+            return CommitRefused(f"SQLite refused to commit a guarded view: {error}")
+        return StoreUnavailable(f"SQLite could not commit a guarded view: {error}")
+    state = sqlstate(original)
+    if state is None and not isinstance(error, OperationalError | InterfaceError):
+        return CommitRefused(f"Django could not commit a guarded view: {str(error).partition(chr(10))[0]}")
+    return not_committed(original, state)
+
+
+class _WriteTransaction:
+    """What a transaction needs in SQLite besides: see `retrysafe/sqlalchemy/sqlite.py`.
+
+    `BEGIN IMMEDIATE`, the store's file lock, and a commit that is on disk.  Django's connection may go on to
+    serve other requests, so it gets back what it had.
+    """
+
+    def __init__(self, store: DjangoStore, connection: BaseDatabaseWrapper) -> None:
+        from retrysafe.stores.sql.sqlite import SQLiteStore
+
+        beside = store.beside()
+        assert isinstance(beside, SQLiteStore)
+        self._store = beside
+        self._connection: Any = connection
+        self._lock = beside.file_lock()
+        self._before: tuple[Any, int, int] | None = None
+        self._began = 0.0
+
+    def prepare(self) -> None:
+        try:
+            self._lock.acquire(self._store.deadline)
+        except StoreUnavailable as error:
+            raise NotDone("the database is busy") from error
+        connection = self._connection
+        connection.ensure_connection()
+        driver = connection.connection
+        [checkpoint] = driver.execute("PRAGMA wal_autocheckpoint").fetchone()
+        [synchronous] = driver.execute("PRAGMA synchronous").fetchone()
+        self._before = connection.transaction_mode, checkpoint, synchronous
+        driver.execute("PRAGMA wal_autocheckpoint = 0")
+        driver.execute("PRAGMA synchronous = FULL")
+        connection.transaction_mode = "IMMEDIATE"
+        self._began = time.monotonic()
+
+    def verify_file(self) -> None:
+        """Before the commit: to a file that was deleted or replaced meanwhile nothing is committed."""
+        from retrysafe.stores.sql.sqlite.file import FileReplaced
+
+        try:
+            self._store.verify_file()
+        except FileReplaced as error:
+            raise CommitRefused(str(error), passing=True) from error
+
+    def end(self, claim: Claim | None) -> None:
+        before, self._before = self._before, None
+        connection = self._connection
+        if before is not None:
+            connection.transaction_mode, checkpoint, synchronous = before
+            if connection.connection is not None:
+                with contextlib.suppress(DatabaseError, sqlite3.Error):
+                    connection.connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint:d}")
+                    connection.connection.execute(f"PRAGMA synchronous = {synchronous:d}")
+        self._lock.close()
+        took = time.monotonic() - self._began
+        if claim is not None and took > claim.lease / 3:
+            log.warning(
+                "a guarded view held the write lock of %s for %.1f s, and all other writers waited",
+                self._store.path,
+                took,
+            )
