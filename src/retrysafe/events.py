@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from retrysafe._core.keys import mask_scope
 from retrysafe._core.model import Claim, Door, Parts, Record
+from retrysafe._core.model import Counted as Counted
 from retrysafe._core.steps import Result, Verdict
 from retrysafe._runtime.log import Log
 from retrysafe.errors import UnreadableRecord
@@ -42,15 +43,6 @@ class Event(NamedTuple):
     """Where a callback comes from: the name of its receipts."""
     seconds: float | None = None
     """From its bid for the key to its end; `None` where it made none."""
-
-
-class Counted(NamedTuple):
-    """What calls are counted by."""
-
-    verdict: str
-    door: str
-    route: str
-    source: str
 
 
 Observer = Callable[[Event], object]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from retrysafe._core.model import Response
+from retrysafe.testing.stores.harness import ended
 from tests.cli.records import JSON, Shop
 from tests.cli.terminal import run, shown
 
@@ -19,7 +20,7 @@ def full(shop: Shop) -> Shop:
     shop.finished("completed-key-002", target="/refunds", scope=(("tenant", "zeta"),))
     shop.at(0)
     keeper = shop.store.open_keeper()
-    keeper.count(VERDICTS)  # which also removes what has expired
+    keeper.count(ended(VERDICTS))  # which also removes what has expired
     keeper.close()
     shop.expired(3)
     shop.at(0)
@@ -91,7 +92,74 @@ def test_requests_without_a_key_are_no_part_of_the_rate(shop: Shop) -> None:
     """They are counted, but cannot be duplicates of anything."""
     shop.at(0)
     keeper = shop.store.open_keeper()
-    keeper.count({"completed": 3, "replayed": 1, "keyless": 96})
+    keeper.count(ended({"completed": 3, "replayed": 1, "keyless": 96}))
     keeper.close()
     document = json.loads(run("stats", "--json", store=shop.url).out)
     assert (document["counted"], document["duplicate_rate"]) == (100, 0.25)
+
+
+@pytest.fixture
+def adopting(shop: Shop) -> Shop:
+    """Some clients send keys, others do not yet: their last call is a day old, or three."""
+    for days, verdicts, route in (
+        (3, {"completed": 5, "keyless": 20}, "/payments/{id}"),
+        (3, {"key-missing": 1, "completed": 1}, "/old"),
+        (1, {"keyless": 2, "completed": 3}, "/orders"),
+        (0, {"completed": 70, "replayed": 5}, "/payments/{id}"),
+        (0, {"completed": 400}, "/refunds"),
+    ):
+        shop.at(days * 86400.0)
+        keeper = shop.store.open_keeper()
+        keeper.count(ended(verdicts, route))
+        keeper.close()
+    keeper = shop.store.open_keeper()
+    keeper.count(ended({"keyless": 1}, "", "callback", "jobs"))
+    keeper.count(ended({"completed": 1}, "charge", "operation"))
+    keeper.close()
+    shop.at(0)
+    return shop
+
+
+def test_calls_without_a_key(adopting: Shop) -> None:
+    """By place, those first where most of them are; how many, which share, and when the last one was."""
+    document = json.loads(run("stats", "--json", store=adopting.url).out)
+    assert (document["counted"], document["without_key"]) == (509, 24)
+    assert document["share_without_key"] == round(24 / 509, 6)
+    assert [(one["door"], one["route"], one["source"], one["without_key"]) for one in document["calls"]] == [
+        ("request", "/payments/{id}", "", 20),
+        ("request", "/orders", "", 2),
+        ("request", "/old", "", 1),
+        ("callback", "", "jobs", 1),
+        ("request", "/refunds", "", 0),
+        ("operation", "charge", "", 0),
+    ]
+    payments, refunds = document["calls"][0], document["calls"][4]
+    assert payments["verdicts"] == {"completed": 75, "keyless": 20, "replayed": 5}
+    assert (payments["counted"], payments["share_without_key"], payments["duplicates"]) == (100, 0.2, 5)
+    assert payments["last_without_key"] == payments["counted_since"] < document["now"]
+    assert (refunds["share_without_key"], refunds["last_without_key"]) == (0.0, None)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_calls_without_a_key_on_a_terminal(adopting: Shop, columns: int) -> None:
+    """The number and the time of the last one are shown in any width."""
+    screen = shown("stats", store=adopting.url, columns=columns)
+    assert max(map(len, screen.lines)) <= columns
+    rows = {
+        line.split()[0]: line.split() for line in screen.lines if line.startswith(("/", "jobs", "charge"))
+    }
+    assert rows["/orders"][1:3] == ["5", "2"]
+    assert "24h ago" in " ".join(rows["/orders"])
+    assert "3d ago" in " ".join(rows["/payments/{id}"])
+    assert rows["jobs"][1] == "(callback)"
+    assert rows["charge"][1] == "(operation)"
+    assert ("40.0%" in rows["/orders"]) == (columns > 60)
+    assert "without a key 24 4.7% of all" in " ".join(screen.text.split())
+
+
+def test_calls_of_as_many_routes_as_were_asked_for(adopting: Shop) -> None:
+    """Those that a team has to look at; the sums are of all."""
+    document = json.loads(run("stats", "--json", "--groups", "2", store=adopting.url).out)
+    assert [one["route"] for one in document["calls"]] == ["/payments/{id}", "/orders"]
+    assert document["without_key"] == 24
+    assert "/refunds" not in run("stats", "--groups", "2", store=adopting.url).out

@@ -14,6 +14,8 @@ from retrysafe._runtime import leases as keeper_module
 from retrysafe._runtime.leases import LeaseKeeper
 from retrysafe.asgi import Middleware
 from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.admin import Place
+from retrysafe.stores.contract import Counted
 from retrysafe.stores.memory import MemoryRenewer, MemoryStore
 from tests.core.asgi_calls import Client, counting
 from tests.core.values import eventually, in_a_child, no_leaked_threads
@@ -41,11 +43,11 @@ class MoodyRenewer(MemoryRenewer):
         super().__init__(store)
         count = self.count
 
-        def moody_count(verdicts: Mapping[str, int]) -> None:
+        def moody_count(ended: Mapping[Counted, int]) -> None:
             if store.bad_mood:
                 store.refused += 1
                 raise StoreUnavailable("not now")
-            count(verdicts)
+            count(ended)
 
         self.count = moody_count
 
@@ -112,6 +114,41 @@ def test_what_was_refused_is_told_later(
     store.bad_mood = False
     keeper.count(("replayed", "request", "/orders", ""))
     eventually(lambda: store.told() == {"completed": 1, "replayed": 1})
+
+
+def test_calls_are_told_by_route(store: Moody) -> None:
+    """With their door and source, each once, however often the keeper tells."""
+    keeper = LeaseKeeper(store)
+    for _ in range(2):
+        keeper.count(("keyless", "request", "/orders", ""))
+        keeper.count(("completed", "callback", "/done", "jobs"))
+        keeper.close()
+    found = store.open_admin().statistics().calls
+    assert {place: calls.verdicts for place, calls in found.items()} == {
+        Place("request", "/orders", ""): {"keyless": 2},
+        Place("callback", "/done", "jobs"): {"completed": 2},
+    }
+
+
+def test_routes_are_few(store: Moody, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a framework gives paths for routes, they fill neither the memory nor the store: those beyond the
+    limit are counted as one, and those before it as ever, by any verdict."""
+    monkeypatch.setattr(keeper_module, "_PLACES", 3)
+    keeper = LeaseKeeper(store)
+    for n in range(10):
+        keeper.count(("completed", "request", f"/orders/{n}", ""))
+    keeper.count(("keyless", "request", "/orders/0", ""))
+    keeper.count(("keyless", "operation", "charge", ""))
+    assert len(keeper.counts()) == 6
+    keeper.close()
+    found = store.open_admin().statistics().calls
+    assert {place: calls.verdicts for place, calls in found.items()} == {
+        Place("request", "/orders/0", ""): {"completed": 1, "keyless": 1},
+        Place("request", "/orders/1", ""): {"completed": 1},
+        Place("request", "/orders/2", ""): {"completed": 1},
+        Place("request", "", ""): {"completed": 7},
+        Place("operation", "", ""): {"keyless": 1},
+    }
 
 
 @forks

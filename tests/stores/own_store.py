@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from retrysafe.stores.admin import Admin
 from retrysafe.stores.contract import (
     Claim,
+    Counted,
     Deliveries,
     Final,
     Found,
@@ -176,7 +177,7 @@ class OwnKeeper:
         for claim in claims:
             self._store.release(claim)
 
-    def count(self, verdicts: Mapping[str, int]) -> None:
+    def count(self, ended: Mapping[Counted, int]) -> None:
         pass
 
     def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:

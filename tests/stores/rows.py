@@ -39,7 +39,7 @@ class Rows:
 
     def forget(self) -> None:
         """Empty the tables that are there."""
-        for table in ("retrysafe_records", "retrysafe_audit", "retrysafe_verdicts"):
+        for table in ("retrysafe_records", "retrysafe_audit", "retrysafe_verdicts", "retrysafe_routes"):
             if self.execute("SELECT to_regclass(%s)", [table]) != [(None,)]:
                 self.execute(f"DELETE FROM {table}")
 

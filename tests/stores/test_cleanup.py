@@ -20,6 +20,7 @@ from retrysafe.stores.sql import cleanup, operations
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import ended
 from tests.stores.engines import engine_for
 from tests.stores.rows import PATIENT, Rows
 
@@ -35,7 +36,7 @@ class Service:
 
     def count(self) -> None:
         """What the lease keeper does every 10 s while there is traffic."""
-        self.keeper.count({"completed": 1})
+        self.keeper.count(ended({"completed": 1}))
 
     def close(self) -> None:
         self.keeper.close()

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import psycopg
@@ -13,11 +14,15 @@ import pytest
 from retrysafe import stores
 from retrysafe._core.model import Found, Reserved
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
-from retrysafe.stores.admin import Query
+from retrysafe.stores.admin import Place, Query
 from retrysafe.stores.contract import Store
+from retrysafe.stores.sql import keeper as keeper_module
 from retrysafe.stores.sql import schema
-from retrysafe.stores.sql.migrations import Migration, migrations
+from retrysafe.stores.sql.migrations import Migration, columns_of_table, migrations
+from retrysafe.stores.sql.postgresql import PostgresStore
+from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import ended
 
 DIALECTS = ("sqlite", "postgresql")
 
@@ -43,7 +48,7 @@ class Before(Protocol):
 
 
 class BeforeSQLite:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, applied: int = 1) -> None:
         self.url = f"sqlite:///{path}"
         self._path = path
         # As a service left it: with its clock, which counts from the boot.
@@ -52,7 +57,7 @@ class BeforeSQLite:
         clock = self.execute("SELECT name, value FROM retrysafe_meta WHERE name IN ('boot', 'offset')")
         for table in schema.TABLES:
             self.execute(f"DROP TABLE {table}")
-        for statement in migrations("sqlite")[0].statements:
+        for statement in [each for one in migrations("sqlite")[:applied] for each in one.statements]:
             self.execute(statement)
         for name, value in clock:
             self.execute("INSERT INTO retrysafe_meta VALUES (?, ?)", name, value)
@@ -82,9 +87,9 @@ class BeforeSQLite:
 
 
 class BeforePostgres:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, applied: int = 1) -> None:
         self.url = url
-        for statement in migrations("postgresql")[0].statements:
+        for statement in [each for one in migrations("postgresql")[:applied] for each in one.statements]:
             self.execute(statement)
 
     def execute(self, sql: str, *values: object) -> list[Any]:
@@ -316,6 +321,217 @@ def test_an_index_that_broke_off_is_built_again(database: str) -> None:
         assert admin.migrate().startswith("nothing to do")
 
 
+# --- a table of which a service is in no need
+
+
+ROUTES = {"sqlite": 4, "postgresql": 5}
+"""The migration that creates it."""
+
+ADD_VERDICT = (
+    "INSERT INTO retrysafe_verdicts (verdict, count, since) VALUES ('completed', 7, {now}) "
+    "ON CONFLICT (verdict) DO UPDATE SET count = retrysafe_verdicts.count + 7"
+)
+"""As services of the release before count."""
+
+
+class WithoutRoutes:
+    """A database that lacks `retrysafe_routes` alone."""
+
+    def __init__(self, dialect: str, before: Before) -> None:
+        self.dialect = dialect
+        self.url = before.url
+        self.execute = before.execute
+        self.change = f"migration {ROUTES[dialect]} (routes)"
+
+    def count_as_before(self) -> None:
+        self.execute(ADD_VERDICT.format(now=_NOW if self.dialect == "sqlite" else "now()"))
+
+    def has_table(self) -> bool:
+        try:
+            self.execute("SELECT * FROM retrysafe_routes")
+        except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
+            return False
+        return True
+
+    def open(self, migrated_by: str | None = None) -> Store:
+        if self.dialect == "sqlite":
+            return SQLiteStore(self.url.removeprefix("sqlite:///"), deadline=20.0, migrated_by=migrated_by)
+        return PostgresStore(self.url, deadline=20.0, migrated_by=migrated_by)
+
+
+@pytest.fixture(params=DIALECTS)
+def without_routes(request: pytest.FixtureRequest, tmp_path: Path) -> WithoutRoutes:
+    applied = ROUTES[request.param] - 1
+    if request.param == "sqlite":
+        return WithoutRoutes("sqlite", BeforeSQLite(tmp_path / "keys.db", applied))
+    return WithoutRoutes("postgresql", BeforePostgres(request.getfixturevalue("database"), applied))
+
+
+def count(store: Store, verdicts: dict[str, int]) -> None:
+    """As a service does that has just begun to count."""
+    with closing(store.open_keeper()) as keeper:
+        keeper.count(ended(verdicts))
+
+
+def test_calls_are_counted_by_route(without_routes: WithoutRoutes) -> None:
+    """By the first service of the release that finds the tables; one of the release before goes on counting
+    by verdict, and an operator sees the sum."""
+    without_routes.count_as_before()
+    with closing(without_routes.open()) as store, closing(store.open_admin()) as admin:
+        count(store, {"completed": 1, "keyless": 2})
+        without_routes.count_as_before()
+        count(store, {"completed": 1})
+        found = admin.statistics()
+        assert found.verdicts == {"completed": 16, "keyless": 2}
+        assert {place: calls.verdicts for place, calls in found.calls.items()} == {
+            Place("request", "/orders", ""): {"completed": 2, "keyless": 2}
+        }
+        assert found.counted_since is not None
+        assert found.counted_since < found.calls[Place("request", "/orders", "")].since + 1.0
+
+
+def test_an_operator_works_without_it(without_routes: WithoutRoutes) -> None:
+    """And does not create it by looking: that takes a service, or `migrate`, as the doctor says."""
+    without_routes.count_as_before()
+    with closing(without_routes.open()) as store, closing(store.open_admin()) as admin:
+        assert admin.list(Query()) == []
+        found = admin.statistics()
+        assert (found.verdicts, found.calls) == ({"completed": 7}, {})
+        finding = {finding.check: finding for finding in admin.diagnose()}["schema"]
+        assert finding.level == "warning"
+        assert f"{without_routes.change} is missing" in finding.found
+        assert "calls are not counted by route" in finding.found
+        assert not without_routes.has_table()
+        assert admin.migrate() == f"applied {without_routes.change}"
+        assert {finding.check: finding.level for finding in admin.diagnose()}["schema"] == "ok"
+        assert admin.statistics().verdicts == {"completed": 7}
+
+
+def test_one_that_was_removed_is_missed(without_routes: WithoutRoutes) -> None:
+    """Once it was there, it is a table like any other."""
+    with closing(without_routes.open()) as store, closing(store.open_admin()) as admin:
+        admin.migrate()
+    without_routes.execute("DROP TABLE retrysafe_routes")
+    with closing(without_routes.open()) as store, closing(store.open_admin()) as admin:
+        with pytest.raises(SchemaMismatch, match=r"retrysafe_routes is missing.*retrysafe migrate"):
+            store.reserve(a_claim())
+        with pytest.raises(SchemaMismatch, match="retrysafe_routes is missing"):
+            admin.list(Query())
+        assert {finding.check: finding.level for finding in admin.diagnose()}["schema"] == "problem"
+        assert admin.migrate() == "created retrysafe_routes"
+        assert store.reserve(a_claim()) == Reserved(1)
+
+
+def test_it_is_left_to_a_framework(without_routes: WithoutRoutes, caplog: pytest.LogCaptureFixture) -> None:
+    """A service whose framework applies the migrations does not create it: it says so once, works, and counts
+    by verdict.  Tables that a framework has emptied, as Django's `flush` does, are marked again."""
+    with closing(without_routes.open("manage.py migrate")) as store:
+        assert store.reserve(a_claim()) == Reserved(1)
+        count(store, {"completed": 1})
+        count(store, {"completed": 1})
+        with closing(store.open_admin()) as admin:
+            assert admin.statistics().verdicts == {"completed": 2}
+    assert not without_routes.has_table()
+    said = [line for line in caplog.messages if without_routes.change in line]
+    assert len(said) == 1
+    assert "run `manage.py migrate`" in said[0]
+    assert "calls are not counted by route" in said[0]
+    caplog.clear()
+    with closing(without_routes.open()) as store, closing(store.open_admin()) as admin:
+        admin.migrate()
+    without_routes.execute("DELETE FROM retrysafe_meta WHERE name IN ('schema', 'migration')")
+    with closing(without_routes.open("manage.py migrate")) as store:
+        assert store.reserve(a_claim("other")) == Reserved(1)
+        count(store, {"completed": 1})
+        with closing(store.open_admin()) as admin:
+            assert [*admin.statistics().calls] == [Place("request", "/orders", "")]
+    assert caplog.messages == []
+
+
+class Clerk:
+    """A role that has the rights to work, and none to create anything."""
+
+    def __init__(self, owner: BeforePostgres) -> None:
+        self.owner = owner
+        self.name = f"clerk_{owner.url.rpartition('_')[2]}"
+        self.url = owner.url.replace("postgres@", f"{self.name}@")
+        owner.execute(f"CREATE ROLE {self.name} LOGIN")
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        self.grant("ALL ON ALL TABLES IN SCHEMA public")
+        self.grant("ALL ON ALL SEQUENCES IN SCHEMA public")
+
+    def grant(self, rights: str) -> None:
+        self.owner.execute(f"GRANT {rights} TO {self.name}")
+
+    def drop(self) -> None:
+        self.owner.execute(f"DROP OWNED BY {self.name}")
+        self.owner.execute(f"DROP ROLE {self.name}")
+
+
+@pytest.fixture
+def clerk(database: str) -> Iterator[Clerk]:
+    clerk = Clerk(BeforePostgres(database, ROUTES["postgresql"] - 1))
+    yield clerk
+    clerk.drop()
+
+
+def test_a_role_that_may_not_create_it(clerk: Clerk, caplog: pytest.LogCaptureFixture) -> None:
+    """It works, counts by verdict and says once what is missing; then what it lacks, once the owner has
+    migrated the tables; and counts by route as soon as it may, without being started again."""
+    keeper_module._say_what_is_not_permitted.cache_clear()
+    with (
+        closing(stores.open(clerk.url, deadline=20.0)) as store,
+        closing(store.open_keeper()) as keeper,
+        closing(store.open_admin()) as admin,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        assert store.reserve(a_claim()) == Reserved(1)
+        keeper.count(ended({"completed": 1}))
+        [said] = [line for line in caplog.messages if "retrysafe_routes" in line or "routes" in line]
+        assert "lacks migration 5 (routes), and this role may not apply it" in said
+        assert "calls are not counted by route" in said
+        assert (admin.statistics().verdicts, admin.statistics().calls) == ({"completed": 1}, {})
+
+        patch.setattr(keeper_module, "_ASK_AGAIN", 0.0)
+        keeper.count(ended({"completed": 1}))
+        caplog.clear()
+        with closing(stores.open(clerk.owner.url)) as owner, closing(owner.open_admin()) as by_owner:
+            assert by_owner.migrate() == "applied migration 5 (routes)"
+        patch.setattr(keeper_module, "monotonic", lambda: monotonic() + 600.0)
+        for _ in range(3):
+            keeper.count(ended({"completed": 1}))
+        assert [
+            line for line in caplog.messages if "permission on retrysafe_routes" in line
+        ] == caplog.messages
+        assert len(caplog.messages) == 1
+        assert (admin.statistics().verdicts, admin.statistics().calls) == ({"completed": 5}, {})
+        finding = {finding.check: finding for finding in admin.diagnose()}["rights"]
+        assert finding.level == "warning"
+        assert "SELECT, INSERT, UPDATE on retrysafe_routes: everything works" in finding.found
+        assert "do not count calls by route" in finding.found
+
+        clerk.grant("SELECT, INSERT, UPDATE ON retrysafe_routes")
+        keeper.count(ended({"completed": 1, "keyless": 1}))
+        found = admin.statistics()
+        assert found.verdicts == {"completed": 6, "keyless": 1}
+        assert found.calls[Place("request", "/orders", "")].verdicts == {"completed": 1, "keyless": 1}
+        assert {finding.check: finding.level for finding in admin.diagnose()}["rights"] == "ok"
+
+
+def test_a_role_may_note_what_was_created_for_it(clerk: Clerk, caplog: pytest.LogCaptureFixture) -> None:
+    """By Alembic's autogenerate, say, which creates the table and writes no number: nothing is created any
+    more, so it takes no right to."""
+    create, _ = migrations("postgresql")[ROUTES["postgresql"] - 1].statements
+    clerk.owner.execute(create)
+    clerk.grant("ALL ON retrysafe_routes")
+    with closing(stores.open(clerk.url, deadline=20.0)) as store:
+        count(store, {"completed": 1})
+        with closing(store.open_admin()) as admin:
+            assert [*admin.statistics().calls] == [Place("request", "/orders", "")]
+            assert admin.migrate().startswith("nothing to do")
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_files(dialect: str) -> None:
     """Numbered without a gap, each with its number in it, and each statement one that the runner knows."""
@@ -327,11 +543,18 @@ def test_the_files(dialect: str) -> None:
             assert statement.startswith(
                 (
                     "ALTER TABLE retrysafe_",
+                    "CREATE TABLE IF NOT EXISTS retrysafe_",
                     "CREATE INDEX IF NOT EXISTS",
                     "CREATE OR REPLACE FUNCTION retrysafe_",
                     "INSERT INTO retrysafe_meta",
                 )
             ), statement
+
+
+def test_a_key_of_several_columns_is_no_column() -> None:
+    """Nor are its columns named twice."""
+    statement = "CREATE TABLE IF NOT EXISTS t (\n    a text,\n    b text,\n    PRIMARY KEY (a, b)\n)"
+    assert columns_of_table(statement) == [("t", "a"), ("t", "b")]
 
 
 def test_a_body_between_dollar_signs_is_one_statement() -> None:

@@ -307,7 +307,7 @@ class TestMigration:
         with pytest.raises(SchemaMismatch, match="retrysafe_audit is missing"):
             books.keys()
         assert books.admin.migrate() == "created retrysafe_audit, retrysafe_records_expires_at"
-        assert books.admin.migrate() == "nothing to do: the tables have all migrations up to 4"
+        assert books.admin.migrate() == "nothing to do: the tables have all migrations up to 5"
         assert books.keys() == ["key"]
 
     def test_tables_without_a_version(self, books: Books) -> None:

@@ -8,6 +8,7 @@ import pytest
 from retrysafe.stores.sql import cleanup
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import ended
 from tests.stores.rows import PATIENT, Rows
 
 
@@ -40,7 +41,7 @@ def test_whoever_counts_also_tidies_up(
     store.reserve(a_claim("alive"))
     keeper = store.open_keeper()
     with caplog.at_level(logging.WARNING, "retrysafe.store"):
-        keeper.count({"completed": 7})
+        keeper.count(ended({"completed": 7}))
     assert rows.execute("SELECT key FROM retrysafe_records") == [("alive",)]
     assert [record.getMessage()[:43] for record in caplog.records] == [
         "an abandoned record expired unresolved: " + a_claim("abandoned").id.hex()[:3]
@@ -60,7 +61,7 @@ def test_trouble_does_not_stop_the_keeper(
     )
     keeper = store.open_keeper()
     with caplog.at_level(logging.WARNING, "retrysafe.store"):
-        keeper.count({"completed": 1})
+        keeper.count(ended({"completed": 1}))
     assert "could not be removed: PostgreSQL: not now" in caplog.text
-    assert rows.execute("SELECT count FROM retrysafe_verdicts") == [(1,)]
+    assert rows.execute("SELECT count FROM retrysafe_routes") == [(1,)]
     keeper.close()

@@ -96,9 +96,7 @@ class TestProcesses:
         for process in processes:
             process.join()
         with psycopg.connect(database) as connection:
-            counted = connection.execute(
-                "SELECT verdict, count FROM retrysafe_verdicts ORDER BY 1"
-            ).fetchall()
+            counted = connection.execute("SELECT verdict, count FROM retrysafe_routes ORDER BY 1").fetchall()
         assert counted == [("completed", 100), ("replayed", 200)]
 
     @pytest.mark.parametrize("shift", [-3600.0, 3600.0])

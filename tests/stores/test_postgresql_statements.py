@@ -18,9 +18,8 @@ STATEMENTS = sorted(set(load("postgresql")) - FRAGMENTS)
 # An operator may wait, and an index would cost every request.
 BY_HAND = frozenset(
     (
-        "list_records totals by_door by_route by_scope verdicts list_audit_entries count_unreadable "
-        "count_abandoned "
-        "meta"
+        "list_records totals by_door by_route by_scope verdicts verdicts_without_routes "
+        "calls_by_route list_audit_entries count_unreadable count_abandoned meta"
     ).split()
 )
 INDEXES = ("index_request_id", "index_scope")

@@ -26,7 +26,7 @@ from retrysafe.stores.sql.sqlite import SQLiteStore, connection
 from retrysafe.stores.sql.sqlite.connection import Connection
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
-from retrysafe.testing.stores.harness import the_record
+from retrysafe.testing.stores.harness import ended, the_record
 
 PATIENCE = 30.0
 """Seconds for what should take none, on a machine that is busy."""
@@ -622,7 +622,7 @@ def test_whoever_counts_also_tidies_up(
     asyncio.run(traffic("new", 100))
     keeper = store.open_keeper()
     with caplog.at_level(logging.WARNING, "retrysafe.store"):
-        keeper.count({"completed": 200})
+        keeper.count(ended({"completed": 200}))
     keeper.close()
     assert store.purge() == Purged(0)
     store.close()

@@ -25,6 +25,8 @@ BY_HAND = {
     "by_scope",
     "by_source",
     "verdicts",
+    "verdicts_without_routes",
+    "calls_by_route",
     "list_audit_entries",
     "count_unreadable",
     "count_abandoned",

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from retrysafe._core.model import Reservation, Reserved
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import ended
 
 
 def claim_in_rounds(path: str, rounds: int, barrier: Barrier, pipe: Pipe) -> None:
@@ -69,7 +70,7 @@ def count_in_rounds(path: str, rounds: int, barrier: Barrier) -> None:
     barrier.wait()
     keeper = SQLiteStore(path, deadline=20.0).open_keeper()
     for _ in range(rounds):
-        keeper.count({"completed": 1, "replayed": 2})
+        keeper.count(ended({"completed": 1, "replayed": 2}))
     keeper.close()
 
 
@@ -92,6 +93,7 @@ import os, sys, threading, time
 from retrysafe._core.model import Reserved
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import ended
 
 store = SQLiteStore(sys.argv[1], deadline=20.0)
 keeper = store.open_keeper()
@@ -136,6 +138,7 @@ import asyncio, os, sys
 from retrysafe._core.model import Found, Reserved
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.stores.harness import ended
 
 store = SQLiteStore(sys.argv[1], deadline=20.0)
 finished = []

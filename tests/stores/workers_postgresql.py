@@ -8,6 +8,7 @@ from unittest.mock import patch
 from retrysafe._core.model import Reserved
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.stores import a_claim
+from retrysafe.testing.stores.harness import ended
 from tests.stores.rows import PATIENT
 
 
@@ -46,5 +47,5 @@ def tally_in_rounds(url: str, rounds: int, barrier: Barrier) -> None:
     barrier.wait()
     keeper = PostgresStore(url, deadline=PATIENT).open_keeper()
     for _ in range(rounds):
-        keeper.count({"replayed": 2, "completed": 1})
+        keeper.count(ended({"replayed": 2, "completed": 1}))
     keeper.close()

@@ -12,7 +12,7 @@ from tests.transactions.ledgers import InFile, Place, on_server
 
 __all__ = ["audit", "database", "kept_database", "path", "place"]
 
-TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts"
+TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts, retrysafe_routes"
 
 
 @pytest.fixture(scope="session")

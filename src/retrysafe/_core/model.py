@@ -271,6 +271,18 @@ class Deliveries(NamedTuple):
     """How many seconds ago, the oldest first; of many the last 20."""
 
 
+class Counted(NamedTuple):
+    """What calls are counted by."""
+
+    verdict: str
+    """How they ended; "keyless": served without a key, on a route that takes keys."""
+    door: str
+    route: str
+    """The template of a path, or the guard's own route; of an operation its action; else empty."""
+    source: str
+    """Where callbacks come from: the name of their receipts; else empty."""
+
+
 def merge_details(claimed: Parts, found: Parts) -> Parts:
     """The details of a claim and then those of its outcome, which replace others of the same name."""
     if not found:

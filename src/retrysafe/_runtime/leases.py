@@ -16,7 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from retrysafe._core.attempt import Attempt
-from retrysafe._core.model import DELIVERY_TIMES, Claim, Deliveries
+from retrysafe._core.model import DELIVERY_TIMES, Claim, Counted, Deliveries
 from retrysafe._runtime import fork
 from retrysafe._runtime.log import Log
 from retrysafe.stores.contract import Renewer, Store
@@ -42,6 +42,10 @@ _SLICE = 500
 
 _UNCOUNTED = 500
 """Ends of calls that are noted before they are counted: enough to be cheap, and little memory."""
+
+_PLACES = 500
+"""Routes by which calls are counted, each with its door and source.  They are templates, and as many as the
+code has; but where a framework gives paths for routes, these fill neither our memory nor a table."""
 
 
 class Forgotten(NamedTuple):
@@ -89,8 +93,10 @@ class LeaseKeeper:
         self._counts: Counter[Ended] = Counter()
         self._ended: deque[Ended] = deque()
         """Calls that ended and are not in the counts yet."""
-        self._stored: Counter[str] = Counter()
-        """How many of them the store knows of, by verdict."""
+        self._places: set[tuple[str, ...]] = set()
+        """Doors, routes and sources that have counts of their own."""
+        self._stored: Counter[Ended] = Counter()
+        """How many of them the store knows of."""
         self._delivered: dict[bytes, Delivered] = {}
         """When records were asked for again, since that was last stored."""
 
@@ -153,8 +159,17 @@ class LeaseKeeper:
         ended = self._ended
         with self._counting:
             for _ in range(len(ended)):
-                self._counts[ended.popleft()] += 1
+                each = ended.popleft()
+                self._counts[each if each[1:] in self._places else self._bounded(each)] += 1
             return dict(self._counts)
+
+    def _bounded(self, ended: Ended) -> Ended:
+        """What a call is counted by whose route is new: those beyond the limit are counted as one."""
+        verdict, door, *_ = ended
+        if len(self._places) >= _PLACES:
+            return verdict, door, "", ""
+        self._places.add(ended[1:])
+        return ended
 
     def close(self) -> None:
         """Stop renewing, release what is forgotten, and store what was counted.
@@ -260,18 +275,15 @@ class LeaseKeeper:
     def _store_counts(self, renewer: Renewer) -> None:
         new = self._unstored()
         if new:
-            renewer.count(new)
+            renewer.count({Counted(*ended): times for ended, times in new.items()})
             self._stored += new
         with self._counting:
             delivered, self._delivered = list(self._delivered.items()), {}
         for first in range(0, len(delivered), _SLICE):
             renewer.add_deliveries({id: each.so_far() for id, each in delivered[first : first + _SLICE]})
 
-    def _unstored(self) -> Counter[str]:
-        counted: Counter[str] = Counter()
-        for ended, times in self.counts().items():
-            counted[ended[0]] += times
-        return counted - self._stored
+    def _unstored(self) -> Counter[Ended]:
+        return Counter(self.counts()) - self._stored
 
     def _end(self, renewer: Renewer | None) -> None:
         """What cannot wait for another thread, which may never come; trouble is logged and not retried."""

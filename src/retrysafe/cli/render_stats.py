@@ -20,8 +20,15 @@ from retrysafe.cli.format import (
     timestamp,
 )
 from retrysafe.cli.render_tables import Column, table
-from retrysafe.cli.stats import duplicate_rate, duplicates, redelivered
-from retrysafe.stores.admin import Share, Source, Standing, Statistics
+from retrysafe.cli.stats import (
+    duplicate_rate,
+    duplicates,
+    last_without_key,
+    redelivered,
+    share_without_key,
+    without_key,
+)
+from retrysafe.stores.admin import Calls, Place, Share, Source, Standing, Statistics
 
 _SHARE_COLUMNS = (
     Column("RECORDS", right=True),
@@ -38,6 +45,8 @@ def render_stats(found: Statistics, completed: str = "completed") -> list[Render
     parts: list[RenderableType] = [Text("Records", "bold"), _inset(_records(found, completed))]
     called = "Requests" if found.by_door.keys() <= {"request"} else "Calls"
     parts += ["", Text(called, "bold"), _inset(_calls(found, called.lower()))]
+    if found.calls:
+        parts += ["", _by_place(found.calls, found.now)]
     if found.by_door.keys() - {"request"}:
         parts += ["", _shares("BY DOOR", list(found.by_door.items()), completed)]
     if found.by_route:
@@ -93,7 +102,51 @@ def _calls(found: Statistics, called: str) -> RenderableType:
         f"{duplicates(found.verdicts):,}",
         Text(f"{rate:.1%} of {called} with a key", "bold"),
     )
+    share = share_without_key(found.verdicts) or 0.0
+    grid.add_row(
+        Text("without a key", "bold"),
+        f"{without_key(found.verdicts):,}",
+        Text(f"{share:.1%} of all {called}", "bold"),
+    )
     return grid
+
+
+_PLACE_COLUMNS = (
+    Column("CALLS OF", narrowest=20),
+    Column("CALLS", right=True),
+    Column("WITHOUT KEY", right=True),
+    Column("SHARE", right=True, rank=2),
+    Column("LAST ONE", right=True),
+    Column("DUPLICATES", right=True, rank=1),
+)
+
+
+def _by_place(found: Mapping[Place, Calls], now: float) -> RenderableType:
+    """How many calls had no key, and when the last of them was made."""
+    rows: list[list[Text]] = []
+    for place, calls in found.items():
+        number, last = without_key(calls.verdicts), last_without_key(calls)
+        style = STYLES["abandoned"] if number else "dim"
+        rows.append(
+            [
+                Text(_place_text(place)),
+                Text(f"{sum(calls.verdicts.values()):,}"),
+                Text(f"{number:,}", style),
+                Text(f"{share_without_key(calls.verdicts) or 0.0:.1%}", style),
+                Text("-" if last is None else f"{short_duration(now - last)} ago", style),
+                Text(f"{duplicates(calls.verdicts):,}"),
+            ]
+        )
+    return table(_PLACE_COLUMNS, rows)
+
+
+def _place_text(place: Place) -> str:
+    route, source = clean(place.route), clean(place.source)
+    if place.door == "request":
+        return route or "other requests"
+    if route and source:
+        return f"{route} ({place.door} from {source})"
+    return f"{route or source or 'others'} ({place.door})"
 
 
 def _shares(title: str, shares: Sequence[tuple[str, Share]], completed: str) -> RenderableType:

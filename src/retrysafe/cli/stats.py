@@ -10,7 +10,7 @@ from retrysafe.cli.format import iso, share_document
 from retrysafe.cli.options import JsonOption, ProfileOption, StoreOption, completed_word, number
 from retrysafe.cli.redaction import redacted_scope
 from retrysafe.cli.store import open_admin
-from retrysafe.stores.admin import Source, Statistics
+from retrysafe.stores.admin import WITHOUT_KEY, Calls, Source, Statistics
 
 DUPLICATES = frozenset({"replayed", "in-flight", "key-reused", "outcome-unknown", "previously-failed"})
 """Verdicts of calls whose key had been used before."""
@@ -27,7 +27,7 @@ def stats(
     profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Count outcomes, duplicates, and records in progress, abandoned or expired, by door, route and scope."""
+    """Count outcomes, duplicates, calls without a key, and records in progress, abandoned or expired."""
     completed = completed_word(profile)
     with open_admin(store) as admin:
         found = admin.statistics(groups)
@@ -45,8 +45,24 @@ def duplicates(verdicts: Mapping[str, int]) -> int:
 
 def duplicate_rate(verdicts: Mapping[str, int]) -> float | None:
     """The share of duplicates among calls with a key; `None` if none was counted."""
-    keyed = sum(number for verdict, number in verdicts.items() if verdict != "keyless")
+    keyed = sum(verdicts.values()) - without_key(verdicts)
     return duplicates(verdicts) / keyed if keyed else None
+
+
+def without_key(verdicts: Mapping[str, int]) -> int:
+    """Calls without a key, served or refused for it."""
+    return sum(number for verdict, number in verdicts.items() if verdict in WITHOUT_KEY)
+
+
+def share_without_key(verdicts: Mapping[str, int]) -> float | None:
+    """Their share of all calls; `None` if none was counted."""
+    counted = sum(verdicts.values())
+    return without_key(verdicts) / counted if counted else None
+
+
+def last_without_key(calls: Calls) -> float | None:
+    """When the last of them was counted: it says more than the share, which has all that was ever counted."""
+    return max((at for verdict, at in calls.last.items() if verdict in WITHOUT_KEY), default=None)
 
 
 def _document(found: Statistics, completed: str) -> dict[str, object]:
@@ -63,6 +79,21 @@ def _document(found: Statistics, completed: str) -> dict[str, object]:
         "counted_since": iso(found.counted_since),
         "duplicates": duplicates(found.verdicts),
         "duplicate_rate": _rounded(rate),
+        "without_key": without_key(found.verdicts),
+        "share_without_key": _rounded(share_without_key(found.verdicts)),
+        "calls": [
+            {
+                **place._asdict(),
+                "counted": sum(calls.verdicts.values()),
+                "counted_since": iso(calls.since),
+                "without_key": without_key(calls.verdicts),
+                "share_without_key": _rounded(share_without_key(calls.verdicts)),
+                "last_without_key": iso(last_without_key(calls)),
+                "duplicates": duplicates(calls.verdicts),
+                "verdicts": dict(calls.verdicts),
+            }
+            for place, calls in found.calls.items()
+        ],
         "by_door": {door: share_document(share, completed) for door, share in found.by_door.items()},
         "by_route": [
             {"action": action, "target": target, **share_document(share, completed)}

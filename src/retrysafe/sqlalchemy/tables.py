@@ -27,6 +27,7 @@ class Tables(NamedTuple):
     meta: sa.Table
     audit: sa.Table
     verdicts: sa.Table
+    routes: sa.Table
 
 
 def tables(metadata: sa.MetaData) -> Tables:
@@ -34,7 +35,9 @@ def tables(metadata: sa.MetaData) -> Tables:
     names = [f"retrysafe_{part}" for part in Tables._fields]
     if all(name in metadata.tables for name in names):
         return Tables(*(metadata.tables[name] for name in names))
-    made = Tables(_records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata))
+    made = Tables(
+        _records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata), _routes(metadata)
+    )
     # The version of the tables, which has nothing to do with that of a row.
     for dialect, written in (("postgresql", "'{}'"), ("sqlite", "{}")):
         marks = {"schema": schema.SCHEMA, "migration": schema.latest(dialect)}
@@ -131,6 +134,18 @@ def _verdicts(metadata: sa.MetaData) -> sa.Table:
         sa.Column("verdict", sa.Text, primary_key=True),
         _required("count", sa.BigInteger().with_variant(sa.Integer, "sqlite")),
         _required("since", _time()),
+        schema=BLANK_SCHEMA,
+    )
+
+
+def _routes(metadata: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "retrysafe_routes",
+        metadata,
+        *(sa.Column(name, sa.Text, primary_key=True) for name in ("door", "route", "source", "verdict")),
+        _required("count", sa.BigInteger().with_variant(sa.Integer, "sqlite")),
+        _required("since", _time()),
+        _required("seen_at", _time()),
         schema=BLANK_SCHEMA,
     )
 

@@ -20,12 +20,15 @@ from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
 
 __all__ = [
     "UNFINISHED",
+    "WITHOUT_KEY",
     "Admin",
+    "Calls",
     "Due",
     "Entry",
     "Finding",
     "Index",
     "Note",
+    "Place",
     "Query",
     "Share",
     "Sighting",
@@ -109,6 +112,31 @@ class Source(NamedTuple):
     longest: float | None
 
 
+class Place(NamedTuple):
+    """Where calls were made."""
+
+    door: str
+    route: str
+    """The template of a path, or the guard's own route; of an operation its action.  Empty where it was not
+    known, and for what is beyond the first 500 routes of a process."""
+    source: str
+    """Of callbacks the name of their receipts; else empty."""
+
+
+class Calls(NamedTuple):
+    """How the calls at one place ended, as the services counted them."""
+
+    verdicts: Mapping[str, int]
+    since: float
+    """When the first of them was counted."""
+    last: Mapping[str, float]
+    """When the last one of each verdict was counted."""
+
+
+WITHOUT_KEY = frozenset({"keyless", "key-missing"})
+"""Verdicts of calls without a key: they were served, or refused because a key is required."""
+
+
 class Statistics(NamedTuple):
     now: float
     total: Share
@@ -132,6 +160,9 @@ class Statistics(NamedTuple):
     """Callbacks by their action, which is the name of their source; those with the most events first."""
     oldest_due: float | None = None
     """Since when the payload that has waited longest could be handled; `None` where none waits."""
+    calls: Mapping[Place, Calls] = MappingProxyType({})
+    """Those places first that have the most calls without a key, and then the most calls.  Empty where the
+    services cannot count by place, or the operator may not read it: `diagnose` says so."""
 
 
 class Note(NamedTuple):
@@ -158,6 +189,17 @@ class Entry(NamedTuple):
     action: str
     target: str
     request_id: str
+
+
+def in_order(calls: Mapping[Place, Calls]) -> dict[Place, Calls]:
+    """As `Statistics` have them."""
+
+    def rank(found: tuple[Place, Calls]) -> tuple[int, int, Place]:
+        place, calls = found
+        without_key = sum(number for verdict, number in calls.verdicts.items() if verdict in WITHOUT_KEY)
+        return -without_key, -sum(calls.verdicts.values()), place
+
+    return dict(sorted(calls.items(), key=rank))
 
 
 def release_outcome(seen: Record) -> str:
@@ -244,7 +286,8 @@ class Admin(Protocol):
         ...
 
     def statistics(self, groups: int = 20) -> Statistics:
-        """What there is, in one consistent view; of routes and scopes the largest `groups`."""
+        """What there is, in one consistent view; of routes, scopes, sources and places the largest
+        `groups`."""
         ...
 
     def expired(self, door: Door | None = None) -> int:

@@ -39,6 +39,7 @@ from typing import Protocol
 
 from retrysafe._core.model import (
     Claim,
+    Counted,
     Deliveries,
     Door,
     Final,
@@ -62,6 +63,7 @@ __all__ = [
     "Admin",
     "AsyncStore",
     "Claim",
+    "Counted",
     "Deliveries",
     "Door",
     "Final",
@@ -171,8 +173,11 @@ class Renewer(Protocol):
         """As `Store.release`, all in one step, for reservations whose acknowledgement never came."""
         ...
 
-    def count(self, verdicts: Mapping[str, int]) -> None:
-        """Add to the counts of how requests ended."""
+    def count(self, ended: Mapping[Counted, int]) -> None:
+        """Add to the counts of how calls ended, all in one step.
+
+        Routes are few: the lease keeper sees to it.  A store that cannot count by route counts by verdict.
+        """
         ...
 
     def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:

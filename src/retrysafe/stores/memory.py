@@ -17,6 +17,7 @@ from time import monotonic
 from retrysafe._core.model import (
     DELIVERY_TIMES,
     Claim,
+    Counted,
     Deliveries,
     Final,
     Found,
@@ -275,9 +276,9 @@ class MemoryStore:
         with self._lock:
             return [self._renew(claim) for claim in claims]
 
-    def count(self, verdicts: Mapping[str, int]) -> None:
+    def count(self, ended: Mapping[Counted, int]) -> None:
         with self._lock:
-            self._books.count(verdicts, self._clock())
+            self._books.count(ended, self._clock())
 
     def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
         with self._lock:

@@ -8,20 +8,23 @@ from threading import Lock
 from typing import Generic, Literal, Protocol, TypeVar
 
 from retrysafe._core import tokens
-from retrysafe._core.model import Claim, Door, Final, Purged, Record, Response, State
+from retrysafe._core.model import Claim, Counted, Door, Final, Purged, Record, Response, State
 from retrysafe.stores.admin import (
     UNFINISHED,
+    Calls,
     Due,
     Entry,
     Finding,
     Index,
     Note,
+    Place,
     Query,
     Share,
     Sighting,
     Source,
     Standing,
     Statistics,
+    in_order,
     redrive_outcome,
     release_outcome,
     resolve_outcome,
@@ -58,13 +61,14 @@ class Books:
 
     def __init__(self) -> None:
         self.audit: list[Entry] = []
-        self.verdicts: Counter[str] = Counter()
-        self.counted_since: float | None = None
+        self.calls: dict[Place, Calls] = {}
 
-    def count(self, verdicts: Mapping[str, int], now: float) -> None:
-        if verdicts and self.counted_since is None:
-            self.counted_since = now
-        self.verdicts.update(verdicts)
+    def count(self, ended: Mapping[Counted, int], now: float) -> None:
+        for (verdict, *where), number in ended.items():
+            place = Place(*where)
+            verdicts, since, last = self.calls.get(place, Calls({}, now, {}))
+            counted = {**verdicts, verdict: verdicts.get(verdict, 0) + number}
+            self.calls[place] = Calls(counted, since, {**last, verdict: now})
 
 
 R = TypeVar("R", bound=Row)
@@ -109,7 +113,7 @@ class MemoryAdmin(Generic[R]):
             now = self._clock()
             seen = [_sighting(row, now) for row in self._living(now)]
             expired = len(self._rows) - len(seen)
-            verdicts, since = dict(self._books.verdicts.most_common()), self._books.counted_since
+            calls = in_order(self._books.calls)
         return Statistics(
             now=now,
             total=_share(seen),
@@ -119,12 +123,13 @@ class MemoryAdmin(Generic[R]):
             by_door=_grouped(seen, lambda record: str(record.door)),
             by_route=_grouped(seen, _route, groups),
             by_scope=_grouped(seen, lambda record: record.scope, groups),
-            verdicts=verdicts,
-            counted_since=since,
+            verdicts=_verdicts(calls.values()),
+            counted_since=min((each.since for each in calls.values()), default=None),
             by_source=_sources(seen, groups),
             oldest_due=min(
                 (each.due_at for each in seen if each.due_at and each.standing == "waiting"), default=None
             ),
+            calls=dict(islice(calls.items(), groups)),
         )
 
     def expired(self, door: Door | None = None) -> int:
@@ -327,6 +332,13 @@ def _begins(id: bytes | None, digits: str | None) -> bool:
 
 def _share(sightings: Sequence[Sighting]) -> Share:
     return Share(Counter(sighting.standing for sighting in sightings), sum(each.size for each in sightings))
+
+
+def _verdicts(calls: Iterable[Calls]) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for each in calls:
+        found.update(each.verdicts)
+    return dict(found.most_common())
 
 
 def _oldest(sightings: Iterable[Sighting], standing: Standing) -> float | None:

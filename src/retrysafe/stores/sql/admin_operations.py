@@ -16,15 +16,18 @@ from retrysafe._core.model import Door, Final, Parts, Purged, Record
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.admin import (
     UNFINISHED,
+    Calls,
     Due,
     Entry,
     Note,
+    Place,
     Query,
     Share,
     Sighting,
     Source,
     Standing,
     Statistics,
+    in_order,
     redrive_outcome,
     release_outcome,
     resolve_outcome,
@@ -90,7 +93,7 @@ def statistics(groups: int) -> Operation[Statistics]:
     routes = yield "by_route", {"groups": groups}
     scopes = yield "by_scope", {"groups": groups}
     sources = yield "by_source", {"groups": groups}
-    counts = yield "verdicts", {}
+    counts, calls = yield from _calls(groups)
     *total, expired, odd, oldest_running, oldest_abandoned, oldest_due, now = totals
     if odd:
         _log.warning("%d records are in a state that this release does not know, and are not counted", odd)
@@ -107,7 +110,34 @@ def statistics(groups: int) -> Operation[Statistics]:
         counted_since=min((cast(float, since) for *_, since in counts), default=None),
         by_source={str(action): _source(numbers) for action, *numbers in sources},
         oldest_due=cast(float | None, oldest_due),
+        calls=calls,
     )
+
+
+def _calls(groups: int) -> Operation[tuple[Sequence[Row], Mapping[Place, Calls]]]:
+    """How calls ended, all of them by verdict, and by place where it is known."""
+    rights = yield "rights_on_routes", {}
+    if not any(may_read for may_read, _ in rights):
+        return (yield "verdicts_without_routes", {}), {}
+    verdicts = yield "verdicts", {}
+    calls = yield "calls_by_route", {"groups": groups}
+    return verdicts, _by_place(calls)
+
+
+def _by_place(rows: Sequence[Row]) -> Mapping[Place, Calls]:
+    found: dict[Place, list[tuple[str, int, float, float]]] = {}
+    for door, route, source, *counted in rows:
+        place = Place(str(door), str(route), str(source))
+        found.setdefault(place, []).append(cast("tuple[str, int, float, float]", tuple(counted)))
+    calls = {
+        place: Calls(
+            verdicts={verdict: count for verdict, count, _, _ in counts},
+            since=min(since for _, _, since, _ in counts),
+            last={verdict: last for verdict, _, _, last in counts},
+        )
+        for place, counts in found.items()
+    }
+    return in_order(calls)
 
 
 def expired(door: Door | None) -> Operation[int]:

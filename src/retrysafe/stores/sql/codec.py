@@ -7,6 +7,7 @@ A row with an invalid value, and every row of a version that this release does n
 `UnreadableRecord`.  Its message names the column and the first digits of the id, never a value.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
@@ -17,6 +18,7 @@ from typing import Any, cast, get_args
 from retrysafe._core.headers import are_fit
 from retrysafe._core.model import (
     Claim,
+    Counted,
     Deliveries,
     Door,
     Final,
@@ -33,6 +35,10 @@ from retrysafe.errors import UnreadableRecord
 
 VERSION = 1
 """Of the meaning of a row, and written in each: a release reads only what it knows."""
+
+_LONGEST = 300
+"""Characters of a route: longer ones are cut, because they are part of a key of the table, and PostgreSQL
+refuses one of more than 2,700 bytes."""
 
 _NULL = type(None)
 
@@ -120,6 +126,14 @@ def fence(claim: Claim) -> dict[str, object]:
 def deliveries(asked: Mapping[bytes, Deliveries]) -> str:
     """How often records were asked for, as one JSON text."""
     return json([(id.hex(), number, ago) for id, (number, ago) in sorted(asked.items())])
+
+
+def calls(ended: Mapping[Counted, int]) -> str:
+    """How calls ended, as one JSON text: [[door, route, source, verdict, number], ...]."""
+    numbers: Counter[tuple[str, ...]] = Counter()
+    for (verdict, door, route, source), number in ended.items():
+        numbers[tuple(storable(part)[:_LONGEST] for part in (door, route, source, verdict))] += number
+    return json([(*place, number) for place, number in sorted(numbers.items())])
 
 
 def batch(claims: Sequence[Claim]) -> str:

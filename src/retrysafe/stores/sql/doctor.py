@@ -67,7 +67,7 @@ def tables(ask: Ask, dialect: str, place: str) -> Iterator[Finding]:
         yield Finding(
             "schema",
             "warning",
-            f"{' and '.join(found.changes)} is missing: everything works, more slowly",
+            f"{' and '.join(found.changes)} is missing: {found.loss}",
             f"run `retrysafe migrate`, or what `retrysafe sql --dialect {dialect}` prints",
         )
     elif found.indexes:

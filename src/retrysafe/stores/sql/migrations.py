@@ -21,6 +21,8 @@ _STATEMENT = re.compile(r"((?:[^;$]|\$\w*\$.*?\$\w*\$)+);", re.DOTALL)
 
 _TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*)\)[^()]*(?:\([^()]*\))?", re.DOTALL)
 _INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS (\w+)")
+_CONSTRAINT = re.compile(r",\s*PRIMARY KEY \([^()]*\)")
+"""Of a table, and so of several of its columns."""
 _COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
 
 Column = tuple[str, str]
@@ -73,9 +75,16 @@ def column_of(statement: str) -> Column | None:
     return found and (found[1], found[2])
 
 
+def table_of(statement: str) -> str | None:
+    """The table that a statement creates."""
+    found = _TABLE.match(statement)
+    return found and found[1]
+
+
 def columns_of_table(statement: str) -> list[Column]:
     """The columns of the table that a statement creates."""
     found = _TABLE.match(statement)
     if found is None:
         return []
-    return [(found[1], line.split()[0]) for line in found[2].split(",") if line.strip()]
+    columns = _CONSTRAINT.sub("", found[2]).split(",")
+    return [(found[1], line.split()[0]) for line in columns if line.strip()]

@@ -12,11 +12,13 @@ dialect's statement does not name are not sent.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
 
 from retrysafe._core.model import (
     Claim,
+    Counted,
     Deliveries,
     Door,
     Final,
@@ -164,9 +166,24 @@ def renew_all(claims: Sequence[Claim]) -> Operation[list[bool]]:
     return [(claim.id, claim.token) in kept for claim in claims]
 
 
-def add_verdicts(verdicts: Mapping[str, int]) -> Operation[None]:
-    """Add to the numbers of how requests ended, all with one statement."""
-    yield "add_verdicts", {"verdicts": codec.json(dict(verdicts))}
+def may_count_by_route() -> Operation[bool | None]:
+    """Whether calls can be counted by route; `None`: there is no table for it."""
+    for _, may_write in (yield "rights_on_routes", {}):
+        return bool(may_write)
+    return None
+
+
+def add_calls(ended: Mapping[Counted, int]) -> Operation[None]:
+    """Add to the numbers of how calls ended, by route, all with one statement."""
+    yield "add_calls", {"calls": codec.calls(ended)}
+
+
+def add_verdicts(ended: Mapping[Counted, int]) -> Operation[None]:
+    """The same by verdict alone, where they cannot be counted by route."""
+    verdicts: Counter[str] = Counter()
+    for (verdict, *_), number in ended.items():
+        verdicts[verdict] += number
+    yield "add_verdicts", {"verdicts": codec.json(verdicts)}
 
 
 def add_deliveries(asked: Mapping[bytes, Deliveries]) -> Operation[None]:

@@ -26,15 +26,25 @@ from retrysafe.stores.sql.migrations import (
     columns_of_table,
     index_of,
     migrations,
+    table_of,
 )
 from retrysafe.stores.sql.statements import load
 
 SCHEMA: Final = 1
 
-TABLES: Final = ("retrysafe_records", "retrysafe_meta", "retrysafe_audit", "retrysafe_verdicts")
+TABLES: Final = (
+    "retrysafe_records",
+    "retrysafe_meta",
+    "retrysafe_audit",
+    "retrysafe_verdicts",
+    "retrysafe_routes",
+)
 
 _VITAL = {"retrysafe_records", "retrysafe_meta"}
 """Without the one there are no records, without the other neither their version nor, in SQLite, the time."""
+
+_OF_USE = {"retrysafe_routes"}
+"""Without these a service of this release works all the same, and does less for operators."""
 
 _MARK = f"version {SCHEMA} in retrysafe_meta"
 """Missing where a migration of the application's, such as Alembic's, created the tables: it has no rows."""
@@ -55,7 +65,7 @@ class Plan(NamedTuple):
     is_new: bool
     """There is none of the tables."""
     tables: Sequence[str]
-    """Those that are missing."""
+    """Those that were removed: they are missing, and no migration that is missing creates them."""
     changes: Sequence[str]
     """Migrations to be applied, for people."""
     statements: Sequence[str]
@@ -66,7 +76,18 @@ class Plan(NamedTuple):
     @property
     def is_vital(self) -> bool:
         """Whether it is needed, and not only of use: tables and columns are, a function is not."""
-        return any(column_of(each) or columns_of_table(each) for each in self.statements)
+        return any(
+            column_of(each) or (table_of(each) or "") not in {"", *_OF_USE} for each in self.statements
+        )
+
+    @property
+    def loss(self) -> str:
+        """What is to be said where something is missing that is only of use."""
+        made = {table_of(each) for each in self.statements}
+        less = ["more slowly"] if any("FUNCTION" in each for each in self.statements) else []
+        if "retrysafe_routes" in made:
+            less.append("and calls are not counted by route")
+        return ", ".join(["everything works", *less])
 
     @property
     def names(self) -> list[str]:
@@ -98,10 +119,10 @@ def chosen_indexes(ask: Ask, dialect: str, wanted: Sequence[Index]) -> Mapping[s
 def plan(ask: Ask, dialect: str) -> Plan:
     """What is to be done.  A `SchemaMismatch` is what cannot be."""
     there = {str(name) for (name,) in ask("existing_tables")}
-    tables = [table for table in TABLES if table not in there]
-    if len(tables) == len(TABLES):
+    missing = [table for table in TABLES if table not in there]
+    if len(missing) == len(TABLES):
         every = [statement for each in migrations(dialect) for statement in each.statements]
-        return Plan(True, [*tables, *index_statements(dialect)], [], every, {})
+        return Plan(True, [*missing, *index_statements(dialect)], [], every, {})
     vital = sorted(_VITAL - there)
     if vital:
         raise SchemaMismatch(
@@ -112,13 +133,16 @@ def plan(ask: Ask, dialect: str) -> Plan:
     is_marked = _is_marked(meta)
     applied = _applied(meta) if is_marked else 0
     pending = [each for each in migrations(dialect) if each.number > applied]
+    tables = [table for table in missing if _created_by(dialect)[table] <= max(applied, 1)]
     columns = {(str(table), str(column)) for table, column in ask("table_columns")}
     statements = _statements(migrations(dialect) if tables else pending, columns)
-    _check_columns(dialect, columns, tables, statements, is_marked=is_marked)
+    if is_marked:  # to create what is there takes a right, too, on PostgreSQL
+        statements = [each for each in statements if table_of(each) not in there]
+    _check_columns(dialect, columns, missing, statements, is_marked=is_marked)
     changes = [
         f"migration {each.number} ({each.title})"
         for each in pending
-        if (is_marked or _adds_columns(each, columns)) and each.number > 1
+        if (is_marked or _adds(each, columns, there)) and each.number > 1
     ]
     indexes = {name: text for name, text in index_statements(dialect).items() if name not in there}
     return Plan(
@@ -149,12 +173,20 @@ def refuse(plan: Plan, command: str = MIGRATE) -> None:
 
 
 def refuse_unmigrated(plan: Plan, command: str) -> None:
-    """The same for a service whose framework applies the migrations.
-
-    Tables that only say nothing about themselves are there: Django's `flush` empties all of them.
-    """
-    if plan.changes != [_MARK]:
+    """The same for a service whose framework applies the migrations."""
+    if not is_only_unmarked(plan):
         refuse(plan, command)
+
+
+def is_for_a_service(plan: Plan, migrated_by: str | None) -> bool:
+    """Whether a service does what is to be done, or leaves it to the command that applies the migrations."""
+    return migrated_by is None or is_only_unmarked(plan)
+
+
+def is_only_unmarked(plan: Plan) -> bool:
+    """Whether the tables are there, and only say nothing about themselves: Django's `flush` empties all of
+    them."""
+    return plan.changes == [_MARK]
 
 
 def refuse_removed(plan: Plan, command: str = MIGRATE) -> None:
@@ -201,9 +233,20 @@ def _statements(of: Sequence[Migration], columns: set[Column]) -> list[str]:
     return [each for each in every if index_of(each) is None and column_of(each) not in columns]
 
 
-def _adds_columns(migration: Migration, columns: set[Column]) -> bool:
-    added = {column_of(statement) for statement in migration.statements}
-    return bool(added - {None} - columns)
+def _adds(migration: Migration, columns: set[Column], tables: set[str]) -> bool:
+    """Whether it creates a column or a table that is not there."""
+    added = {column_of(statement) for statement in migration.statements} - {None} - columns
+    created = {table_of(statement) for statement in migration.statements} - {None} - tables
+    return bool(added or created)
+
+
+@cache
+def _created_by(dialect: str) -> Mapping[str, int]:
+    """The migration that creates each table."""
+    every = (
+        (table_of(statement), each.number) for each in migrations(dialect) for statement in each.statements
+    )
+    return {table: number for table, number in every if table is not None}
 
 
 def _check_columns(

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Protocol
 
@@ -10,6 +10,8 @@ import pytest
 
 from retrysafe._core.model import (
     Claim,
+    Counted,
+    Door,
     Final,
     Found,
     Record,
@@ -87,6 +89,13 @@ def a_claim(key: str = "key") -> Claim:
 def an_outcome(body: bytes = b'{"order": 1}') -> Final:
     headers = ((b"content-type", b"application/json"), (b"location", b"/orders/1"))
     return Final("completed", Response(201, headers, body))
+
+
+def ended(
+    verdicts: Mapping[str, int], route: str = "/orders", door: Door = "request", source: str = ""
+) -> dict[Counted, int]:
+    """So many calls of one route that ended with these verdicts."""
+    return {Counted(verdict, door, route, source): number for verdict, number in verdicts.items()}
 
 
 A_FAILURE = Final("failed", Response(500, ((b"content-type", b"text/plain"),), b"it broke"))

@@ -3,7 +3,7 @@
 import pytest
 
 from retrysafe._core.model import Claim, Response
-from retrysafe.stores.admin import Admin, Query, Share
+from retrysafe.stores.admin import Admin, Place, Query, Share
 from retrysafe.stores.contract import Store
 from retrysafe.testing.stores.harness import (
     A_FAILURE,
@@ -12,6 +12,7 @@ from retrysafe.testing.stores.harness import (
     LoseLease,
     a_claim,
     an_outcome,
+    ended,
     the_record,
 )
 
@@ -267,10 +268,10 @@ class Listing(Harness):
     def test_counts_add_up(self, store: Store, admin: Admin, elapse: Elapse) -> None:
         """Of several keepers, as of several processes; and it is known since when."""
         first, second = store.open_keeper(), store.open_keeper()
-        first.count({"completed": 2, "replayed": 1})
+        first.count(ended({"completed": 2, "replayed": 1}))
         began = admin.statistics().counted_since
         elapse(60.0)
-        second.count({"replayed": 4, "in-flight": 1})
+        second.count(ended({"replayed": 4, "in-flight": 1}))
         first.count({})
         first.close()
         second.close()
@@ -279,3 +280,53 @@ class Listing(Harness):
         assert began is not None
         assert found.counted_since == began
         assert abs(found.now - began - 60.0) < 1.0
+
+    def test_calls_are_counted_by_place(self, store: Store, admin: Admin, elapse: Elapse) -> None:
+        """By door, route and source, with the last time of each verdict; first those that lack keys."""
+        keeper = store.open_keeper()
+        keeper.count(
+            {
+                **ended({"completed": 90, "keyless": 2}),
+                **ended({"completed": 500}, "/refunds"),
+                **ended({"key-missing": 1, "keyless": 7}, "/old"),
+                **ended({"completed": 1}, "", "callback", "jobs"),
+                **ended({"completed": 1}, "charge", "operation"),
+            }
+        )
+        elapse(60.0)
+        keeper.count(ended({"completed": 10, "replayed": 1}))
+        keeper.close()
+        found = admin.statistics()
+        assert [*found.calls] == [
+            Place("request", "/old", ""),
+            Place("request", "/orders", ""),
+            Place("request", "/refunds", ""),
+            Place("callback", "", "jobs"),
+            Place("operation", "charge", ""),
+        ]
+        verdicts, since, last = found.calls[Place("request", "/orders", "")]
+        assert verdicts == {"completed": 100, "keyless": 2, "replayed": 1}
+        ages = {verdict: round(found.now - at) for verdict, at in last.items()}
+        assert ages == {"completed": 0, "keyless": 60, "replayed": 0}
+        assert round(found.now - since) == 60
+        assert found.verdicts == {"completed": 602, "keyless": 9, "key-missing": 1, "replayed": 1}
+        assert found.counted_since == since
+        assert [*admin.statistics(1).calls] == [Place("request", "/old", "")]
+        assert admin.statistics(0).calls == {}
+
+    def test_any_route_can_be_counted(self, store: Store, admin: Admin) -> None:
+        """Where a framework gives paths for routes: with any character, and of any length.  A store may cut
+        them, and then adds up what is the same."""
+        keeper = store.open_keeper()
+        long = "/é" * 10_000
+        odd = "/a\0b\udce9"
+        counts = {**ended({"keyless": 1}, f"{long}1"), **ended({"keyless": 1}, f"{long}2")}
+        keeper.count({**counts, **ended({"keyless": 1}, odd)})
+        keeper.count(ended({"keyless": 1}, odd))
+        keeper.close()
+        found = admin.statistics()
+        assert found.verdicts == {"keyless": 4}
+        assert sum(calls.verdicts["keyless"] for calls in found.calls.values()) == 4
+        assert any(
+            calls.verdicts["keyless"] == 2 and "b" in place.route for place, calls in found.calls.items()
+        )

@@ -327,15 +327,69 @@ WHERE CAST(:low AS bytea) IS NULL OR id BETWEEN CAST(:low AS bytea) AND CAST(:hi
 ORDER BY entry DESC
 LIMIT CAST(:limit AS bigint)
 
+-- name: rights_on_routes
+-- What this role may do with `retrysafe_routes`.
+-- Columns: whether it may read it, whether it may add to it; no row when there is no such table
+SELECT may_read, may_read AND may_insert AND may_update
+FROM (
+    SELECT
+        has_table_privilege(oid, 'SELECT') AS may_read,
+        has_table_privilege(oid, 'INSERT') AS may_insert,
+        has_table_privilege(oid, 'UPDATE') AS may_update
+    FROM pg_class
+    WHERE oid = to_regclass('retrysafe_routes')
+) AS rights
+
 -- name: verdicts
--- How requests ended, as the services counted.
+-- How calls ended, as the services counted: those that count by route, and those that do not.
+-- Columns: verdict, count, since
+SELECT verdict, CAST(sum(count) AS bigint), date_part('epoch', min(since))
+FROM (
+    SELECT verdict, count, since FROM retrysafe_verdicts
+    UNION ALL
+    SELECT verdict, count, since FROM retrysafe_routes
+) AS counted
+GROUP BY verdict
+ORDER BY sum(count) DESC, verdict
+
+-- name: verdicts_without_routes
+-- As `verdicts`, where `retrysafe_routes` is missing or may not be read.
 -- Columns: verdict, count, since
 SELECT verdict, count, date_part('epoch', since)
 FROM retrysafe_verdicts
 ORDER BY count DESC, verdict
 
+-- name: calls_by_route
+-- How the calls of those routes ended that have the most calls without a key, and then the most calls.
+-- Arguments: groups
+-- Columns: door, route, source, verdict, count, since, when the last of them was counted
+SELECT door, route, source, verdict, count, date_part('epoch', since), date_part('epoch', seen_at)
+FROM retrysafe_routes
+JOIN (
+    SELECT door, route, source
+    FROM retrysafe_routes
+    GROUP BY door, route, source
+    ORDER BY sum(CASE WHEN {without_key} THEN count ELSE 0 END) DESC, sum(count) DESC, door, route, source
+    LIMIT CAST(:groups AS bigint)
+) AS largest USING (door, route, source)
+
+-- name: add_calls
+-- Add to the numbers of calls that ended with each verdict, by route.
+-- Arguments: calls, patience
+--
+-- One JSON text, [[door, route, source, verdict, number], ...].  Atomic as one statement, so that the counts of
+-- several processes add up; always in the same order, so that two of them do not wait for each other.
+INSERT INTO retrysafe_routes AS total (door, route, source, verdict, count, since, seen_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS bigint), {now}, {now}
+FROM json_array_elements(CAST(:calls AS json)) AS added (value)
+WHERE {lock_timeout}
+ORDER BY 1, 2, 3, 4
+ON CONFLICT (door, route, source, verdict) DO UPDATE SET
+    count = total.count + excluded.count,
+    seen_at = greatest(total.seen_at, excluded.seen_at)
+
 -- name: add_verdicts
--- Add to the numbers of requests that ended with each verdict.
+-- As `add_calls`, where `retrysafe_routes` is missing or may not be written: by verdict alone.
 -- Arguments: verdicts, patience
 --
 -- Verdicts are one JSON text, a number for each name.  Atomic as one statement, so that the counts of several

@@ -42,6 +42,12 @@ _SCARCE = 10
 """Free connections.  A service opens up to half a dozen, and one that restarts has the old ones for a
 moment."""
 
+_WITHOUT = {
+    "retrysafe_meta": "do not take turns with cleanup, so that each of them removes expired records",
+    "retrysafe_routes": "do not count calls by route",
+}
+"""What is not done by a role that lacks a right on a table, where it is not vital."""
+
 _ASKED = 5
 """How often a session is asked who serves it."""
 
@@ -297,11 +303,12 @@ class _Examination:
                 "GRANT these permissions, as the owner of the tables; a service needs all of them",
             )
         elif lacking:
+            without = [text for name, text in _WITHOUT.items() if name in lacking]
             yield Finding(
                 "rights",
                 "warning",
-                f"this role lacks {said}: everything works, but services with this role do not take turns "
-                "with cleanup, and each of them removes expired records",
+                f"this role lacks {said}: everything works, but services with this role "
+                f"{', and '.join(without)}",
                 "GRANT these permissions, as the owner of the tables",
             )
         else:

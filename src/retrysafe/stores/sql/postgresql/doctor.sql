@@ -38,23 +38,27 @@ SELECT
 -- Which of our tables are emptied by a crash, and which show this role not all of their rows.
 -- Columns: table, whether it is unlogged or temporary, whether row security is active for this role
 SELECT name, relpersistence <> 'p', row_security_active(pg_class.oid)
-FROM unnest(ARRAY['retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts']) AS name
+FROM unnest(ARRAY[
+    'retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts', 'retrysafe_routes'
+]) AS name
 JOIN pg_class ON pg_class.oid = to_regclass(name)
 
 -- name: missing_privileges
 -- Rights that services and operators use and that this role does not have.
 -- Columns: table or sequence, right, whether nothing works without it: the others are for processes to take turns
---          with cleanup
-SELECT name, needed, name <> 'retrysafe_meta' OR needed = 'SELECT'
+--          with cleanup, and to count calls by route
+SELECT name, needed, name <> 'retrysafe_routes' AND (name <> 'retrysafe_meta' OR needed = 'SELECT')
 FROM unnest(
     ARRAY[
         'retrysafe_records', 'retrysafe_records', 'retrysafe_records', 'retrysafe_records',
         'retrysafe_meta', 'retrysafe_meta', 'retrysafe_meta',
         'retrysafe_audit', 'retrysafe_audit', 'retrysafe_audit',
-        'retrysafe_verdicts', 'retrysafe_verdicts', 'retrysafe_verdicts'
+        'retrysafe_verdicts', 'retrysafe_verdicts', 'retrysafe_verdicts',
+        'retrysafe_routes', 'retrysafe_routes', 'retrysafe_routes'
     ],
     ARRAY[
         'SELECT', 'INSERT', 'UPDATE', 'DELETE',
+        'SELECT', 'INSERT', 'UPDATE',
         'SELECT', 'INSERT', 'UPDATE',
         'SELECT', 'INSERT', 'UPDATE',
         'SELECT', 'INSERT', 'UPDATE'

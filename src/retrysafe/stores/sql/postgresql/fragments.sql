@@ -250,3 +250,7 @@ string_to_array(btrim(record.scope, '[]'), '],[')
         THEN CAST(meta.value AS float8) - date_part('epoch', {now}) ELSE 0
     END NOT BETWEEN 1e-6 AND CAST(:longest AS float8)
 )
+
+-- name: without_key
+-- True of a verdict of calls without a key: they were served, or refused because a key is required.
+verdict IN ('keyless', 'key-missing')

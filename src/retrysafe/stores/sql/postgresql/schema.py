@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
-from retrysafe.stores.sql.schema import Ask, plan, refuse_removed, refuse_unmigrated
+from retrysafe.stores.sql.schema import Ask, is_for_a_service, plan, refuse_removed, refuse_unmigrated
 
 DIALECT: Final = "postgresql"
 
@@ -65,6 +65,11 @@ def prepare(ask: Ask, command: Command, migrated_by: str | None = None) -> None:
     refuse_removed(found)
     if not found.statements:
         return
+    if not is_for_a_service(found, migrated_by):
+        _log.warning(
+            "the database lacks %s (run `%s`): %s", ", ".join(found.changes), migrated_by, found.loss
+        )
+        return
     try:
         _apply(ask, command)
     except PostgresTrouble as trouble:
@@ -72,9 +77,10 @@ def prepare(ask: Ask, command: Command, migrated_by: str | None = None) -> None:
             raise
         if not found.is_vital:
             _log.warning(
-                "the database lacks %s, and this role may not apply it (%s): everything works, more slowly",
+                "the database lacks %s, and this role may not apply it (%s): %s",
                 ", ".join(found.changes),
                 trouble.reason,
+                found.loss,
             )
             return
         what = "do not exist" if found.is_new else f"lack {', '.join(found.changes)}"

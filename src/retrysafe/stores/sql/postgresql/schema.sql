@@ -11,7 +11,7 @@ SELECT name
 FROM unnest(ARRAY[
     'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject',
     'retrysafe_records_due_at', 'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta',
-    'retrysafe_audit', 'retrysafe_verdicts'
+    'retrysafe_audit', 'retrysafe_verdicts', 'retrysafe_routes'
 ]) AS name
 JOIN pg_class ON pg_class.oid = to_regclass(name)
 LEFT JOIN pg_index ON pg_index.indexrelid = pg_class.oid
@@ -21,7 +21,9 @@ WHERE pg_index.indisvalid IS NOT FALSE
 -- The columns of those of our tables that exist.
 -- Columns: table, column
 SELECT name, CAST(attname AS text)
-FROM unnest(ARRAY['retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts']) AS name
+FROM unnest(ARRAY[
+    'retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts', 'retrysafe_routes'
+]) AS name
 JOIN pg_attribute ON attrelid = to_regclass(name) AND attnum > 0 AND NOT attisdropped
 
 -- name: index_request_id

@@ -293,13 +293,65 @@ WHERE :low IS NULL OR id BETWEEN :low AND :high
 ORDER BY entry DESC
 LIMIT :limit
 
+-- name: rights_on_routes
+-- What may be done with `retrysafe_routes`.
+-- Columns: whether it may be read, whether it may be added to; no row when there is no such table
+SELECT 1, 1 FROM sqlite_master WHERE name = 'retrysafe_routes'
+
 -- name: verdicts
--- How requests ended, as the services counted.
+-- How calls ended, as the services counted: those that count by route, and those that do not.
+-- Columns: verdict, count, since
+SELECT verdict, sum(count), min(since)
+FROM (
+    SELECT verdict, count, since FROM retrysafe_verdicts
+    UNION ALL
+    SELECT verdict, count, since FROM retrysafe_routes
+)
+GROUP BY verdict
+ORDER BY sum(count) DESC, verdict
+
+-- name: verdicts_without_routes
+-- As `verdicts`, where `retrysafe_routes` is missing.
 -- Columns: verdict, count, since
 SELECT verdict, count, since FROM retrysafe_verdicts ORDER BY count DESC, verdict
 
+-- name: calls_by_route
+-- How the calls of those routes ended that have the most calls without a key, and then the most calls.
+-- Arguments: groups
+-- Columns: door, route, source, verdict, count, since, when the last of them was counted
+SELECT door, route, source, verdict, count, since, seen_at
+FROM retrysafe_routes
+JOIN (
+    SELECT door, route, source
+    FROM retrysafe_routes
+    GROUP BY door, route, source
+    ORDER BY sum(CASE WHEN {without_key} THEN count ELSE 0 END) DESC, sum(count) DESC, door, route, source
+    LIMIT :groups
+) AS largest USING (door, route, source)
+
+-- name: add_calls
+-- Add to the numbers of calls that ended with each verdict, by route.
+-- Arguments: calls, now
+--
+-- One JSON text, [[door, route, source, verdict, number], ...].  Atomic as one statement, so that the counts of
+-- several processes add up.  The condition excludes nothing; without one, SQLite takes ON for a part of the join.
+INSERT INTO retrysafe_routes (door, route, source, verdict, count, since, seen_at)
+SELECT
+    json_extract(value, '$[0]'),
+    json_extract(value, '$[1]'),
+    json_extract(value, '$[2]'),
+    json_extract(value, '$[3]'),
+    json_extract(value, '$[4]'),
+    :now,
+    :now
+FROM json_each(:calls)
+WHERE true
+ON CONFLICT (door, route, source, verdict) DO UPDATE SET
+    count = count + excluded.count,
+    seen_at = max(seen_at, excluded.seen_at)
+
 -- name: add_verdicts
--- Add to the numbers of requests that ended with each verdict.
+-- As `add_calls`, where `retrysafe_routes` is missing: by verdict alone.
 -- Arguments: verdicts, now
 --
 -- Verdicts are one JSON text, a number for each name.  Atomic as one statement, so that the counts of several

@@ -35,7 +35,7 @@ Ending = WeakSet[threading.Thread]
 _SHARE = 0.8
 """Of the time that is left, to wait for another writer: the rest is for the commit."""
 
-_READS = frozenset({"record_exists", "look"})
+_READS = frozenset({"record_exists", "look", "rights_on_routes"})
 """Statements that need no transaction: a process that has just begun replays while another one is writing."""
 
 _GRACE = 0.05

@@ -132,3 +132,7 @@ LIMIT -1
 -- Of a group of {record_summaries}: the records in each of the five states, and the bytes of their bodies.
 sum(state_number = 1), sum(state_number = 2), sum(state_number = 3), sum(state_number = 4), sum(state_number = 5),
 sum(size)
+
+-- name: without_key
+-- True of a verdict of calls without a key: they were served, or refused because a key is required.
+verdict IN ('keyless', 'key-missing')

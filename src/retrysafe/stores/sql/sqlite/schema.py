@@ -4,18 +4,30 @@ All processes but the first, on a new file or after a boot, find this by reading
 writes it in one transaction that looks again, so that processes which open at the same moment do it once.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.admin import Index
-from retrysafe.stores.sql.schema import Plan, chosen_indexes, plan, refuse, refuse_removed, refuse_unmigrated
+from retrysafe.stores.sql.schema import (
+    Plan,
+    chosen_indexes,
+    is_for_a_service,
+    plan,
+    refuse,
+    refuse_removed,
+    refuse_unmigrated,
+)
 from retrysafe.stores.sql.sqlite.clock import HostClock
 from retrysafe.stores.sql.sqlite.connection import Clock, Connection, Role
 from retrysafe.stores.sql.sqlite.file import DatabaseFile
 
 DIALECT: Final = "sqlite"
+
+_log = logging.getLogger("retrysafe.store")
 
 Meta = Mapping[str, object]
 
@@ -82,14 +94,24 @@ def _prepare(connection: Connection, clock: HostClock | None, migrated_by: str |
         elif connection.role == "admin":
             refuse(found)
         refuse_removed(found)
-        if not found.statements and (clock is None or clock.adopt(meta(connection))):
+        # An operator does not change tables by looking at them.
+        applies = connection.role != "admin" and is_for_a_service(found, migrated_by)
+        if found.statements and not applies and migrated_by is not None:
+            _say_what_is_missing(connection.path, ", ".join(found.changes), migrated_by, found.loss)
+        if not (found.statements and applies) and (clock is None or clock.adopt(meta(connection))):
             return
     with connection.transaction():
-        for statement in examine(connection).statements:
+        for statement in examine(connection).statements if applies else ():
             connection.execute(statement)
         if clock is not None and not clock.adopt(meta(connection)):
             for name, value in clock.anchor().items():
                 connection.query("set_meta", name=name, value=value)
+
+
+@cache
+def _say_what_is_missing(path: str, changes: str, command: str, loss: str) -> None:
+    """Once per process, although each of its connections looks."""
+    _log.warning("%s lacks %s (run `%s`): %s", path, changes, command, loss)
 
 
 def meta(connection: Connection) -> Meta:

@@ -7,7 +7,7 @@ SELECT name FROM sqlite_master
 WHERE name IN (
     'retrysafe_records', 'retrysafe_records_expires_at', 'retrysafe_records_subject',
     'retrysafe_records_due_at', 'retrysafe_records_request_id', 'retrysafe_records_scope', 'retrysafe_meta',
-    'retrysafe_audit', 'retrysafe_verdicts'
+    'retrysafe_audit', 'retrysafe_verdicts', 'retrysafe_routes'
 )
 
 -- name: table_columns
@@ -16,7 +16,9 @@ WHERE name IN (
 SELECT sqlite_master.name, of_table.name
 FROM sqlite_master
 JOIN pragma_table_info(sqlite_master.name) AS of_table
-WHERE sqlite_master.name IN ('retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts')
+WHERE sqlite_master.name IN (
+    'retrysafe_records', 'retrysafe_meta', 'retrysafe_audit', 'retrysafe_verdicts', 'retrysafe_routes'
+)
 
 -- name: index_request_id
 -- For operators who often look for a request.
