@@ -1,0 +1,132 @@
+"""A project of Django's for tests: settings that all tests of a process share, and a database of its own.
+
+Django has one set of settings in a process, so whatever test needs any configures these, and overrides what is
+different.  It is not Django's test environment: the store has connections of its own here, as in a service.
+"""
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import django
+from django.conf import settings
+
+FOLDER = Path(tempfile.gettempdir())
+
+
+def configure() -> None:
+    """Have Django's settings, once in a process."""
+    global FOLDER
+    if settings.configured:
+        return
+    FOLDER = Path(tempfile.mkdtemp(prefix="retrysafe-django-"))
+    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+    settings.configure(
+        SECRET_KEY="of tests alone",
+        ALLOWED_HOSTS=["*"],
+        USE_TZ=True,
+        ROOT_URLCONF="tests.django.urls",
+        INSTALLED_APPS=[
+            "django.contrib.admin",
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "django.contrib.messages",
+            "django.contrib.sessions",
+            "rest_framework",
+            "drf_spectacular",
+            "retrysafe.django",
+            "tests.django.shop",
+        ],
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.middleware.common.CommonMiddleware",
+            "django.middleware.csrf.CsrfViewMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+            "tests.django.signing.SignIn",
+            "retrysafe.django.Middleware",
+        ],
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "DIRS": [],
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
+        DATABASES={"default": sqlite("default"), "second": sqlite("second")},
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        STATIC_URL="/static/",
+        RETRYSAFE={"DATABASE": "default"},
+        REST_FRAMEWORK={
+            "DEFAULT_AUTHENTICATION_CLASSES": ["tests.django.signing.Bearer"],
+            "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+        },
+        LOGGING_CONFIG=None,
+    )
+    django.setup()
+
+
+def sqlite(name: str) -> dict[str, Any]:
+    return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(FOLDER / f"{name}.db")}
+
+
+def postgresql(url: str) -> dict[str, Any]:
+    """A database of Django's at the address of a fixture."""
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    found = urlsplit(url)
+    host = found.hostname or parse_qs(found.query).get("host", [""])[0]
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": found.path.lstrip("/"),
+        "USER": unquote(found.username or ""),
+        "PASSWORD": unquote(found.password or ""),
+        "HOST": host,
+        "PORT": str(found.port or ""),
+    }
+
+
+@contextmanager
+def database(alias: str, said: Mapping[str, Any]) -> Generator[None]:
+    """Have an alias name another database, with tables."""
+    from django.core.management import call_command
+    from django.db import connections
+
+    from retrysafe.django.settings import forget_guards
+
+    every = connections.settings
+    before = every.get(alias)
+    every[alias] = every["default"] | {"OPTIONS": {}, **said}
+    settings.DATABASES[alias] = every[alias]
+    _drop(alias)
+    try:
+        call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+        yield
+    finally:
+        forget_guards()
+        _drop(alias)
+        if before is None:
+            for one in (every, settings.DATABASES):
+                one.pop(alias, None)
+        else:
+            every[alias] = settings.DATABASES[alias] = before
+
+
+def _drop(alias: str) -> None:
+    """This thread's connection."""
+    from django.db import connections
+
+    if hasattr(connections._connections, alias):
+        connections[alias].close()
+        del connections[alias]
