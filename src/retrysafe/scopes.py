@@ -468,7 +468,7 @@ def describe(rule: ScopeRule) -> str:
     if isinstance(rule, ReadyMade):
         return rule.describe()
     if rule is user:
-        return 'the authenticated user (scope["user"] under ASGI, REMOTE_USER under WSGI)'
+        return 'the authenticated user (request.user, scope["user"] or REMOTE_USER)'
     name = getattr(rule, "__qualname__", None) or type(rule).__qualname__
     return f"what {getattr(rule, '__module__', None) or type(rule).__module__}.{name} returns"
 

@@ -8,6 +8,7 @@ reason in the same way.
 
 from collections.abc import Callable, Iterable
 from inspect import getattr_static, unwrap
+from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -180,14 +181,22 @@ def _find(function: object, attribute: str, kind: type[T]) -> T | None:
         found = getattr(function, attribute, None)
         if isinstance(found, kind):
             return found
-        # What stands around it: a partial, a bound method, or another decorator.  Only what is really there:
-        # a double that tests use has every attribute, and inside of each another one.
-        function = next(
-            (
-                getattr(function, name)
-                for name in ("func", "__func__", "__wrapped__")
-                if getattr_static(function, name, None) is not None
-            ),
-            None,
-        )
+        function = _inside(function)
     return None
+
+
+_AROUND = ("func", "__func__", "__wrapped__")
+"""Of a partial, a bound method, and another decorator: where each has what it stands around."""
+
+
+def _inside(function: object) -> object:
+    """What a function stands around.  Only what is really there: a double that tests use has every attribute,
+    and inside of each another one."""
+    if type(function) is FunctionType:
+        # Django asks this with each request, and `getattr_static` takes its time.
+        own = vars(function)
+        return next((own[name] for name in _AROUND if own.get(name) is not None), None)
+    return next(
+        (getattr(function, name) for name in _AROUND if getattr_static(function, name, None) is not None),
+        None,
+    )

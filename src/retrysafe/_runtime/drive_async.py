@@ -55,15 +55,17 @@ from retrysafe._runtime.runtime import LATER, GuardedCall, Later, Runtime
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.transactions import (
     GRACE,
+    MUST_BLOCK,
     CallTransaction,
     awaits,
+    begins_with_calls,
     blocks,
     commit_in_time,
     is_of,
     log_not_called_back,
     roll_back_in_time,
 )
-from retrysafe.errors import CommitRefused, NotDone, StoreError, StoreUnavailable
+from retrysafe.errors import CommitRefused, ConfigurationError, NotDone, StoreError, StoreUnavailable
 from retrysafe.events import log
 
 T = TypeVar("T")
@@ -298,6 +300,8 @@ def _run_async(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Awaita
 async def _run_joinable(step: Run, runtime: Runtime, performer: AsyncPerformer) -> Outcome | Later:
     attempt = step.attempt
     attempt.transaction = CallTransaction(runtime.store, awaited=True)
+    if begins_with_calls(runtime.store):
+        return Raised(ConfigurationError(MUST_BLOCK))
     if runtime.connection_limit is not None and not await runtime.connection_limit.enter(attempt.claim.token):
         return Raised(NotDone("too many requests are waiting for a database connection"))
     running = performer.run(step)

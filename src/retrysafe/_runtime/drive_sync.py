@@ -24,6 +24,7 @@ from retrysafe._core.steps import (
     Outcome,
     Pause,
     Persist,
+    Raised,
     ReadBody,
     Reauthorise,
     Release,
@@ -42,6 +43,7 @@ from retrysafe._runtime.runtime import LATER, GuardedCall, Later, Runtime
 from retrysafe._runtime.transactions import (
     CallTransaction,
     Transaction,
+    begin_with_call,
     blocking,
     blocks,
     commit_in_time,
@@ -49,7 +51,7 @@ from retrysafe._runtime.transactions import (
     log_not_called_back,
     roll_back_in_time,
 )
-from retrysafe.errors import StoreError
+from retrysafe.errors import NotDone, StoreError
 from retrysafe.events import log
 
 T = TypeVar("T")
@@ -145,7 +147,12 @@ def _run(step: Run, runtime: Runtime, performer: Performer) -> Outcome | Later:
     if attempt.leased:
         runtime.leases.hold(attempt)
         if attempt.claim.mode == "tx":
-            attempt.transaction = CallTransaction(runtime.store, awaited=False)
+            attempt.transaction = transaction = CallTransaction(runtime.store, awaited=False)
+            if not getattr(performer, "begins_transaction", False):
+                try:
+                    begin_with_call(transaction, attempt)
+                except NotDone as error:
+                    return Raised(error)
     elif isinstance(attempt.transaction, CallTransaction):
         attempt.transaction.begin_part(attempt.claim)
     return performer.run(step)

@@ -288,6 +288,38 @@ class CallTransaction:
         self._state = "committed"
 
 
+_BEGIN: dict[type, Callable[[CallTransaction, attempts.Attempt], None]] = {}
+"""By the type of a store: what has the transaction of a call begin."""
+
+
+def begin_with_calls(store: type, begin: Callable[[CallTransaction, attempts.Attempt], None]) -> None:
+    """Have the transaction of each call begin before its function, in which nothing will ask to join.
+
+    For libraries whose connection is everywhere, such as Django's.  What they write is then in it, without a
+    word of ours.
+    """
+    _BEGIN[store] = begin
+
+
+def begins_with_calls(store: object) -> bool:
+    """Whether it does, so that a call must be blocking."""
+    return type(store) in _BEGIN
+
+
+def begin_with_call(call: CallTransaction, attempt: attempts.Attempt) -> None:
+    """Begin the transaction of a call where it does not wait for a session.  `NotDone`: it could not."""
+    begin = _BEGIN.get(type(call.store))
+    if begin is not None:
+        begin(call, attempt)
+
+
+MUST_BLOCK = (
+    'effects="database" in a call that is awaited, with records in a database of Django\'s: its connections '
+    "and transactions are for blocking code. Make it a plain `def`, and call it in a thread, or give it "
+    "other effects"
+)
+
+
 def join(store: object, kind: type[T], begin: Callable[[], T], *, awaited: bool = False) -> T | None:
     """The transaction of the call that runs here, made by `begin` for the first that joins.
 

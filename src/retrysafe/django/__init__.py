@@ -1,8 +1,8 @@
 """Django: views that claim their key themselves, on the project's own database.
 
-    INSTALLED_APPS = [..., "retrysafe.django"]
-    MIDDLEWARE = [..., "django.contrib.auth.middleware.AuthenticationMiddleware", "retrysafe.django.Middleware"]
-    RETRYSAFE = {"EFFECTS": "database"}
+    INSTALLED_APPS = [..., "retrysafe.django"] MIDDLEWARE = [...,
+    "django.contrib.auth.middleware.AuthenticationMiddleware", "retrysafe.django.Middleware"] RETRYSAFE =
+    {"EFFECTS": "database"}
 
     from retrysafe.django import idempotent
 
@@ -10,33 +10,33 @@
     @idempotent(required=True)
     def create(request): ...
 
-After `manage.py migrate`, the records are in the tables of the project's database, and what a view writes there
-is committed together with its response.
+After `manage.py migrate`, the records are in the tables of the project's database, and what a view writes
+there is committed together with its response.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from retrysafe.django import scopes
     from retrysafe.django.middleware import Middleware
     from retrysafe.django.settings import guard
     from retrysafe.django.views import IdempotentMixin, idempotent
 
 __all__ = ["IdempotentMixin", "Middleware", "guard", "idempotent", "scopes"]
 
-_PLACES = {
-    "IdempotentMixin": "views",
-    "Middleware": "middleware",
-    "guard": "settings",
-    "idempotent": "views",
-    "scopes": "scopes",
-}
-
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
     """Import what is asked for: an application must be imported before the settings can be read."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(f"{__name__}.{_PLACES[name]}")
-    return module if name == "scopes" else getattr(module, name)
+    match name:
+        case "IdempotentMixin" | "idempotent":
+            return getattr(import_module("retrysafe.django.views"), name)
+        case "Middleware":
+            return getattr(import_module("retrysafe.django.middleware"), name)
+        case "guard":
+            return getattr(import_module("retrysafe.django.settings"), name)
+        case "scopes":
+            return import_module("retrysafe.django.scopes")
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

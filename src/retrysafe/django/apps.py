@@ -10,4 +10,9 @@ class RetrysafeConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from retrysafe.django import settings  # noqa: F401 - listens for changes of settings in tests
+        from retrysafe.django import checks, settings
+        from retrysafe.django.guarded import transaction
+
+        checks.register_all()
+        settings.listen()
+        transaction.register()

@@ -1,7 +1,7 @@
 """Columns of the store's tables as Django's fields: read by people, written by the store."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -20,7 +20,7 @@ class DigestField(_Binary):
         return None if value is None else bytes(value).hex()
 
     def to_python(self, value: Any) -> Any:  # noqa: ANN401 - as Django has it
-        return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
+        return bytes(cast("bytes", value)).hex() if isinstance(value, bytes | memoryview) else value
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: ANN401 - as Django has it
         try:
@@ -44,7 +44,10 @@ class MomentField(_Field):
         )
 
     def from_db_value(self, value: Any, expression: object, connection: object) -> datetime | None:  # noqa: ANN401, ARG002 - as Django has it
-        return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else value
+        try:
+            return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else value
+        except (OverflowError, ValueError, OSError):
+            return None  # beyond the calendar: a damaged row, which is not to hide the others
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: ANN401, ARG002 - as Django has it
         if isinstance(value, datetime) and connection.vendor != "postgresql":

@@ -2,8 +2,8 @@
 
     operations = [Statements("tables", [migrations.CreateModel(...)])]
 
-The statements of each dialect are in `stores/sql/<dialect>/migrations`; a Django migration runs those with its
-title, if the dialect has them, and what it says of models is for Django's own bookkeeping.
+The statements of each dialect are in `stores/sql/<dialect>/migrations`; a Django migration runs those with
+its title, if the dialect has them, and what it says of models is for Django's own bookkeeping.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ class Statements(SeparateDatabaseAndState):
         found = self._migration(app_label, schema_editor)
         if found is None:
             return
-        there = _columns(schema_editor)
-        with schema_editor.connection.cursor() as cursor:
-            for statement in found.statements:
-                # The tables may be there already, of a service that made them before it was Django's.
-                if column_of(statement) not in there:
-                    cursor.execute(statement)
+        # The tables may be there already, of a service that made them before it was Django's.
+        there = set[tuple[str, str]]() if schema_editor.collect_sql else _columns(schema_editor)
+        for statement in found.statements:
+            if column_of(statement) not in there:
+                # By the editor, which only collects them for `sqlmigrate`.
+                schema_editor.execute(statement, params=None)
 
     def database_backwards(
         self,
@@ -64,9 +64,8 @@ class Statements(SeparateDatabaseAndState):
         if found is None:
             return
         dialect = _DIALECTS[schema_editor.connection.vendor]
-        with schema_editor.connection.cursor() as cursor:
-            for statement in _backwards(found, dialect):
-                cursor.execute(statement)
+        for statement in _backwards(found, dialect):
+            schema_editor.execute(statement, params=None)
 
     def _migration(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> Migration | None:
         """The statements, where the records are in this database."""
@@ -106,7 +105,8 @@ def _backwards(migration: Migration, dialect: str) -> list[str]:
             before = _function_before(function, migration, dialect)
             found.append(f"DROP FUNCTION IF EXISTS {function}" if before is None else before)
     if migration.number > 1:
-        found.append(f"UPDATE retrysafe_meta SET value = '{migration.number - 1}' WHERE name = 'migration'")
+        number = migration.number - 1
+        found.append(f"UPDATE retrysafe_meta SET value = '{number}' WHERE name = 'migration'")  # noqa: S608 - a number of ours
     return found
 
 

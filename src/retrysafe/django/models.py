@@ -11,7 +11,18 @@ from django.db import models
 
 from retrysafe.django.fields import DigestField, MomentField
 
-_Manager = models.Manager[Any] if TYPE_CHECKING else models.Manager
+if TYPE_CHECKING:  # checkers do not know what Django's fields hold
+    _Manager = models.Manager[Any]
+    Number = models.Field[int, int]
+    NumberOrNone = models.Field[int | None, int | None]
+    Text = models.Field[str, str]
+    TextOrNone = models.Field[str | None, str | None]
+    BytesOrNone = models.Field[bytes | None, bytes | None]
+else:
+    _Manager = models.Manager
+
+
+_LONGEST = 100
 
 
 class OfStore(_Manager):
@@ -30,42 +41,48 @@ class Record(models.Model):
     """What is known of one key."""
 
     id = DigestField(primary_key=True, editable=False)
-    version = models.SmallIntegerField()
+    version: "Number" = models.SmallIntegerField()
     token = DigestField()
     fingerprint = DigestField()
-    state = models.TextField()
-    mode = models.TextField()
-    attempt = models.IntegerField()
+    state: "Text" = models.TextField()
+    mode: "Text" = models.TextField()
+    attempt: "Number" = models.IntegerField()
     lease_until = MomentField(null=True)
-    checkpointed = models.SmallIntegerField()
-    door = models.TextField()
-    scope = models.TextField()
-    key = models.TextField(null=True)
-    action = models.TextField()
-    target = models.TextField()
-    request_id = models.TextField()
-    correlation_id = models.TextField(null=True)
+    checkpointed: "Number" = models.SmallIntegerField()
+    door: "Text" = models.TextField()
+    scope: "Text" = models.TextField()
+    key: "TextOrNone" = models.TextField(null=True)
+    action: "Text" = models.TextField()
+    target: "Text" = models.TextField()
+    request_id: "Text" = models.TextField()
+    correlation_id: "TextOrNone" = models.TextField(null=True)
     created_at = MomentField()
     updated_at = MomentField()
     completed_at = MomentField(null=True)
     expires_at = MomentField()
     held_until = MomentField()
-    status = models.IntegerField(null=True)
-    headers = models.TextField(null=True)
-    body = models.BinaryField(null=True)
-    omitted = models.SmallIntegerField()
-    details = models.TextField(db_default="[]")
-    retention_from = models.TextField(db_default="creation")
-    deliveries = models.IntegerField(db_default=1)
+    status: "NumberOrNone" = models.IntegerField(null=True)
+    headers: "TextOrNone" = models.TextField(null=True)
+    body: "BytesOrNone" = models.BinaryField(null=True)
+    omitted: "Number" = models.SmallIntegerField()
+    details: "Text" = models.TextField(db_default="[]")
+    retention_from: "Text" = models.TextField(db_default="creation")
+    deliveries: "Number" = models.IntegerField(db_default=1)
     seen_at = MomentField(null=True)
-    delivery_times = models.TextField(null=True)
-    payload = models.BinaryField(null=True)
+    delivery_times: "TextOrNone" = models.TextField(null=True)
+    payload: "BytesOrNone" = models.BinaryField(null=True)
     due_at = MomentField(null=True)
 
     objects: ClassVar[OfStore] = OfStore()
 
     class Meta:
         db_table = "retrysafe_records"
+        default_permissions = ("view",)
+        permissions: ClassVar = [
+            ("view_bodies", "Can see stored bodies and keys in full, secrets included"),
+            ("release_record", "Can release records: the next call with such a key runs"),
+            ("resolve_record", "Can resolve abandoned records as done or failed"),
+        ]
         indexes: ClassVar = [
             models.Index(fields=["expires_at"], name="retrysafe_records_expires_at"),
             models.Index(
@@ -77,7 +94,7 @@ class Record(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.id[:8]} {self.action} {self.target}"
+        return _shown(f"{self.id[:8]} {self.action} {self.target}")
 
     @property
     def scope_parts(self) -> dict[str, str]:
@@ -88,40 +105,49 @@ class Record(models.Model):
 class AuditEntry(models.Model):
     """What an operator did, and why."""
 
-    entry = models.BigAutoField(primary_key=True)
+    entry: "Number" = models.BigAutoField(primary_key=True)
     at = MomentField()
-    by = models.TextField()
-    reason = models.TextField()
-    act = models.TextField()
-    outcome = models.TextField()
+    by: "Text" = models.TextField()
+    reason: "Text" = models.TextField()
+    act: "Text" = models.TextField()
+    outcome: "Text" = models.TextField()
     record = DigestField(null=True, db_column="id")
-    key = models.TextField(null=True)
-    scope = models.TextField()
-    action = models.TextField()
-    target = models.TextField()
-    request_id = models.TextField()
+    key: "TextOrNone" = models.TextField(null=True)
+    scope: "Text" = models.TextField()
+    action: "Text" = models.TextField()
+    target: "Text" = models.TextField()
+    request_id: "Text" = models.TextField()
 
     objects: ClassVar[OfStore] = OfStore()
 
     class Meta:
         db_table = "retrysafe_audit"
+        default_permissions = ("view",)
         verbose_name_plural = "audit entries"
 
     def __str__(self) -> str:
-        return f"{self.act} by {self.by}"
+        return _shown(f"{self.act} by {self.by}")
+
+
+def _shown(text: str) -> str:
+    """In one short line, and printable: a client can put anything into a path."""
+    from retrysafe.cli.format import clean
+
+    return clean(text[:_LONGEST])
 
 
 class Verdict(models.Model):
     """How many calls ended how."""
 
-    verdict = models.TextField(primary_key=True)
-    count = models.BigIntegerField()
+    verdict: "Text" = models.TextField(primary_key=True)
+    count: "Number" = models.BigIntegerField()
     since = MomentField()
 
     objects: ClassVar[OfStore] = OfStore()
 
     class Meta:
         db_table = "retrysafe_verdicts"
+        default_permissions = ()
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.count}"
@@ -131,11 +157,11 @@ class RouteCount(models.Model):
     """How many calls of a route ended how."""
 
     pk = models.CompositePrimaryKey("door", "route", "source", "verdict")
-    door = models.TextField()
-    route = models.TextField()
-    source = models.TextField()
-    verdict = models.TextField()
-    count = models.BigIntegerField()
+    door: "Text" = models.TextField()
+    route: "Text" = models.TextField()
+    source: "Text" = models.TextField()
+    verdict: "Text" = models.TextField()
+    count: "Number" = models.BigIntegerField()
     since = MomentField()
     seen_at = MomentField()
 
@@ -143,6 +169,7 @@ class RouteCount(models.Model):
 
     class Meta:
         db_table = "retrysafe_routes"
+        default_permissions = ()
 
     def __str__(self) -> str:
         return f"{self.route or self.door}, {self.verdict}: {self.count}"

@@ -8,23 +8,21 @@ when it is first needed, because settings cannot import models.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from retrysafe import scopes as general
 from retrysafe._core.model import Request, Scope
+from retrysafe.django.guarded.coroutines import is_awaited
 from retrysafe.errors import ConfigurationError
 from retrysafe.scopes import (
     ReadyMade,
     ScopeAnswer,
     ScopeRule,
-    all_of,
     argument,
     credentials,
-    first_of,
     header,
     public,
     service,
@@ -45,6 +43,10 @@ __all__ = [
 ]
 
 
+ScopeOption = ScopeRule | Callable[[HttpRequest], ScopeAnswer] | str
+"""A ready-made rule, a function of Django's request, or its dotted path."""
+
+
 class OfRequest(ReadyMade):
     """A function of Django's request."""
 
@@ -63,10 +65,10 @@ class OfRequest(ReadyMade):
         return self._found
 
     def find(self, request: Request) -> Scope | None:
-        if iscoroutinefunction(self.function):
+        if is_awaited(self.function):
             raise ConfigurationError(
-                f"the scope {self.describe()} is asynchronous: make it a plain function. Under ASGI it is called "
-                "in a thread, so that it may use the ORM"
+                f"the scope {self.describe()} is asynchronous: make it a plain function. Under ASGI it is "
+                "called in a thread, so that it may use the ORM"
             )
         answer: ScopeAnswer = self.function(request.native)  # type: ignore[arg-type]  # Django's
         if self._part is None:
@@ -116,10 +118,20 @@ def organisation(resolver: Callable[[HttpRequest], object] | str) -> ScopeRule:
     """The organisation of a request, as a function of yours finds it; `None` where there is none."""
     if not callable(resolver) and not isinstance(resolver, str):
         raise ConfigurationError(
-            f"scopes.organisation({resolver!r}): expected a function of Django's request, or its dotted path such "
-            'as "accounts.scopes.organisation_of"'
+            f"scopes.organisation({resolver!r}): expected a function of Django's request, or its dotted path "
+            'such as "accounts.scopes.organisation_of"'
         )
     return OfRequest(resolver, "organisation")
+
+
+def first_of(*rules: ScopeOption) -> ScopeRule:
+    """The first rule that finds an owner: `first_of(scopes.user, scopes.public())`."""
+    return general.first_of(*map(of_django, rules))
+
+
+def all_of(*rules: ScopeOption) -> ScopeRule:
+    """All parts together: `all_of(scopes.organisation(…), scopes.endpoint)`.  One missing: no scope."""
+    return general.all_of(*map(of_django, rules))
 
 
 def of_django(rule: object) -> ScopeRule:
@@ -127,14 +139,14 @@ def of_django(rule: object) -> ScopeRule:
     if isinstance(rule, str):
         return of_django(imported("RETRYSAFE['SCOPE']", rule)) if "." in rule else _refuse(rule)
     if rule is user or isinstance(rule, _Endpoint | OfRequest):
-        return rule  # type: ignore[return-value]  # checked by the line above
+        return cast("ScopeRule", rule)
     if isinstance(rule, ReadyMade):
         return general.replaced(rule, of_django)
     if not callable(rule):
         return _refuse(rule)
-    if getattr(rule, "__module__", None) == general.__name__:
-        return rule  # which makes a rule, and was not called: the guard says so
-    return OfRequest(rule)
+    if getattr(rule, "__module__", None) in (general.__name__, __name__):
+        return cast("ScopeRule", rule)  # which makes a rule, and was not called: the guard says so
+    return OfRequest(cast("Callable[[HttpRequest], ScopeAnswer]", rule))
 
 
 def imported(what: str, path: str) -> Callable[..., Any]:

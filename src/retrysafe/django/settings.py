@@ -7,23 +7,24 @@
         "REQUIRED": "warn",
     }
 
-Every option of a guard has its name in capital letters.  What can be wrong is said when the project starts, by
-`manage.py check`.
+Every option of a guard has its name in capital letters.  What can be wrong is said when the project starts,
+by `manage.py check`.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import RLock
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from django.conf import settings
 from django.core.signals import setting_changed
 
-from retrysafe import profiles, stores
+from retrysafe import policy, profiles, stores
 from retrysafe.django import scopes
+from retrysafe.django.options import Options, of_engine
 from retrysafe.errors import ConfigurationError
 from retrysafe.guard import Guard
-from retrysafe.policy import HOUR, Options, Paths
+from retrysafe.policy import HOUR, Paths
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.django import DjangoStore
 
@@ -33,14 +34,13 @@ TTL_HOURS = "IDEMPOTENCY_KEY_TTL_HOURS"
 _OF_STORE = ("DATABASE", "STORE", "DEADLINE", "CLEANUP_INTERVAL")
 _OF_MIDDLEWARE = ("PATHS", "ROUTES")
 _OF_GUARD = ("SECRET", "GRACE", "ON_EVENT", "WIRE", "PROFILE", "WAIT_THREADS")
-_FUNCTIONS = ("ON_EVENT", "REAUTHORISE")
-"""May be dotted paths, as may be the scope."""
-
+_OF_CHECKS = ("UNPROTECTED", "EXEMPT")
 KNOWN = frozenset(
     {
         *_OF_STORE,
         *_OF_MIDDLEWARE,
         *_OF_GUARD,
+        *_OF_CHECKS,
         "ORGANISATION",
         *(name.upper() for name in Options.__annotations__),
     }
@@ -69,14 +69,15 @@ def read() -> dict[str, Any]:
     for one, other in (("DATABASE", "STORE"), ("SCOPE", "ORGANISATION")):
         if found.get(one) is not None and found.get(other) is not None:
             raise ConfigurationError(
-                f"settings.{NAME} has {one!r} and {other!r}, of which the second would be ignored: leave one out"
+                f"settings.{NAME} has {one!r} and {other!r}, of which the second would be ignored: leave "
+                "one out"
             )
     return found
 
 
-def database() -> str | None:
+def database(said: Mapping[str, Any] | None = None) -> str | None:
     """The alias of the database that the records are in; `None`: they are in another store."""
-    said = read()
+    said = read() if said is None else said
     if said.get("STORE") is not None:
         return None
     alias: object = said.get("DATABASE")
@@ -104,24 +105,21 @@ def _open_store(said: Mapping[str, Any]) -> Store:
         return stores.open(store, **options)
     if store is not None:
         return cast("Store", store)
-    alias = database()
+    alias = database(said)
     assert alias is not None
     return DjangoStore(alias, **options)
 
 
-def options_of(said: Mapping[str, Any]) -> Options:
+def options_of(said: Mapping[str, Any]) -> policy.Options:
     """What it says of every view, in the guard's own words."""
     found = {name.lower(): value for name, value in said.items() if name.lower() in Options.__annotations__}
-    for name in _FUNCTIONS:
-        if isinstance(path := found.get(name.lower()), str):
-            found[name.lower()] = scopes.imported(f"{NAME}[{name!r}]", path)
     organisation = said.get("ORGANISATION")
     if organisation is not None:
         found["scope"] = scopes.all_of(scopes.organisation(organisation), scopes.endpoint)
-    return cast("Options", found)
+    return of_engine(found)
 
 
-def _build(said: Mapping[str, Any], profile: str | None) -> Guard:
+def _build(said: Mapping[str, Any], profile: str | None, store: Store | None) -> Guard:
     named = (
         profiles.get(profile or said["PROFILE"]) if profile or isinstance(said.get("PROFILE"), str) else None
     )
@@ -133,8 +131,8 @@ def _build(said: Mapping[str, Any], profile: str | None) -> Guard:
     if profile:
         of_guard["profile"] = profile
         of_guard.pop("wire", None)
-        if "EFFECTS" in said:
-            options["effects"] = said["EFFECTS"]
+        # What is so of the project's database and its workers, whatever comes through the door.
+        options |= {name: said[name.upper()] for name in ("effects", "lease") if name.upper() in said}
     else:
         options.setdefault("scope", scopes.user)
     if named is not None:
@@ -145,7 +143,7 @@ def _build(said: Mapping[str, Any], profile: str | None) -> Guard:
         options["retention"] = _hours(getattr(settings, TTL_HOURS))
     if "scope" in options:
         options["scope"] = scopes.of_django(options["scope"])
-    return Guard(_open_store(said), **of_guard, **options)
+    return Guard(store or _open_store(said), **of_guard, **options)
 
 
 def _converted(name: str, variable: Any) -> object:  # noqa: ANN401 - a Variable of `profiles`
@@ -166,8 +164,25 @@ def _hours(value: object) -> float:
 
 # --- the guards of the project
 
+
+class _Guards:
+    """Those of one state of the settings."""
+
+    def __init__(self, said: Mapping[str, Any], others: Sequence[object]) -> None:
+        self.said = said
+        self.others = others
+        self.by_profile: dict[str | None, Guard] = {}
+        self.store: Store | None = None
+        """All of them have one, so that a process has no more connections than it needs."""
+
+
+_READ = frozenset(
+    {NAME, TTL_HOURS, *(name for profile in profiles.PROFILES.values() for name in profile.environment)}
+)
+
 _lock = RLock()
-_guards: dict[str | None, Guard] = {}
+_known: list[_Guards] = []
+_current: _Guards | None = None
 
 
 def guard(profile: str | None = None) -> Guard:
@@ -175,35 +190,102 @@ def guard(profile: str | None = None) -> Guard:
 
     `guard("job-callbacks")` is for receipts, beside views whose clients have keys.
     """
-    found = _guards.get(profile)
+    global _current
+    found = None if _current is None else _current.by_profile.get(profile)
     if found is None:
         with _lock:
-            found = _guards.get(profile)
+            if _current is None:
+                _current = _guards_now()
+            found = _current.by_profile.get(profile)
             if found is None:
-                _guards[profile] = found = _build(read(), profile)
+                found = _build(_current.said, profile, _current.store)
+                _current.by_profile[profile] = found
+                _current.store = found.store
     return found
 
 
-def forget_guards() -> None:
-    """Have the guards made anew from other settings."""
+def _guards_now() -> _Guards:
+    """Those that were made of these settings before, when a test has overridden them and is over."""
+    said, others = read(), [getattr(settings, name, None) for name in sorted(_READ)]
+    for one in _known:
+        # By their texts, too: `True` is equal to 1, and another setting.
+        if (one.said, one.others) == (said, others) and repr((one.said, one.others)) == repr((said, others)):
+            return one
+    made = _Guards(said, others)
+    _known.append(made)
+    return made
+
+
+def guards() -> list[Guard]:
+    """Those that were made so far."""
+    return [one for known in _known for one in known.by_profile.values()]
+
+
+def close_guards() -> None:
+    """Close connections and threads; what is used again opens new ones."""
+    global _current
     with _lock:
-        forgotten = list(_guards.values())
-        _guards.clear()
-    for one in forgotten:
+        made = guards()
+        _current = None
+    for one in made:
         one.close()
 
 
-_READ = frozenset(
-    {NAME, "DATABASES", *(name for profile in profiles.PROFILES.values() for name in profile.environment)}
-)
-
-
 def _changed(*, setting: str, **_: object) -> None:
+    """A test overrides a setting, or is over."""
     if setting in _READ:
-        forget_guards()
+        close_guards()
 
 
-setting_changed.connect(_changed, dispatch_uid="retrysafe")
+def listen() -> None:
+    """Have tests that override settings work."""
+    setting_changed.connect(_changed, dispatch_uid="retrysafe")
+
+
+Unprotected = Literal["error", "warn", "ignore"]
+
+
+def unprotected() -> Unprotected | None:
+    """What `manage.py check` makes of views without protection; `None`: the project does not say."""
+    said: object = read().get("UNPROTECTED")
+    if said not in (None, "error", "warn", "ignore"):
+        raise ConfigurationError(
+            f'settings.{NAME}[\'UNPROTECTED\'] is {said!r}: expected "error", "warn" or "ignore"'
+        )
+    return said
+
+
+def exempt() -> Sequence[str]:
+    """Routes that are meant to be unprotected, and whose views cannot say so."""
+    said: object = read().get("EXEMPT") or ()
+    if isinstance(said, str) or not isinstance(said, Sequence):
+        raise ConfigurationError(
+            f"settings.{NAME}['EXEMPT'] is {said!r}: expected a list of paths such as "
+            '["/accounts/*", "POST /login/"]'
+        )
+    return [str(path) for path in cast("Sequence[object]", said)]
+
+
+def open_for_operators(alias: str | None = None) -> tuple[Store, bool]:
+    """The project's store for a command, and whether the command has to close it; by another alias, if given.
+
+    It waits longer than a service: a person is more patient than a client, and a busy store may need it.
+    """
+    said = read()
+    if alias is not None:
+        if said.get("STORE") is not None:
+            raise ConfigurationError(
+                f"--database {alias} was given, and settings.{NAME}['STORE'] says where the records are: "
+                "leave one of them out"
+            )
+        said["DATABASE"] = alias
+    if isinstance(said.get("STORE"), str | None):
+        return _open_store({**said, "DEADLINE": _FOR_OPERATORS}), True
+    return _open_store(said), False
+
+
+_FOR_OPERATORS = 5.0
+"""Seconds, as the command line has."""
 
 
 def covered() -> tuple[Paths | None, Mapping[str, Options]]:

@@ -60,7 +60,7 @@ def _header(name: str) -> bytes:
 
 def _headers(environ: WSGIEnvironment) -> list[Header]:
     found = [
-        (_header(name), _bytes(value))
+        (_header(name), value.encode("latin-1", "backslashreplace"))  # as `_bytes`, without a call for each
         for name, value in environ.items()
         if name.startswith("HTTP_") and name not in ("HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH")
     ]

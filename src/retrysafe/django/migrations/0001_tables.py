@@ -48,6 +48,12 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "db_table": "retrysafe_records",
+                        "default_permissions": ("view",),
+                        "permissions": [
+                            ("view_bodies", "Can see stored bodies and keys in full, secrets included"),
+                            ("release_record", "Can release records: the next call with such a key runs"),
+                            ("resolve_record", "Can resolve abandoned records as done or failed"),
+                        ],
                         "indexes": [
                             models.Index(fields=["expires_at"], name="retrysafe_records_expires_at"),
                         ],
@@ -69,7 +75,11 @@ class Migration(migrations.Migration):
                         ("target", models.TextField()),
                         ("request_id", models.TextField()),
                     ],
-                    options={"db_table": "retrysafe_audit", "verbose_name_plural": "audit entries"},
+                    options={
+                        "db_table": "retrysafe_audit",
+                        "default_permissions": ("view",),
+                        "verbose_name_plural": "audit entries",
+                    },
                 ),
                 migrations.CreateModel(
                     name="Verdict",
@@ -78,7 +88,7 @@ class Migration(migrations.Migration):
                         ("count", models.BigIntegerField()),
                         ("since", MomentField()),
                     ],
-                    options={"db_table": "retrysafe_verdicts"},
+                    options={"db_table": "retrysafe_verdicts", "default_permissions": ()},
                 ),
             ],
         ),

@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
                         ("since", MomentField()),
                         ("seen_at", MomentField()),
                     ],
-                    options={"db_table": "retrysafe_routes"},
+                    options={"db_table": "retrysafe_routes", "default_permissions": ()},
                 ),
             ],
         ),

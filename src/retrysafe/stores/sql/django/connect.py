@@ -1,14 +1,16 @@
 """How Django opens its connections, so that ours are opened in the same way.
 
-An alias knows more than an address says: `OPTIONS`, a backend of the application's own that fetches a password
-which is valid for minutes, a role, a service file.  A copy of Django's connection opens one as Django would.
+An alias knows more than an address says: `OPTIONS`, a backend of the application's own that fetches a
+password which is valid for minutes, a role, a service file.  A copy of Django's connection opens one as
+Django would.
 """
 
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
-from django.db.utils import Error
+from django.db.utils import Error, load_backend
 
 from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.stores.sql.join import Dialect
@@ -22,7 +24,8 @@ _DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "sqlite": "sqlite"}
 
 def dialect_of(alias: str) -> Dialect:
     """Which statements the database of an alias understands."""
-    vendor = connections[alias].vendor
+    # Not of this thread's connection: a thread of the store's own may have one from before a test changed it.
+    vendor: str = load_backend(connections.settings[alias]["ENGINE"]).DatabaseWrapper.vendor
     found = _DIALECTS.get(vendor)
     if found is None:
         raise ConfigurationError(
@@ -49,7 +52,7 @@ def address_of(alias: str) -> Address:
 
 def is_in_memory(alias: str) -> bool:
     """Whether the database belongs to its connections, and no other process can open it."""
-    name = address_of(alias).name
+    name = str(connections.settings[alias]["NAME"])
     return name in ("", ":memory:") or "mode=memory" in name
 
 
@@ -81,7 +84,8 @@ class PostgresConnection:
 
 def connect_postgres(alias: str) -> PostgresConnection:
     """A new connection, opened as Django opens its own, and none of its pool."""
-    copied = connections[alias].copy()
+    copied = connections.create_connection(alias)
+    copied.settings_dict = deepcopy(copied.settings_dict)
     # A copied connection would draw from the pool, and a view that holds one would wait for another.
     copied.settings_dict["OPTIONS"].pop("pool", None)
     copied.settings_dict["CONN_MAX_AGE"] = 0

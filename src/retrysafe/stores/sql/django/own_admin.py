@@ -37,7 +37,7 @@ class OwnAdmin(SQLAdmin):
     def _rest(self, took: float) -> None:
         """No other transaction waits for this one's end in turns."""
 
-    def _migrate(self, indexes: Sequence[Index]) -> Sequence[str]:
+    def _migrate(self, indexes: Sequence[Index]) -> Sequence[str]:  # noqa: ARG002 - as any admin
         raise StoreUnavailable(f"Django applies the migrations of this database: run `{MIGRATE}`")
 
     def diagnose(self) -> Sequence[Finding]:

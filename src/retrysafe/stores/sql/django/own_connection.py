@@ -108,7 +108,7 @@ def _translated(error: Exception) -> StoreUnavailable | SchemaMismatch:
 
 @contextmanager
 def _as_it_was(connection: BaseDatabaseWrapper) -> Generator[None]:
-    """Leave a transaction of PostgreSQL's as it was found: not failed, and with its own patience for locks."""
+    """Leave a transaction of PostgreSQL's as it was: not failed, and with its own patience for locks."""
     if connection.vendor != "postgresql" or not connection.in_atomic_block:
         yield
         return

@@ -11,8 +11,19 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
-from retrysafe._core.model import Claim, Deliveries, Final, Found, Purged, Reservation, Response, Unsettled
+from retrysafe._core.model import (
+    Claim,
+    Counted,
+    Deliveries,
+    Final,
+    Found,
+    Purged,
+    Reservation,
+    Response,
+    Unsettled,
+)
 from retrysafe._core.times import Duration
 from retrysafe.stores.admin import Admin
 from retrysafe.stores.contract import Renewer, Store
@@ -59,10 +70,13 @@ class DjangoStore:
         self._cleanup_interval = cleanup_interval
         self._lock = Lock()
         self._opened: tuple[Address, Store] | None = None
-        self.within = store_on_own_connection(alias, lambda: self.joint)
+        self.within: object = store_on_own_connection(alias, lambda: self.joint)
         """On Django's own connection."""
         self.unsent: set[bytes] = set()
         """Tokens of reservations on Django's own connection: no other connection could renew their leases."""
+        self.guarded: set[BaseDatabaseWrapper] = set()
+        """Django's connections whose transaction is that of a guarded call.  What another call reserves
+        meanwhile, whose effects are elsewhere, must not be undone with it."""
         self.aio = AsyncDjangoStore(self)
 
     def __repr__(self) -> str:
@@ -81,7 +95,10 @@ class DjangoStore:
 
     def is_within(self) -> bool:
         """Whether this thread's operations run on Django's own connection."""
-        return connections[self.alias].in_atomic_block or under_test() or is_in_memory(self.alias)
+        if under_test() or is_in_memory(self.alias):
+            return True
+        connection = connections[self.alias]
+        return connection.in_atomic_block and connection not in self.guarded
 
     def here(self) -> Store:
         """The store that this thread's operations run on."""
@@ -247,9 +264,9 @@ class DjangoRenewer:
         if not self._is_idle():
             self._renewer().release(claims)
 
-    def count(self, verdicts: Mapping[Any, int]) -> None:
+    def count(self, ended: Mapping[Counted, int]) -> None:
         if not self._is_idle():
-            self._renewer().count(verdicts)
+            self._renewer().count(ended)
 
     def add_deliveries(self, asked: Mapping[bytes, Deliveries]) -> None:
         if not self._is_idle():

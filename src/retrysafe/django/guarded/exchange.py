@@ -1,16 +1,16 @@
 """One guarded request in Django: the steps of its flow, and what becomes of the view's response.
 
 A view claims when it is called, and is settled when its response is there, before any middleware sees it:
-`claim_key`, then the view, then `conclude`.  What the view raised is settled with the response that Django makes
-of it (`conclude_raised`).  Nothing about idempotency is decided here.
+`claim_key`, then the view, then `conclude`.  What the view raised is settled with the response that Django
+makes of it (`conclude_raised`).  Nothing about idempotency is decided here.
 
 This is the blocking half, also for views in threads under ASGI; `exchange_async.py` is the other.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 from django.core import signals
@@ -26,15 +26,14 @@ from retrysafe import scopes
 from retrysafe._core import model
 from retrysafe._core.attempt import Attempt
 from retrysafe._core.model import Scope
-from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Flow, Gone, Outcome, Result, Run, TooLarge
 from retrysafe._http.exchange import Exchange
 from retrysafe._http.held import CLIENT_GONE
 from retrysafe._http.routes import Route, any_path
 from retrysafe._runtime.drive_sync import break_off_sync, claim_sync, conclude_sync, drive_sync
 from retrysafe._runtime.runtime import LATER, Later
-from retrysafe.django.body import body_of
-from retrysafe.django.request import Request, headers_of, new_response, read, set_headers
+from retrysafe.django.guarded.body import body_of
+from retrysafe.django.guarded.request import Request, headers_of, new_response, read, set_headers
 from retrysafe.guard import Guard
 from retrysafe.policy import Rules
 
@@ -46,6 +45,8 @@ class DjangoExchange(Exchange):
     """What both halves share."""
 
     request: Request
+    begins_transaction = True
+    """Its view begins that of a call, together with the blocks of `ATOMIC_REQUESTS`, and not the driver."""
     _flow: Flow[Result]
     _run: Run
     reached: Result | None = None
@@ -62,11 +63,6 @@ class DjangoExchange(Exchange):
     @property
     def store(self) -> object:
         return self._runtime.store
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the client is sent a problem, and not a replay."""
-        return self.reached is not None and isinstance(self.reached.reply, Problem)
 
     def _settled(self, reached: Result) -> model.Response:
         self.reached = reached
@@ -124,7 +120,7 @@ class DjangoExchange(Exchange):
             sent = response
             set_headers(response, rendered.headers)
         elif pieces is not None and response is not None and response.streaming:
-            sent = in_place_of(response, StreamingHttpResponse(pieces, status=rendered.status))
+            sent = in_place_of(response, StreamingHttpResponse(self._sending(pieces), status=rendered.status))
             set_headers(sent, rendered.headers)
         else:
             sent = new_response(rendered)
@@ -133,6 +129,10 @@ class DjangoExchange(Exchange):
         if result.error is not None and not logged:
             report(self.http, result.error, sent)
         return sent
+
+    def _sending(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """A body on disk, which goes with this object."""
+        yield from pieces
 
 
 class SyncExchange(DjangoExchange):
@@ -208,7 +208,8 @@ class SyncExchange(DjangoExchange):
 
     def _flowing(self, pieces: Iterator[bytes], response: HttpResponseBase) -> HttpResponseBase:
         if self.stage == "discarded":
-            # Another attempt has the key, and its response counts; the view is brought to its end all the same.
+            # Another attempt has the key, and its response counts; the view is brought to its end all the
+            # same.
             flow = Flowing(self, pieces)
             flow.drain()
             assert flow.result is not None
@@ -293,6 +294,8 @@ def in_place_of(
     old: Any = response
     new: Any = sent
     new._resource_closers.extend(old._resource_closers)
+    if getattr(old, "_has_been_logged", False):
+        new._has_been_logged = True  # with what the view raised; Django would log the refusal beside it
     return sent
 
 
@@ -310,7 +313,7 @@ def report(http: HttpRequest, error: Exception, response: HttpResponseBase) -> N
             "%s: %s",
             response.reason_phrase,
             http.path,
-            response=response,
+            response=cast("HttpResponse", response),
             request=http,
             exception=sys.exc_info()[1],
         )

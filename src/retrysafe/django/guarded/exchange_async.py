@@ -6,9 +6,9 @@ Whatever of a project may use the ORM is called in the thread that Django has fo
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
-from asgiref.sync import iscoroutinefunction, sync_to_async
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -27,10 +27,11 @@ from retrysafe._runtime.drive_async import (
     conclude_async,
     drive_async,
 )
-from retrysafe.django.exchange import DjangoExchange, in_place_of, report
-from retrysafe.django.request import set_headers
+from retrysafe.django.guarded.coroutines import is_awaited
+from retrysafe.django.guarded.exchange import DjangoExchange, in_place_of, report
+from retrysafe.django.guarded.request import set_headers, user_of
 
-__all__ = ["AsyncExchange", "cancelled_from_inside"]
+__all__ = ["AsyncExchange", "broken_off"]
 
 
 class AsyncExchange(DjangoExchange):
@@ -54,15 +55,17 @@ class AsyncExchange(DjangoExchange):
 
     async def _user(self) -> object:
         http: Any = self.http
-        found: object = getattr(http, "user", None)
+        found: Any = getattr(http, "user", None)
         # Set by a middleware as it is, or to be looked up in the session, for which there is `auser`.
-        return await http.auser() if isinstance(found, SimpleLazyObject) and hasattr(http, "auser") else found
+        if isinstance(found, SimpleLazyObject) and hasattr(http, "auser"):
+            return user_of(http, await http.auser())
+        return user_of(http, cast("object", found))
 
     async def reauthorise(self) -> bool:
         ask: Any = self.rules.request.reauthorise
         if ask is None:
             return True
-        return bool(await ask(self.http) if iscoroutinefunction(ask) else await sync_to_async(ask)(self.http))
+        return bool(await ask(self.http) if is_awaited(ask) else await sync_to_async(ask)(self.http))
 
     async def read_body(self) -> bytes | TooLarge | Gone:
         said = self.request.fields.get(b"content-length", b"")
@@ -134,6 +137,19 @@ class AsyncExchange(DjangoExchange):
     async def end_flow(self, error: Exception | None) -> Result:
         """The last of a response that was sent as it came."""
         return await conclude_async(self._flow, self._runtime, self, self.outcome(error))
+
+
+async def broken_off(exchange: AsyncExchange, end: BaseException) -> HttpResponseBase:
+    """What becomes of a view that ended by no exception of its own; raises it where that is an end."""
+    if isinstance(end, asyncio.CancelledError):
+        try:
+            failure = cancelled_from_inside(end)
+        except asyncio.CancelledError:
+            await exchange.break_off(end)
+            raise
+        return await exchange.conclude_raised(failure, logged=False)
+    await exchange.break_off(end)
+    raise end
 
 
 async def _pieces(response: HttpResponseBase) -> AsyncIterator[bytes]:

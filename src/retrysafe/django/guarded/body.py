@@ -8,7 +8,7 @@ are spooled to disk.
 
 from io import BytesIO
 from mmap import mmap
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from django.http import HttpRequest
 
@@ -100,7 +100,12 @@ class CopiedStream:
     def whole(self, limit: int) -> Spool | Whole | TooLarge | Gone:
         """All of it, as a copy from which the rest is read from now on."""
         try:
-            while self._copy is not None and not self._ended and self._copy.size <= limit:
+            while (
+                self._copy is not None
+                and not self._ended
+                and self._copy.size <= limit
+                and self._copy.size != self._expected
+            ):
                 self._note(self._source.read(min(_PIECE, limit - self._copy.size + 1)))
         except OSError:  # how servers say that a body broke off
             return Gone()
@@ -143,15 +148,15 @@ def _announced(request: HttpRequest) -> int:
 def body_of(request: HttpRequest, limit: int) -> Spool | Whole | TooLarge | Gone:
     """The whole body of a request, which the application can still read."""
     own: Any = request
-    stream: CopiedStream | None = vars(own).get(_STREAM)
+    stream = cast("CopiedStream | None", vars(request).get(_STREAM))
     if stream is None and hasattr(own, "_body"):
         body: bytes = own._body
         return TooLarge(limit) if len(body) > limit else Whole(body, len(body)) if body else EMPTY
     if stream is None:
         if own._read_started:
             raise ConfigurationError(
-                f"{request.method} {request.path}: the body was read before the key was claimed, and there is "
-                "no copy of it: add 'retrysafe.django.Middleware' to MIDDLEWARE, above what reads it"
+                f"{request.method} {request.path}: the body was read before the key was claimed, and there "
+                "is no copy of it: add 'retrysafe.django.Middleware' to MIDDLEWARE, above what reads it"
             )
         stream = _put(own)
     return stream.whole(limit)

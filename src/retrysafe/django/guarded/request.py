@@ -23,7 +23,8 @@ class Request(model.Request):
         super().__init__(
             found.method,
             found.path,
-            found.query,
+            # Django's own factory for tests has text there.
+            found.query if isinstance(found.query, bytes) else str(found.query).encode(),
             found.headers,
             http.scheme or "http",
             native=http,
@@ -34,7 +35,9 @@ class Request(model.Request):
     @property
     def principal(self) -> object:
         """Whom authentication has found, by a middleware or, for an API, by its classes."""
-        return self._principal if self._principal is not None else getattr(self.native, "user", None)
+        if self._principal is not None:
+            return self._principal
+        return user_of(self.native, getattr(self.native, "user", None))
 
     def found_user(self, user: object) -> None:
         """It was looked up already, without blocking an event loop."""
@@ -42,8 +45,16 @@ class Request(model.Request):
 
     @property
     def arguments(self) -> Mapping[str, object] | None:
-        found: Mapping[str, object] | None = vars(self.native).get(ARGUMENTS)  # type: ignore[call-overload]  # an object
+        found: Mapping[str, object] | None = vars(self.native).get(ARGUMENTS)
         return found
+
+
+def user_of(http: object, user: object) -> object:
+    """The user of a request; where no middleware has found one, the one that a class of ninja's has."""
+    if getattr(user, "is_authenticated", False):
+        return user
+    found: object = getattr(http, "auth", None)
+    return found if getattr(found, "is_authenticated", False) else user
 
 
 def read(http: HttpRequest) -> Request:
@@ -101,32 +112,43 @@ def headers_of(response: HttpResponseBase) -> Iterator[tuple[bytes, bytes]]:
         yield b"set-cookie", cookie.output(header="").strip().encode("latin-1")
 
 
+class FinalResponse(HttpResponse):
+    """Bytes of ours, to which the framework of a view has nothing to add."""
+
+
 def new_response(found: model.Response) -> HttpResponse:
     """A replay or a problem, as middlewares get it."""
-    response = HttpResponse(found.body, status=found.status)
-    del response.headers["Content-Type"]
-    set_headers(response, found.headers)
+    headers = {_as_written(name): value for name, value in _fields(found.headers).items()}
+    response = FinalResponse(found.body, status=found.status, headers=headers)
+    if "Content-Type" not in headers:
+        del response.headers["Content-Type"]  # Django's own idea of it
     return response
 
 
 def set_headers(response: HttpResponseBase, headers: model.Headers) -> None:
-    """Have a response say this and nothing else; its cookies stay.
+    """Have a response say this and nothing else; its cookies stay."""
+    wanted, own = _fields(headers), response.headers
+    for given in [given for given in own if given.lower() not in wanted]:
+        del own[given]
+    for name, value in wanted.items():
+        if own.get(name) != value:
+            own[_as_written(name)] = value
+
+
+def _fields(headers: model.Headers) -> dict[str, str]:
+    """By their names in small letters, without cookies.
 
     Django's responses have a header once, so several fields of a name become one (RFC 9110, section 5.3).
     """
-    wanted: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name != b"set-cookie":
-            wanted[name] = wanted[name] + b", " + value if name in wanted else value
-    for given in list(response.headers):
-        if given.lower().encode("ascii") not in wanted:
-            del response.headers[given]
-    for name, value in wanted.items():
-        text = value.decode("latin-1")
-        if response.headers.get(found := name.decode("ascii")) != text:
-            response.headers[_as_written(found)] = text
+    found: dict[str, str] = {}
+    for sent, content in headers:
+        if sent != b"set-cookie":
+            name, value = sent.decode("ascii"), content.decode("latin-1")
+            found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
+@lru_cache(maxsize=256)  # most responses have the same few
 def _as_written(name: str) -> str:
     """`Idempotent-Replayed`: fields have no case, and people read them so."""
     return "-".join(part[:1].upper() + part[1:] for part in name.split("-"))

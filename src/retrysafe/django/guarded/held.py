@@ -5,7 +5,7 @@ settles what the view has raised, once Django has made a response of it.
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from weakref import WeakSet
 
 from django.conf import settings
@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 if TYPE_CHECKING:
-    from retrysafe.django.exchange import SyncExchange
-    from retrysafe.django.exchange_async import AsyncExchange
+    from retrysafe.django.guarded.exchange import SyncExchange
+    from retrysafe.django.guarded.exchange_async import AsyncExchange
     from retrysafe.guard import Guard
 
 _HELD = "_retrysafe_held"
@@ -67,7 +67,7 @@ def leave_pending(request: HttpRequest, exchange: "SyncExchange | AsyncExchange"
 class Claimants:
     """Views that claim by something else than the header of the project's guard."""
 
-    guards: "WeakSet[Guard]" = WeakSet()
+    guards: ClassVar[WeakSet["Guard"]] = WeakSet()
     """Those that were given to decorators."""
     receive = False
     """There are views that take deliveries, whose ids are in what is delivered."""

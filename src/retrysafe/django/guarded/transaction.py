@@ -10,16 +10,17 @@ database mark all of it for rollback, and `transaction.on_commit` waits for the 
 import contextlib
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
 
-from retrysafe._core.attempt import running
+from retrysafe._core.attempt import Attempt, running
 from retrysafe._core.model import Claim, Final, Found
-from retrysafe._runtime.transactions import BeginLock, Previous
+from retrysafe._runtime.transactions import BeginLock, CallTransaction, Previous, begin_with_calls
+from retrysafe.django.guarded.atomic import check_blocks
 from retrysafe.errors import CommitRefused, NotDone, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.stores.queue import Operation
@@ -37,8 +38,8 @@ _MARKED = (
 )
 _CLOSED = "a guarded view closed Django's connection in its transaction, so nothing of it was committed"
 _OPEN = (
-    "a block of atomic() was still open when a guarded view returned: leave every block before that, and begin "
-    "them with `with`"
+    "a block of atomic() was still open when a guarded view returned: leave every block before that, and "
+    "begin them with `with`"
 )
 _UNDONE = "the exception of a guarded view undid its transaction, and a middleware made a success of it"
 
@@ -46,9 +47,11 @@ _UNDONE = "the exception of a guarded view undid its transaction, and a middlewa
 class DjangoTransaction:
     """See `Transaction` in `_runtime/transactions.py`."""
 
-    def __init__(self, store: DjangoStore, others: Sequence[str]) -> None:
+    def __init__(self, store: DjangoStore, others: Sequence[str], attempt: Attempt | None = None) -> None:
         self._store = store
         self._others = others
+        self._attempt = running() if attempt is None else attempt
+        """Of the call, which calls Django's hooks after the commit."""
         self.begin_lock = BeginLock()
         self._connection: BaseDatabaseWrapper | None = None
         self._block: Any = None
@@ -77,6 +80,8 @@ class DjangoTransaction:
 
     def _assign(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
+        if not self._is_part:
+            self._store.guarded.add(connection)
 
     def _begin(self) -> BaseDatabaseWrapper:
         connection = connections[self._store.alias]
@@ -86,10 +91,9 @@ class DjangoTransaction:
         try:
             for alias in self._others:
                 self._around.enter_context(transaction.atomic(using=alias))
-            if self._sqlite is not None:
-                self._sqlite.prepare()
             self._block = transaction.atomic(using=self._store.alias, durable=not self._is_part)
-            self._block.__enter__()
+            with self._beginning(connection):
+                self._block.__enter__()
         except Error as error:
             self._give_back(error)
             raise NotDone("the database is not available") from error
@@ -97,6 +101,13 @@ class DjangoTransaction:
             self._give_back(error)
             raise
         return connection
+
+    def _beginning(self, connection: BaseDatabaseWrapper) -> contextlib.AbstractContextManager[None]:
+        if self._sqlite is not None:
+            return self._sqlite.postponed()
+        if connection.vendor == "sqlite" and not self._is_part:
+            return _immediate(connection)
+        return contextlib.nullcontext()
 
     def mark_for_rollback(self) -> None:
         """As Django and its frameworks do where an exception became a response."""
@@ -119,9 +130,12 @@ class DjangoTransaction:
                     raise CommitRefused(_MARKED)
                 self.roll_back()
                 return self._finish_undone(claim, final)
+            if final.response.status < 400:
+                check_blocks(self._others)
             if self._is_part:
                 stored = self._store.finish(claim, final)
             else:
+                self._write()
                 stored = self._store.joint.perform(operations.conclude(claim, final), fetcher(connection))
             if stored:
                 if self._sqlite is not None:
@@ -139,6 +153,15 @@ class DjangoTransaction:
             self.roll_back()
         return stored
 
+    def _write(self) -> None:
+        """Before a statement that does not go through Django's cursors."""
+        if self._sqlite is not None:
+            try:
+                self._sqlite.begin()
+            except NotDone as error:
+                reason = f"a guarded view could not begin to write: {error}"
+                raise CommitRefused(reason, passing=True) from error
+
     def _commit(self, connection: BaseDatabaseWrapper, claim: Claim) -> None:
         committed: list[bool] = []
         hooks: list[Any] = []
@@ -147,6 +170,7 @@ class DjangoTransaction:
             hooks, connection.run_on_commit = connection.run_on_commit, []
             connection.on_commit(lambda: committed.append(True))
         self._connection = None
+        self._store.guarded.discard(connection)
         try:
             self._block.__exit__(None, None, None)
             if not self._is_part and not committed:
@@ -156,7 +180,7 @@ class DjangoTransaction:
             raise
         if self._sqlite is not None:
             self._sqlite.end(claim)
-        attempt = running()
+        attempt = self._attempt
         if hooks and attempt is not None:
             attempt.callbacks = (*(hook for _, hook, _ in hooks), *attempt.callbacks)
         try:
@@ -170,7 +194,7 @@ class DjangoTransaction:
             )
 
     def _finish_undone(self, claim: Claim, final: Final) -> bool:
-        """Store a refusal of which nothing is left in the database, as Django does with a 4xx that was raised."""
+        """Store a refusal of which nothing is left in the database, such as a 4xx that was raised."""
         if final.response.status < 400:
             raise CommitRefused(_UNDONE)
         return self._store.finish(claim, final)
@@ -180,6 +204,7 @@ class DjangoTransaction:
         if connection is None:
             return
         self.undone = True
+        self._store.guarded.discard(connection)
         try:
             if discard:
                 connection.close()
@@ -211,7 +236,7 @@ class DjangoTransaction:
 
     @property
     def locks_database(self) -> bool:
-        return self._sqlite is not None
+        return self._sqlite is not None and self._sqlite.begun
 
     # --- operations that are a part of it
 
@@ -223,9 +248,24 @@ class DjangoTransaction:
 
     def _perform(self, operation: Operation[T]) -> T:
         assert self._connection is not None
+        self._write()
         run = fetcher(self._connection)
         with reported():
             return self._store.joint.perform(operation, run)
+
+
+def _begin_with_call(call: CallTransaction, attempt: Attempt) -> None:
+    """Of what is no view: an operation, or an event that a worker handles."""
+    store = call.store
+    assert isinstance(store, DjangoStore), "registered for it"
+    transaction = call.join(DjangoTransaction, lambda: DjangoTransaction(store, (), attempt))
+    if transaction is not None:
+        transaction.begin()
+
+
+def register() -> None:
+    """Have the transactions of operations and of workers begin with them."""
+    begin_with_calls(DjangoStore, _begin_with_call)
 
 
 class _Undone(Exception):
@@ -249,10 +289,22 @@ def _not_committed(connection: BaseDatabaseWrapper, error: Exception) -> CommitR
     return not_committed(original, state)
 
 
+@contextlib.contextmanager
+def _immediate(connection: Any) -> Generator[None]:  # noqa: ANN401 - SQLite's
+    """In tests, `BEGIN IMMEDIATE`: a view that reads before it writes fails where another one writes."""
+    connection.ensure_connection()
+    before, connection.transaction_mode = connection.transaction_mode, "IMMEDIATE"
+    try:
+        yield
+    finally:
+        connection.transaction_mode = before
+
+
 class _WriteTransaction:
     """What a transaction needs in SQLite besides: see `retrysafe/sqlalchemy/sqlite.py`.
 
-    `BEGIN IMMEDIATE`, the store's file lock, and a commit that is on disk.  Django's connection may go on to
+    `BEGIN IMMEDIATE`, the store's file lock, and a commit that is on disk.  There is one writer at a time, so
+    it begins with the view's first statement: until then, others can write.  Django's connection may go on to
     serve other requests, so it gets back what it had.
     """
 
@@ -264,23 +316,49 @@ class _WriteTransaction:
         self._store = beside
         self._connection: Any = connection
         self._lock = beside.file_lock()
-        self._before: tuple[Any, int, int] | None = None
-        self._began = 0.0
+        self._before: tuple[int, int] | None = None
+        self._began: float | None = None
 
-    def prepare(self) -> None:
-        try:
-            self._lock.acquire(self._store.deadline)
-        except StoreUnavailable as error:
-            raise NotDone("the database is busy") from error
+    @property
+    def begun(self) -> bool:
+        return self._began is not None
+
+    @contextlib.contextmanager
+    def postponed(self) -> Generator[None]:
+        """A block of Django's that is entered in this has no `BEGIN` yet."""
         connection = self._connection
         connection.ensure_connection()
-        driver = connection.connection
-        [checkpoint] = driver.execute("PRAGMA wal_autocheckpoint").fetchone()
-        [synchronous] = driver.execute("PRAGMA synchronous").fetchone()
-        self._before = connection.transaction_mode, checkpoint, synchronous
-        driver.execute("PRAGMA wal_autocheckpoint = 0")
-        driver.execute("PRAGMA synchronous = FULL")
-        connection.transaction_mode = "IMMEDIATE"
+        connection._start_transaction_under_autocommit = _nothing
+        try:
+            yield
+        finally:
+            del connection._start_transaction_under_autocommit
+        connection.execute_wrappers.append(self._before_statement)
+        # What goes past Django's cursors begins too, if it writes.
+        connection.connection.isolation_level = "IMMEDIATE"
+
+    def _before_statement(
+        self, execute: Callable[..., T], sql: str, params: object, many: bool, context: object
+    ) -> T:
+        self.begin()
+        return execute(sql, params, many, context)
+
+    def begin(self) -> None:
+        if self._began is not None:
+            return
+        driver = self._connection.connection
+        try:
+            self._lock.acquire(self._store.deadline)
+            if not driver.in_transaction:
+                [checkpoint] = driver.execute("PRAGMA wal_autocheckpoint").fetchone()
+                [synchronous] = driver.execute("PRAGMA synchronous").fetchone()
+                self._before = self._before or (checkpoint, synchronous)
+                driver.execute("PRAGMA wal_autocheckpoint = 0")
+                driver.execute("PRAGMA synchronous = FULL")
+                driver.execute("BEGIN IMMEDIATE")
+        except (StoreUnavailable, sqlite3.OperationalError) as error:
+            self._lock.release()
+            raise NotDone("the database is busy") from error
         self._began = time.monotonic()
 
     def verify_file(self) -> None:
@@ -293,19 +371,25 @@ class _WriteTransaction:
             raise CommitRefused(str(error), passing=True) from error
 
     def end(self, claim: Claim | None) -> None:
-        before, self._before = self._before, None
         connection = self._connection
-        if before is not None:
-            connection.transaction_mode, checkpoint, synchronous = before
-            if connection.connection is not None:
-                with contextlib.suppress(DatabaseError, sqlite3.Error):
-                    connection.connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint:d}")
-                    connection.connection.execute(f"PRAGMA synchronous = {synchronous:d}")
+        with contextlib.suppress(ValueError):  # it is gone
+            connection.execute_wrappers.remove(self._before_statement)
+        before, self._before = self._before, None
+        if before is not None and connection.connection is not None:
+            checkpoint, synchronous = before
+            with contextlib.suppress(DatabaseError, sqlite3.Error):
+                connection.connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint:d}")
+                connection.connection.execute(f"PRAGMA synchronous = {synchronous:d}")
         self._lock.close()
-        took = time.monotonic() - self._began
-        if claim is not None and took > claim.lease / 3:
-            log.warning(
-                "a guarded view held the write lock of %s for %.1f s, and all other writers waited",
-                self._store.path,
-                took,
-            )
+        if claim is not None and self._began is not None:
+            took = time.monotonic() - self._began
+            if took > claim.lease / 3:
+                log.warning(
+                    "a guarded view held the write lock of %s for %.1f s, and all other writers waited",
+                    self._store.path,
+                    took,
+                )
+
+
+def _nothing() -> None:
+    """Instead of `BEGIN`."""
