@@ -10,6 +10,7 @@ import pytest
 
 from retrysafe.cli import purge
 from retrysafe.cli.exits import Failure
+from retrysafe.stores.cleanup import Cleanup, stop_on_interrupt
 from tests.cli.records import DAY, Shop, identity
 from tests.cli.terminal import COMMAND, Screen, environment, run, shown
 
@@ -86,17 +87,17 @@ def test_they_are_named_also_if_the_rest_cannot_be_counted(
 ) -> None:
     """The store fails right after the purge: names and number are told all the same."""
     claim = shop.abandoned("forgotten-key-00001", ago=40 * DAY)
-    removed = purge._Removed()
+    cleanup = Cleanup()
     admin = shop.store.open_admin()
     try:
         shop.at(0)
-        with purge._reporting_failure(removed):
-            purge._remove(admin, 10, None, None, None, lambda: False, lambda _number: None, removed)
-            purge._report_unresolved(removed.unresolved)
+        with purge._reporting_failure(cleanup):
+            cleanup.run(admin, batch=10)
+            purge._report_unresolved(cleanup.unresolved)
         with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
             other.execute("ALTER TABLE retrysafe_records RENAME TO elsewhere")
         with pytest.raises(Failure, match="removed 1 expired record; cannot count") as failed:
-            purge._left(admin, None, removed)
+            purge._left(admin, None, cleanup)
     finally:
         admin.close()
     assert failed.value.exit == 3
@@ -179,7 +180,7 @@ def test_trouble_in_the_middle(shop: Shop) -> None:
 def test_ctrl_c_twice_does_not_wait_for_the_batch() -> None:
     """The first is noted, the second is an interrupt as anywhere else, and afterwards all is as before."""
     before = signal.getsignal(signal.SIGINT)
-    with purge._stop_on_interrupt() as stopped:
+    with stop_on_interrupt() as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
         assert stopped()

@@ -94,7 +94,7 @@ def test_plain_lines(shop: Path) -> None:
         ["POST", "/orders", "required", "@idempotent", "repeatable", "shop.guard", "-",
          "the header X-Tenant"],
         ["PUT", "/items/{id}", "optional", "@idempotent", "outside", "shop.erp", "erp",
-         'the authenticated user (scope["user"] under ASGI, REMOTE_USER under WSGI)'],
+         'the authenticated user (request.user, scope["user"] or REMOTE_USER)'],
         ["POST", "/login", "exempt", "-", "-", "-", "-", "a second login does no harm"],
     ]  # fmt: skip
     assert done.out.splitlines()[-1] == "4 mutating routes: 1 unprotected, 1 exempt, 1 optional, 1 required."

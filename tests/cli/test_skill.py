@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it has no types
+import yaml
 
 from retrysafe import Guard, profiles, scopes
 from retrysafe._core.model import Request

@@ -342,7 +342,7 @@ TENANT = scopes.header("X-Tenant")
     [
         (TENANT, "the header X-Tenant"),
         (scopes.credentials("X-Api-Key"), "the header X-Api-Key"),
-        (scopes.user, 'the authenticated user (scope["user"] under ASGI, REMOTE_USER under WSGI)'),
+        (scopes.user, 'the authenticated user (request.user, scope["user"] or REMOTE_USER)'),
         (scopes.public(), "one scope for all clients"),
         (scopes.first_of(TENANT, scopes.public()), "the header X-Tenant or one scope for all clients"),
         (scopes.all_of(TENANT, scopes.credentials()), "the header X-Tenant and the header Authorization"),

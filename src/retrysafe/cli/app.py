@@ -6,6 +6,7 @@ code; a traceback is a bug of ours.  Typer would print and exit by itself, so `s
 """
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from retrysafe.cli import (
     export,
     ls,
     output,
+    projects,
     purge,
     redrive,
     release,
@@ -118,12 +120,14 @@ def _retrysafe(
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-def run() -> int:
-    """Run the command that `sys.argv` names, and return the exit code."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `sys.argv` names, or these arguments, and return the exit code."""
     output.prepare_streams()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        _refuse_undecodable(sys.argv[1:])
-        ended = typer.main.get_command(build())(standalone_mode=False, prog_name="retrysafe")
+        _refuse_undecodable(arguments)
+        command = typer.main.get_command(build())
+        ended = command(arguments, standalone_mode=False, prog_name=projects.program())
         # Here, where a closed pipe is handled, and not at the interpreter's exit.
         output.flush()
     except Failure as failure:
@@ -156,13 +160,15 @@ def _interrupted() -> int:
 def _usage_failure(error: Exception) -> Failure:
     """What Typer found, and where the options are listed."""
     context = getattr(error, "ctx", None)
-    command = getattr(context, "command_path", None) or "retrysafe"
+    command = getattr(context, "command_path", None) or projects.program()
     message = str(getattr(error, "format_message", error.__str__)())
     return Failure(message, f"Run {command} --help for its arguments and options.", Exit.USAGE)
 
 
 def _advice(error: StoreError) -> str:
     match error:
+        case SchemaMismatch() if (project := projects.current()) is not None and project.migrates:
+            return "Run python manage.py migrate, or retrysafe doctor for more."
         case SchemaMismatch():
             return "Run retrysafe migrate to bring older tables up to date, or retrysafe doctor for more."
         case UnreadableRecord():
@@ -171,7 +177,7 @@ def _advice(error: StoreError) -> str:
             return "Check the address, then run retrysafe doctor."
 
 
-def _refuse_undecodable(arguments: list[str]) -> None:
+def _refuse_undecodable(arguments: Sequence[str]) -> None:
     """Undecodable bytes arrive as lone surrogates, which no store and no terminal accepts."""
     for position, argument in enumerate(arguments, 1):
         try:

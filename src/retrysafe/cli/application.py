@@ -6,10 +6,10 @@ What is named here is imported, and so run: it is the operator's own code, on th
 import os
 import sys
 import traceback
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import redirect_stdout
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retrysafe.cli.exits import Exit, Failure
 
@@ -137,16 +137,23 @@ def _not_an_application(app: object, name: str, *, factory: bool) -> tuple[str, 
         return f"{name} is a {kind}, which is not an application", "If it makes one, add --factory."
     return (
         f"{name} is a {kind}, which is not an application",
-        "Expected one of FastAPI's, Starlette's or Flask's, or what ASGI or WSGI servers can call.",
+        "Expected one of FastAPI's, Starlette's, Flask's or Django's, or what ASGI or WSGI servers can call.",
     )
 
 
 def guard_names(guards: "Iterable[Guard]") -> dict[int, str]:
     """What the application calls its guards: the first variable of a module that each of them is found in."""
     numbered = {id(guard): f"guard-{number}" for number, guard in enumerate(guards, 1)}
-    named: dict[int, str] = {}
+    named = _of_django(numbered)
     for module_name, module in list(sys.modules.items()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if id(value) in numbered:
                 named.setdefault(id(value), f"{module_name}.{name}")
     return numbered | named
+
+
+def _of_django(numbered: Mapping[int, str]) -> dict[int, str]:
+    """The guard of a Django project, which is in no variable."""
+    settings: Any = sys.modules.get("retrysafe.django.settings")
+    made: Iterable[Guard] = () if settings is None else settings.guards()
+    return {id(guard): "settings.RETRYSAFE" for guard in made if id(guard) in numbered}

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypedDict
 
-import typer
-
 from retrysafe._core import keys
 from retrysafe._core.model import Parts, Record
 from retrysafe._core.times import iso as iso
@@ -67,6 +65,8 @@ def duration(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as refusal:
+        import typer  # of the command line alone, and what renders records is not
+
         raise typer.BadParameter(str(refusal)) from None
 
 

@@ -28,10 +28,11 @@ _BODILESS = frozenset({204, 205, 304})
 
 
 class ResponseOptions(NamedTuple):
-    """What was given on the command line."""
+    """What was given by an operator."""
 
     status: int | None = None
-    body: str | None = None
+    body: str | bytes | None = None
+    """Text may name a file, or stdin; bytes are the body."""
     headers: tuple[str, ...] = ()
     content_type: str | None = None
 
@@ -39,7 +40,7 @@ class ResponseOptions(NamedTuple):
 class OperationOptions(NamedTuple):
     """The same for an operation."""
 
-    value: str | None = None
+    value: str | bytes | None = None
     message: str | None = None
 
 
@@ -131,8 +132,10 @@ def _status(outcome: Outcome, given: ResponseOptions, seen: Record) -> int:
     return status
 
 
-def _body(text: str, option: str = "--body") -> bytes:
-    if not text.startswith("@"):
+def _body(text: str | bytes, option: str = "--body") -> bytes:
+    if isinstance(text, bytes):
+        body = text
+    elif not text.startswith("@"):
         body = text.encode()
     elif text == "@-":
         body = sys.stdin.buffer.read(LARGEST_BODY + 1)

@@ -13,7 +13,6 @@ from retrysafe._core.model import Claim, Found, Record, Reserved
 from retrysafe._core.problems import CATALOGUE, Code, Problem
 from retrysafe._core.steps import Busy, CanTakeOver, Judgement, Replay
 from retrysafe.cli.format import long_duration, short_id
-from retrysafe.cli.options import ENVIRONMENT
 from retrysafe.cli.words import exception_of, outcome_of, words
 from retrysafe.policy import Abandoned, Failed, Policy
 from retrysafe.stores.admin import Sighting
@@ -26,6 +25,44 @@ class NextResult(NamedTuple):
     when: str
     """The policy of the service under which it is so; empty: under any."""
     result: str
+
+
+_EXPLAINED = {
+    "abandoned": "Its worker died or lost the store; the outcome is unknown.",
+    "waiting": "Its payload is stored, and `retrysafe work` handles it.",
+    "in_progress": "Its lease has not ended: the worker runs it, or died a moment ago.",
+    "completed": "Retries get {result}.",
+    "failed": "Retries get the failure, or run again, as the service chose.",
+}
+
+_ADVICE = {
+    "abandoned": "Find out what happened, then settle it:",
+    "waiting": "A worker handles it by itself. To have it handled at once:",
+    "failed": "If nothing was done, or it was undone, let the next {call} run:",
+}
+_ADVICE_WITH_PAYLOAD = "Once the cause is fixed, have a worker handle it again, or let the next {call} run:"
+
+
+def explained(sighting: Sighting) -> str:
+    """What its standing means."""
+    return _EXPLAINED[sighting.standing].format(result=_result(sighting.record))
+
+
+def advice(sighting: Sighting) -> str:
+    """What an operator does about it; empty where there is nothing to do."""
+    said = _ADVICE.get(sighting.standing, "")
+    if sighting.standing == "failed" and sighting.payload is not None:
+        said = _ADVICE_WITH_PAYLOAD
+    return said.format(call=words(sighting.record.door).call)
+
+
+def _result(record: Record) -> str:
+    """What retries get."""
+    if record.door == "callback":
+        return "an acknowledgement"
+    if record.door == "operation" and record.omitted:
+        return "no value, but that it was done"
+    return "its exception again" if outcome_of(record) == "raised" else f"its {words(record.door).result}"
 
 
 def next_results(sighting: Sighting) -> list[NextResult]:
@@ -137,6 +174,8 @@ def possible_commands(sighting: Sighting, store: str | None) -> list[str]:
 
 
 def _where(store: str | None) -> str:
+    from retrysafe.cli.options import ENVIRONMENT  # loads typer, and only the command line has it
+
     # An address may contain a password, and screens are copied into chats.
     secret = store is not None and ("@" in store or "password" in store.lower())
     if store is None or secret or os.environ.get(ENVIRONMENT) == store:

@@ -15,6 +15,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
+from retrysafe.cli import projects
 from retrysafe.cli.exits import Failure, PipeClosed
 from retrysafe.cli.format import clean
 
@@ -119,7 +120,7 @@ def write_json(document: object) -> None:
     What could steer a terminal is escaped, as is every character that is not ASCII where stdout has another
     encoding: JSON would not survive a substitute.
     """
-    is_utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+    is_utf8 = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name == "utf-8"
     text = json.dumps(document, indent=2, ensure_ascii=not is_utf8)
     # Outside of strings there are only spaces and line ends.
     write(_UNPRINTABLE.sub(_json_escape, text) + "\n")
@@ -170,7 +171,7 @@ def notice(text: str) -> None:
 
 def report(message: str, advice: str) -> None:
     """Print an error: what is wrong, and in a second line what to do."""
-    message, advice = (clean(" ".join(text.split())) for text in (message, advice))
+    message, advice = (clean(" ".join(projects.as_called(text).split())) for text in (message, advice))
     if not on_terminal(sys.stderr):
         notice(f"retrysafe: {message}" + (f"\n  {advice}" if advice else ""))
         return

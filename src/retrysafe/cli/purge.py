@@ -1,7 +1,5 @@
 """`retrysafe purge`: remove expired records, in batches between which requests proceed."""
 
-import logging
-import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -27,21 +25,9 @@ from retrysafe.cli.store import open_admin
 from retrysafe.cli.words import words
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Admin, Note
+from retrysafe.stores.cleanup import BATCH, Cleanup, stop_on_interrupt, withheld_log
 
 Advance = Callable[[int], None]
-
-_BATCH = 5000
-
-_UNRESOLVED = "an abandoned record expired unresolved"
-"""The beginning of what stores log for each such record."""
-
-
-class _Removed:
-    """What was removed so far."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.unresolved: list[Record] = []
 
 
 def purge(
@@ -55,7 +41,7 @@ def purge(
             parser=number(1),
             metavar="N",
             help="Records per batch; Ctrl-C stops after the current one.",
-            show_default=str(_BATCH),
+            show_default=str(BATCH),
         ),
     ] = None,
     limit: Annotated[
@@ -92,27 +78,35 @@ def purge(
         if dry_run:
             _print_backlog(backlog, wanted, json=json)
             return
-        removed = _Removed()
-        with _reporting_failure(removed), _stop_on_interrupt() as stopped:
+        cleanup = Cleanup()
+        with _reporting_failure(cleanup), stop_on_interrupt() as stopped:
             with _progress(wanted) as advance:
-                _remove(admin, batch or _BATCH, limit, note, only, stopped, advance, removed)
+                cleanup.run(
+                    admin,
+                    only,
+                    batch=batch or BATCH,
+                    limit=limit,
+                    note=note,
+                    stopped=stopped,
+                    advance=advance,
+                )
             # Before anything else that can fail: no other process knows about them any more.
-            if removed.unresolved:
-                _report_unresolved(removed.unresolved)
-        left = _left(admin, only, removed)
+            if cleanup.unresolved:
+                _report_unresolved(cleanup.unresolved)
+        left = _left(admin, only, cleanup)
     if json:
-        unresolved = [removed_document(record, show_keys=show_keys) for record in removed.unresolved]
+        unresolved = [removed_document(record, show_keys=show_keys) for record in cleanup.unresolved]
         output.write_json(
             {
                 "dry_run": False,
-                "removed": removed.number,
+                "removed": cleanup.removed,
                 "left": left,
                 "stopped": stopped(),
                 "unresolved": unresolved,
             }
         )
     else:
-        output.write(f"Removed {plural(removed.number, 'expired record')}; {left:,} left.\n")
+        output.write(f"Removed {plural(cleanup.removed, 'expired record')}; {left:,} left.\n")
     if stopped():
         raise Failure(
             "interrupted between two batches; what was removed stays removed", exit=Exit.INTERRUPTED
@@ -142,84 +136,30 @@ def _print_backlog(backlog: int, wanted: int, *, json: bool) -> None:
         output.write(f"{plural(backlog, 'expired record')}; {wanted:,} would be removed.\n")
 
 
-def _remove(
-    admin: Admin,
-    batch: int,
-    limit: int | None,
-    note: Note | None,
-    door: Door | None,
-    stopped: Callable[[], bool],
-    advance: Advance,
-    removed: _Removed,
-) -> None:
-    while not stopped() and (limit is None or removed.number < limit):
-        wanted = batch if limit is None else min(batch, limit - removed.number)
-        purged = admin.purge(wanted, note, door)
-        removed.number += purged.records
-        removed.unresolved += purged.unresolved
-        advance(purged.records)
-        if purged.records < wanted:
-            break
-
-
-def _left(admin: Admin, door: Door | None, removed: _Removed) -> int:
+def _left(admin: Admin, door: Door | None, cleanup: Cleanup) -> int:
     try:
         return admin.expired(door)
     except StoreError as trouble:
         raise Failure(
-            f"removed {plural(removed.number, 'expired record')}; cannot count how many are left: {trouble}",
+            f"removed {plural(cleanup.removed, 'expired record')}; cannot count how many are left: {trouble}",
             "What was removed stays removed. Run retrysafe doctor to check the store.",
             Exit.STORE,
         ) from trouble
 
 
 @contextmanager
-def _reporting_failure(removed: _Removed) -> Generator[None]:
-    """If it fails midway, report what was removed until then.
-
-    The store logs each unresolved record when it removes it.  Normally they are listed together at the end
-    instead; if it fails within a batch, only the log has them.
-    """
-    logged: list[str] = []
-
-    def hold(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if not message.startswith(_UNRESOLVED):
-            return True
-        logged.append(message)
-        return False
-
-    log = logging.getLogger("retrysafe.store")
-    log.addFilter(hold)
-    try:
-        yield
-    except BaseException:
-        output.notice(
-            f"Removed {plural(removed.number, 'expired record')} in complete batches before it failed."
-        )
-        for message in logged:
-            output.report(message, "")
-        raise
-    finally:
-        log.removeFilter(hold)
-
-
-@contextmanager
-def _stop_on_interrupt() -> Generator[Callable[[], bool]]:
-    """Make an interrupt stop it between two batches; a second one stops it at once."""
-    asked = False
-
-    def ask(_signal: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _reporting_failure(cleanup: Cleanup) -> Generator[None]:
+    """If it fails midway, report what was removed until then."""
+    with withheld_log() as logged:
+        try:
+            yield
+        except BaseException:
+            output.notice(
+                f"Removed {plural(cleanup.removed, 'expired record')} in complete batches before it failed."
+            )
+            for message in logged:
+                output.report(message, "")
+            raise
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from retrysafe._core.model import Record
+from retrysafe.cli import consequences
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.format import standing_text
 from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene, refusal
@@ -35,7 +36,7 @@ from retrysafe.cli.options import (
     scope_parts,
 )
 from retrysafe.cli.words import words
-from retrysafe.stores.admin import Admin, Note, Sighting, Standing
+from retrysafe.stores.admin import Admin, Note, Sighting
 
 
 def release(
@@ -108,7 +109,7 @@ def release(
         past="released",
         noun=f"{standing_text(standing)} record",
         act=_release,
-        consequence=partial(_consequence, standing),
+        consequence=partial(consequences.of_releases, standing),
         done=_done,
     )
     intervene_matching(query, many, settings, limit or LIMIT, store)
@@ -117,15 +118,11 @@ def release(
 def _decide(seen: Sighting, state: State) -> Intervention:
     if seen.standing != state.standing:
         raise refusal(seen, _advice(seen))
-    said = words(seen.record.door)
-    deleted = _DELETED[seen.standing].format(**said._asdict())
-    danger = _ACKNOWLEDGED if seen.standing == "waiting" else _danger(seen.record)
     return Intervention(
-        consequence=f"{deleted} will be deleted, and the next {said.call} with this key will RUN the "
-        f"{said.code} again. {danger}",
+        consequence=consequences.of_release(seen),
         question="Release it?",
         act=_release,
-        done=f"released; the next {said.call} with this key runs",
+        done=f"released; the next {words(seen.record.door).call} with this key runs",
     )
 
 
@@ -144,32 +141,6 @@ def _advice(seen: Sighting) -> str:
     )
 
 
-_DELETED: dict[Standing, str] = {
-    "abandoned": "The record",
-    "waiting": "This {call} waits for a worker. Its stored payload",
-    "failed": "The stored failure",
-    "completed": "This {call} is DONE. Its stored {result}",
-}
-
-
-_ACKNOWLEDGED = (
-    "Its sender was told that it is stored, and may never deliver it again: then it is not handled."
-)
-
-
-def _danger(seen: Record) -> str:
-    if seen.state == "completed":
-        call = words(seen.door).call
-        return f"Whatever it did will then be done twice, also if that {call} is only a late retry."
-    if seen.checkpointed:
-        return "Part of its response was sent: whatever leads to that response will then be done twice."
-    if seen.mode == "tx":
-        return (
-            "What the first attempt did in its transaction was rolled back; other effects would be repeated."
-        )
-    return "If the first attempt did anything, it will then be done twice."
-
-
 def _release(admin: Admin, seen: Record, note: Note) -> bool:
     # `_decide` and the filters admit only the state that the operator named.
     return admin.release(seen, note, settled=seen.state != "in_progress")
@@ -177,17 +148,3 @@ def _release(admin: Admin, seen: Record, note: Note) -> bool:
 
 def _done(seen: Sequence[Sighting]) -> str:
     return f"the next {words(*(one.record.door for one in seen)).call} with such a key runs"
-
-
-def _consequence(standing: Standing, seen: Sequence[Sighting]) -> str:
-    said = words(*(one.record.door for one in seen))
-    start, end = "", "If an attempt did anything, it will then be done twice."
-    if standing == "completed":
-        start, end = "They are DONE. ", "Whatever they did will then be done twice."
-    if standing == "waiting":
-        start = "They wait for a worker. "
-        end = "Their senders were told that they are stored, and may never deliver them again."
-    return (
-        f"{start}Each record will be deleted, and the next {said.call} with its key will RUN the {said.code} "
-        f"again. {end}"
-    )

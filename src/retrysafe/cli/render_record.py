@@ -24,30 +24,15 @@ from retrysafe.cli.format import (
     timeline,
     timestamp,
 )
-from retrysafe.cli.next_steps import next_results, possible_commands
+from retrysafe.cli.next_steps import advice, explained, next_results, possible_commands
 from retrysafe.cli.payloads import waits
+from retrysafe.cli.projects import as_called
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.words import exception_of, outcome_of, words
 from retrysafe.stores.admin import Entry, Sighting
 
 if TYPE_CHECKING:
     from retrysafe.callbacks.payload import Payload
-
-_EXPLAINED = {
-    "abandoned": "Its worker died or lost the store; the outcome is unknown.",
-    "waiting": "Its payload is stored, and `retrysafe work` handles it.",
-    "in_progress": "Its lease has not ended: the worker runs it, or died a moment ago.",
-    "completed": "Retries get {result}.",
-    "failed": "Retries get the failure, or run again, as the service chose.",
-}
-
-
-_ADVICE = {
-    "abandoned": "Find out what happened, then settle it:",
-    "waiting": "A worker handles it by itself. To have it handled at once:",
-    "failed": "If nothing was done, or it was undone, let the next {call} run:",
-}
-_ADVICE_WITH_PAYLOAD = "Once the cause is fixed, have a worker handle it again, or let the next {call} run:"
 
 
 def render_record(
@@ -72,12 +57,9 @@ def render_record(
     if entries:
         parts += _section("Interventions", *interventions(entries, sighting.now))
     parts += _section(f"The next {said.call} with this key", _next(sighting))
-    commands = possible_commands(sighting, store)
+    commands = [as_called(command) for command in possible_commands(sighting, store)]
     if commands:
-        advice = _ADVICE[sighting.standing]
-        if sighting.standing == "failed" and sighting.payload is not None:
-            advice = _ADVICE_WITH_PAYLOAD
-        parts += _section("What you can do", Text(advice.format(call=said.call), "dim"))
+        parts += _section("What you can do", Text(advice(sighting), "dim"))
         parts += [f"  {command}" for command in commands]
     return parts
 
@@ -89,23 +71,13 @@ def render_summary(sighting: Sighting, *, show_keys: bool) -> Group:
 
 def _title(sighting: Sighting, completed: str = "completed") -> Text:
     record = sighting.record
-    explained = _EXPLAINED[sighting.standing].format(result=_result(record))
     return Text.assemble(
         (record.id.hex()[:DIGITS], "bold"),
         "  ",
         (standing_text(sighting.standing, completed), STYLES[sighting.standing]),
         "  ",
-        (explained, "dim"),
+        (explained(sighting), "dim"),
     )
-
-
-def _result(record: Record) -> str:
-    """What retries get."""
-    if record.door == "callback":
-        return "an acknowledgement"
-    if record.door == "operation" and record.omitted:
-        return "no value, but that it was done"
-    return "its exception again" if outcome_of(record) == "raised" else f"its {words(record.door).result}"
 
 
 def _facts(sighting: Sighting, *, show_keys: bool, short: bool = False) -> RenderableType:

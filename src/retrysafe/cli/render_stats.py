@@ -7,6 +7,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from retrysafe.cli.counting import (
+    duplicate_rate,
+    duplicates,
+    last_without_key,
+    place_text,
+    redelivered,
+    share_without_key,
+    without_key,
+)
 from retrysafe.cli.format import (
     STANDINGS,
     STYLES,
@@ -20,14 +29,6 @@ from retrysafe.cli.format import (
     timestamp,
 )
 from retrysafe.cli.render_tables import Column, table
-from retrysafe.cli.stats import (
-    duplicate_rate,
-    duplicates,
-    last_without_key,
-    redelivered,
-    share_without_key,
-    without_key,
-)
 from retrysafe.stores.admin import Calls, Place, Share, Source, Standing, Statistics
 
 _SHARE_COLUMNS = (
@@ -129,7 +130,7 @@ def _by_place(found: Mapping[Place, Calls], now: float) -> RenderableType:
         style = STYLES["abandoned"] if number else "dim"
         rows.append(
             [
-                Text(_place_text(place)),
+                Text(place_text(place)),
                 Text(f"{sum(calls.verdicts.values()):,}"),
                 Text(f"{number:,}", style),
                 Text(f"{share_without_key(calls.verdicts) or 0.0:.1%}", style),
@@ -138,15 +139,6 @@ def _by_place(found: Mapping[Place, Calls], now: float) -> RenderableType:
             ]
         )
     return table(_PLACE_COLUMNS, rows)
-
-
-def _place_text(place: Place) -> str:
-    route, source = clean(place.route), clean(place.source)
-    if place.door == "request":
-        return route or "other requests"
-    if route and source:
-        return f"{route} ({place.door} from {source})"
-    return f"{route or source or 'others'} ({place.door})"
 
 
 def _shares(title: str, shares: Sequence[tuple[str, Share]], completed: str) -> RenderableType:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from retrysafe._core.model import Final, Record
+from retrysafe._core.model import Record
+from retrysafe.cli import consequences
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.format import size_text
 from retrysafe.cli.intervene import Intervention, Selection, Settings, intervene, refusal
 from retrysafe.cli.manual_response import (
     OperationOptions,
@@ -29,7 +29,6 @@ from retrysafe.cli.options import (
     door_name,
     scope_parts,
 )
-from retrysafe.cli.words import words
 from retrysafe.stores.admin import Admin, Note, Sighting
 
 _ENDED = "How it ended"
@@ -136,38 +135,15 @@ def _decide(
     else:
         refuse_options(called, "a request has no value", "Give --status, --body or --header.")
         final = build_final(outcome, given, record)
-    unless = "" if final.state == "completed" else ', unless the service chose failed="retry"'
-    again = f"The {words(record.door).code} will not run again{unless}."
-    if sighting.standing == "waiting":
-        again += " No worker will handle its payload."
 
     def act(admin: Admin, seen: Record, note: Note) -> bool:
         return admin.resolve(seen, final, note)
 
-    result = _describe_outcome(final) if record.door == "operation" else _describe(final)
+    result = consequences.result_text(record, final)
     how = "done" if final.state == "completed" else "failed"
     return Intervention(
-        consequence=f"Retries with this key will get {result}. {again}",
+        consequence=consequences.of_resolution(sighting, final),
         question=f"Resolve it as {how}?",
         act=act,
         done=f"resolved as {how}; retries get {result}",
-    )
-
-
-def _describe_outcome(final: Final) -> str:
-    if final.state == "failed":
-        return "PreviouslyFailed"
-    if final.omitted:
-        return "no value, but that it was done"
-    return f"the value that you gave, {size_text(len(final.response.body))} of JSON"
-
-
-def _describe(final: Final) -> str:
-    status = final.response.status
-    if final.omitted:
-        return f"{status} with an empty body that is marked as omitted"
-    return (
-        f"{status} with {size_text(len(final.response.body))} of body"
-        if final.response.body
-        else f"{status} without a body"
     )

@@ -4,24 +4,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from retrysafe.cli import output
+from retrysafe.cli import output, projects
 from retrysafe.cli.exits import Exit, Failure
-from retrysafe.cli.format import plural
 from retrysafe.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from retrysafe.coverage import Coverage, Route
+    from retrysafe.coverage import Coverage
 
 
 def routes(
     app: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="APP",
-            help="The application, as servers take it: module:name, such as shop.main:app.",
+            help="The application, as servers take it: module:name, such as shop.main:app. Below manage.py "
+            "it is the project, unless another one is named.",
             show_default=False,
         ),
-    ],
+    ] = None,
     factory: Annotated[
         bool, typer.Option("--factory", help="APP is a function without arguments that makes it.")
     ] = False,
@@ -43,59 +43,30 @@ def routes(
     json: JsonOption = False,
 ) -> None:
     """List the mutating routes of an application, whether each is protected, and by what."""
-    from retrysafe.cli.application import guard_names, load_application
-    from retrysafe.coverage import examine
+    from retrysafe.cli.application import guard_names
+    from retrysafe.coverage.report import complaint, document
 
-    found = examine(load_application(app, factory=factory)).excepting(exempted or ())
+    named, examined = _examined(app, factory=factory)
+    found = examined.excepting(exempted or ())
     names = guard_names(found.guards)
     if json:
-        output.write_json(_document(app, found, names))
+        output.write_json(document(named, found, names))
     else:
         from retrysafe.cli.render_routes import render_routes
 
         output.draw(*render_routes(found, names))
-    if fail_unprotected and (complaints := found.complaints()):
-        raise Failure(_complaint(found, complaints), exit=Exit.FOUND)
+    if fail_unprotected and (said := complaint(found)):
+        raise Failure(said, exit=Exit.FOUND)
 
 
-def _complaint(found: "Coverage", complaints: list[str]) -> str:
-    from retrysafe.coverage.model import enumerated
+def _examined(app: str | None, *, factory: bool) -> "tuple[str, Coverage]":
+    """The application as it is named, and what there is in it."""
+    from retrysafe.cli.application import load_application
+    from retrysafe.coverage import examine
 
-    unprotected = [route.name for route in found.unprotected]
-    sentences = complaints[len(unprotected) :]
-    if unprotected:
-        verb = "is" if len(unprotected) == 1 else "are"
-        number = plural(len(unprotected), "mutating route")
-        sentences.insert(0, f"{number} {verb} not protected: {enumerated(unprotected, most=20)}")
-    return ". ".join(sentence.rstrip(".") for sentence in sentences)
-
-
-def _document(app: str, found: "Coverage", names: dict[int, str]) -> dict[str, object]:
-    return {
-        "app": app,
-        "ok": not found.complaints(),
-        "protected": sum(route.protection is not None for route in found.routes),
-        "exempt": sum(route.state == "exempt" for route in found.routes),
-        "unprotected": len(found.unprotected),
-        "routes": [_route_document(route, names) for route in found.routes],
-        "findings": [{**finding._asdict(), "routes": list(finding.routes)} for finding in found.findings],
-    }
-
-
-def _route_document(route: "Route", names: dict[int, str]) -> dict[str, object]:
-    protection = route.protection
-    profile = protection.guard.profile if protection else None
-    return {
-        "method": route.method,
-        "path": route.path,
-        "host": route.host or None,
-        "endpoint": route.endpoint,
-        "state": route.state,
-        "by": protection.by if protection else None,
-        "guard": names[id(protection.guard)] if protection else None,
-        "profile": profile.name if profile else None,
-        "effects": protection.rules.policy.effects if protection else None,
-        "scope": protection.scope if protection else None,
-        "remark": route.remark or None,
-        "exempt": route.exempt,
-    }
+    project = projects.current()
+    if app is not None:
+        return app, examine(load_application(app, factory=factory))
+    if project is None:
+        raise Failure("no application was given", "Name it as servers take it: shop.main:app.", Exit.USAGE)
+    return project.name, project.examine()

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from retrysafe.cli import output
+from retrysafe.cli import output, projects
+from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.options import Dialect, Index, JsonOption, StoreOption, number
 from retrysafe.cli.store import open_admin
 
@@ -23,6 +24,7 @@ def migrate(
     json: JsonOption = False,
 ) -> None:
     """Create the store's tables, or apply the migrations that they lack. Running it again does nothing."""
+    _refuse_in_project("migrate")
     with open_admin(store) as admin:
         done = admin.migrate([one.of_store for one in index or ()])
     if json:
@@ -45,6 +47,7 @@ def sql(
     json: JsonOption = False,
 ) -> None:
     """Print the SQL that migrate would run on an empty database, to apply it yourself."""
+    _refuse_in_project("sqlmigrate retrysafe 0001")
     from retrysafe.stores.sql.migrations import source  # slow to load, and only needed here
 
     # From the files and not from a store: this needs neither a database nor its driver.
@@ -53,3 +56,14 @@ def sql(
         output.write_json({"dialect": dialect.value, "sql": text})
     else:
         output.write(text)
+
+
+def _refuse_in_project(instead: str) -> None:
+    """Where a framework applies the migrations: two that do would disagree on what is applied."""
+    project = projects.current()
+    if project is not None and project.migrates:
+        raise Failure(
+            "the tables are in the project's database, and Django applies its migrations",
+            f"Run python manage.py {instead}.",
+            Exit.USAGE,
+        )

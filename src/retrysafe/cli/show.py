@@ -25,6 +25,7 @@ from retrysafe.cli.options import (
     number,
     scope_parts,
 )
+from retrysafe.cli.projects import as_called
 from retrysafe.cli.redaction import redacted_header
 from retrysafe.cli.store import open_admin
 from retrysafe.cli.words import exception_of, words
@@ -157,7 +158,7 @@ def _document(
         "timeline": [{"event": event.name, "at": iso(event.at)} for event in timeline(sighting)],
         "next": [{"when": one.when, "result": one.result} for one in next_results(sighting)],
         "audit": [entry_document(entry, show_keys=show_keys) for entry in entries],
-        "commands": possible_commands(sighting, store),
+        "commands": [as_called(command) for command in possible_commands(sighting, store)],
     }
 
 

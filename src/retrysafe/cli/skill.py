@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from retrysafe.cli import output
+from retrysafe.cli import output, projects
 from retrysafe.cli.application import load
 from retrysafe.cli.exits import Exit, Failure
 
@@ -65,7 +65,8 @@ def skill(
             raise Failure(
                 "--factory was given without an application", "Add it: myapp:create_app.", Exit.USAGE
             )
-        published = _of_profile(profile)
+        project = projects.current() if profile is None else None
+        published = _of_profile(profile) if project is None else project.published()
     elif profile is not None:
         raise Failure(
             f"both an application and --profile {profile} were given",

@@ -1,11 +1,11 @@
-"""Opens the store that `--store` names, for an operator."""
+"""Opens the store that `--store` names, or that of a project, for an operator."""
 
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from retrysafe import stores
-from retrysafe.cli import output
+from retrysafe.cli import output, projects
 from retrysafe.cli.exits import Exit, Failure
 from retrysafe.cli.options import ENVIRONMENT
 from retrysafe.stores.admin import Admin
@@ -25,7 +25,11 @@ class _ToStderr(logging.Handler):
 def open_admin(url: str | None) -> Generator[Admin]:
     """The store's admin interface, closed at the end of the block."""
     logging.getLogger("retrysafe").addHandler(_ToStderr())
-    store = stores.open(_check_address(url), deadline=_DEADLINE)
+    project = projects.current()
+    if project is None:
+        store, is_own = stores.open(_check_address(url), deadline=_DEADLINE), True
+    else:
+        store, is_own = project.open_store()
     try:
         admin = store.open_admin()
         try:
@@ -33,7 +37,8 @@ def open_admin(url: str | None) -> Generator[Admin]:
         finally:
             admin.close()
     finally:
-        store.close()
+        if is_own:
+            store.close()
 
 
 def _check_address(url: str | None) -> str:
