@@ -145,7 +145,7 @@ def test_what_is_said() -> None:
     assert str(finding) == (
         "POST /orders: the key is claimed by asgi.Middleware, which stands outside of "
         "starlette.middleware.authentication.AuthenticationMiddleware, and its scope is the authenticated "
-        'user (scope["user"] under ASGI, REMOTE_USER under WSGI): no user is known there, so requests with a '
+        'user (request.user, scope["user"] or REMOTE_USER): no user is known there, so requests with a '
         "key are refused or have another owner. Move it inside: with add_middleware, what is added first "
         "stands innermost."
     )

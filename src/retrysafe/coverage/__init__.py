@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def examine(app: object) -> Coverage:
-    """List the mutating routes of an application of FastAPI's, Starlette's or Flask's.
+    """List the mutating routes of an application of FastAPI's, Starlette's, Flask's or Django's.
 
     Of any other ASGI or WSGI application, what the middlewares around it say of paths.
     """

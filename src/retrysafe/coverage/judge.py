@@ -4,13 +4,12 @@ The middlewares around an endpoint are asked in the order in which a request mee
 it claims its key, and if none does, its decorator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from retrysafe import scopes
-from retrysafe._http.marked import Marked, Unbound, bound, exempt_reason, find_mark
+from retrysafe._http.marked import Marked, Unbound, bound, exempt_reason, find_mark, is_receiving
 from retrysafe._http.routes import Matcher, Routes, any_of
-from retrysafe.asgi.authentication import may_set_user, sets_user
 from retrysafe.coverage.model import (
     SAFE,
     UNLISTED,
@@ -32,10 +31,19 @@ from retrysafe.policy import Rules
 def judge(app: object) -> Coverage:
     if not is_application(app):
         raise refuse(app)
+    return judge_endpoints(walk(app, Place()))
+
+
+def judge_endpoints(endpoints: Iterable[Endpoint]) -> Coverage:
     examination = _Examination()
-    for endpoint in walk(app, Place()):
+    for endpoint in endpoints:
         examination.add(endpoint)
-    return examination.result()
+    found = examination.result()
+    if not examination.is_django:
+        return found
+    from retrysafe.django.settings import exempt  # whose application it is, so Django is there
+
+    return found.excepting(exempt())
 
 
 class _Cover(NamedTuple):
@@ -62,6 +70,8 @@ class _Examination:
         """Each once, and the routes that it is about."""
         self._unmatched: dict[int, tuple[Layer, dict[str, Matcher]]] = {}
         """The paths that a middleware was given and that no route had so far."""
+        self.is_django = False
+        """Whether a part of it is a project of Django's, which has settings of its own about this."""
 
     def result(self) -> Coverage:
         findings = [finding._replace(routes=tuple(names)) for finding, names in self._findings.items()]
@@ -75,6 +85,7 @@ class _Examination:
             return
         found = next((mark for one in endpoint.functions if (mark := find_mark(one))), None)
         exempt = next((why for one in endpoint.functions if (why := exempt_reason(one))), None)
+        self.is_django = self.is_django or endpoint.framework == "django"
         prefixes = {layer.prefix for layer in endpoint.place.layers if layer.covers is not None}
         templates = {prefix: endpoint.below(prefix) for prefix in prefixes}
         for layer in endpoint.place.layers:
@@ -87,6 +98,8 @@ class _Examination:
                 continue
             self._served.add(served)
             claim, remark = self._claim(endpoint, method, found, templates)
+            if claim is None and endpoint.is_known:
+                continue
             route = Route(
                 method,
                 endpoint.path,
@@ -110,10 +123,17 @@ class _Examination:
         """What claims, and why nothing does or what else is to be known."""
         name = f"{method} {endpoint.place.host}{endpoint.path}"
         layers = endpoint.place.layers
-        found = bound(mark, endpoint.guard)
+        try:
+            found = bound(mark, endpoint.guard)
+        except ConfigurationError as error:
+            self._find(Finding("options", "problem", f"{error}.", "Each request to it fails."), name)
+            return None, "it is decorated, with options that cannot hold"
         guard = _holding(endpoint, found)
         if mark is not None and guard is None:
             # Whatever stands outside: it raises before it runs.
+            if endpoint.framework == "django":
+                self._find(_NOT_INSTALLED, name)
+                return None, f"it is decorated, and MIDDLEWARE lacks {endpoint.protect}"
             names_one, others = isinstance(mark, Marked), bool(endpoint.place.held)
             self._find(
                 _not_held(endpoint.protect, others=others) if names_one or not others else _WHICH, name
@@ -123,6 +143,8 @@ class _Examination:
         for position, layer in enumerate(layers):
             if layer.covers is None or layer.guard is None or layer.by is None:
                 continue
+            if layer.by == "django.Middleware" and (mark is not None or _receives(endpoint)):
+                continue  # it leaves them to views that claim themselves
             cover = _cover(layer, layer.covers, templates[layer.prefix], method, known=endpoint.known)
             if cover.much != "all":
                 missed.append(cover)
@@ -138,6 +160,8 @@ class _Examination:
             remarks = [cover.remark for cover in missed if cover.much == "some"]
             return _Claim(decorator, layers, ()), "; ".join(remarks)
         remarks = [cover.remark for cover in missed]
+        if endpoint.remark:
+            remarks.append(endpoint.remark)
         if not endpoint.known:
             remarks.append(f"the routes of {endpoint.name} cannot be read")
         return None, "; ".join(remarks) or "no decorator and no middleware protects it"
@@ -152,12 +176,17 @@ class _Examination:
             return
         if protection.by == "@idempotent" and endpoint.framework == "flask":
             return  # the user is Flask's own, and known in the view
-        if any(sets_user(layer.cls) for layer in claim.outside):
+        if protection.by == "@idempotent" and endpoint.asks_user:
             return
-        unknown = [layer.name for layer in claim.outside if may_set_user(layer.cls)]
-        inside = next((layer for layer in claim.inside if sets_user(layer.cls)), None)
+        if any(layer.sets_user for layer in claim.outside):
+            return
+        unknown = [layer.name for layer in claim.outside if layer.may_set_user]
+        inside = next((layer for layer in claim.inside if layer.sets_user), None)
         if inside is not None:
             self._find(_outside(protection, inside.name, unknown), name)
+        elif endpoint.framework == "django":
+            if not unknown:
+                self._find(_no_user(protection), name)
         elif protection.by == "asgi.Middleware" or not unknown:
             self._find(_user_not_seen(protection, unknown), name)
 
@@ -177,6 +206,10 @@ class _Examination:
             if any(matches(sample) for sample in template.samples_like([path]))
         ]:
             del patterns[path]
+
+
+def _receives(endpoint: Endpoint) -> bool:
+    return any(is_receiving(function) for function in endpoint.functions)
 
 
 def _order(method: str) -> tuple[int, str]:
@@ -259,6 +292,13 @@ def _not_held(protect: str, *, others: bool) -> Finding:
     )
 
 
+_NOT_INSTALLED = Finding(
+    "protect",
+    "problem",
+    "decorated with @idempotent in a project without its middleware: each request with a key fails.",
+    "Add 'retrysafe.django.Middleware' to MIDDLEWARE.",
+)
+
 _WHICH = Finding(
     "guard",
     "problem",
@@ -283,6 +323,8 @@ def _outside(protection: Protection, authentication: str, unknown: Sequence[str]
         f"{protection.scope}: "
     )
     advice = "Move it inside: with add_middleware, what is added first stands innermost."
+    if protection.by == "django.Middleware":
+        advice = f"Move it below {authentication} in MIDDLEWARE."
     if unknown:
         return Finding(
             "authentication",
@@ -301,6 +343,16 @@ def _outside(protection: Protection, authentication: str, unknown: Sequence[str]
 def _user_not_seen(protection: Protection, unknown: Sequence[str]) -> Finding:
     where = enumerated([*unknown, "what stands in front of the application"]).replace(" and ", " or ")
     return Finding("authentication", "note", f"the scope is {protection.scope}: it has to be set by {where}.")
+
+
+def _no_user(protection: Protection) -> Finding:
+    return Finding(
+        "authentication",
+        "problem",
+        f"the scope is {protection.scope}, and no middleware sets request.user: requests with a key are "
+        "refused.",
+        "Add django.contrib.auth.middleware.AuthenticationMiddleware to MIDDLEWARE, or say another scope.",
+    )
 
 
 def _user_from_server() -> Finding:

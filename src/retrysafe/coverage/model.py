@@ -12,7 +12,7 @@ State = Literal["required", "warn", "optional", "exempt", "unprotected"]
 """What a request without a key meets: it is refused, served and logged, or served.  The last two have no
 protection at all."""
 
-By = Literal["@idempotent", "asgi.Middleware", "wsgi.Middleware"]
+By = Literal["@idempotent", "asgi.Middleware", "wsgi.Middleware", "django.Middleware"]
 
 SAFE = frozenset("GET HEAD OPTIONS TRACE QUERY PROPFIND REPORT SEARCH".split())
 """Methods that change nothing (RFC 9110, section 9.2.1, and the registry of methods): nothing to protect.

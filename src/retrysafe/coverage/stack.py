@@ -1,7 +1,7 @@
 """What a request passes on its way to an endpoint, read from the outside in.
 
 An application is unwrapped by the attribute that middlewares have by convention, until something is reached
-whose routes can be read, by `starlette.py` or `flask.py`, or that shows none.
+whose routes can be read, by `starlette.py`, `flask.py` or `django.py`, or that shows none.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, cast
 
 from retrysafe import asgi, wsgi
 from retrysafe._http.routes import Routes
-from retrysafe.asgi.authentication import own_attribute
+from retrysafe.asgi.authentication import may_set_user, own_attribute, sets_user
 from retrysafe.coverage.model import By
 from retrysafe.coverage.paths import ANGLES, BRACES, Template
 from retrysafe.errors import ConfigurationError
@@ -32,6 +32,16 @@ class Layer(NamedTuple):
     guard: Guard | None = None
     covers: Routes | None = None
     """Of ours: which requests it guards."""
+    user: Literal["sets", "may set", "leaves"] | None = None
+    """What it does about the user; `None`: its class says so."""
+
+    @property
+    def sets_user(self) -> bool:
+        return sets_user(self.cls) if self.user is None else self.user == "sets"
+
+    @property
+    def may_set_user(self) -> bool:
+        return may_set_user(self.cls) if self.user is None else self.user != "leaves"
 
 
 class Place(NamedTuple):
@@ -68,25 +78,42 @@ class Endpoint(NamedTuple):
     functions: tuple[object, ...]
     """The function that is called, and what else may carry its mark."""
     place: Place
-    framework: Literal["starlette", "flask"] = "starlette"
+    framework: Literal["starlette", "flask", "django"] = "starlette"
     known: bool = True
     """Whether it is a route, and not an application whose routes cannot be read."""
     guard: Guard | None = None
     """By which it claims if its decorator names none."""
+    template: str = ""
+    """Its path with the kinds of its parameters, where the path is shown without them."""
+    called: str = ""
+    """Its name, where the function's own is another class's."""
+    is_known: bool = False
+    """It is its framework's own and needs no protection, such as a login: listed only where it has one."""
+    remark: str = ""
+    """What is to be known of it if nothing protects it."""
+    asks_user: bool = False
+    """Its framework finds the user itself, after all middlewares."""
 
     @property
     def name(self) -> str:
-        return name_of(self.functions[0])
+        return self.called or name_of(self.functions[0])
 
     @property
     def protect(self) -> str:
         """What has to be called so that a decorated function finds its guard."""
-        return "protect(app, guard)" if self.framework == "starlette" else "Retrysafe(guard).init_app(app)"
+        return _PROTECT[self.framework]
 
     def below(self, prefix: str) -> Template:
         """Its path as a middleware that is mounted there sees it."""
-        parameters = BRACES if self.framework == "starlette" else ANGLES
-        return Template(self.path[len(prefix) :], parameters, is_prefix=not self.known)
+        parameters = ANGLES if self.framework == "flask" else BRACES
+        return Template((self.template or self.path)[len(prefix) :], parameters, is_prefix=not self.known)
+
+
+_PROTECT = {
+    "starlette": "protect(app, guard)",
+    "flask": "Retrysafe(guard).init_app(app)",
+    "django": "retrysafe.django.Middleware",
+}
 
 
 Found = Iterator[Part | Endpoint]

@@ -9,6 +9,7 @@ from retrysafe.errors import ConfigurationError
 
 _STARLETTE = ("starlette.applications.Starlette", "starlette.routing.Router")
 _FLASK = "flask.app.Flask"
+_DJANGO = "django.core.handlers.base.BaseHandler"
 _DISPATCHER = "werkzeug.middleware.dispatcher.DispatcherMiddleware"
 _FILES = "starlette.staticfiles.StaticFiles"
 """It refuses all methods but GET and HEAD."""
@@ -56,6 +57,10 @@ def _read(app: object, place: Place) -> Found:
         from retrysafe.coverage import flask
 
         return flask.read(app, place)
+    if is_a(app, _DJANGO):
+        from retrysafe.coverage import django
+
+        return django.read(place)
     if is_a(app, _FILES):
         return iter(())
     return _others(app, place)
@@ -90,6 +95,6 @@ def _unlisted(app: object, place: Place) -> Iterator[Endpoint]:
 def refuse(app: object) -> ConfigurationError:
     """The error for what is not an application."""
     return ConfigurationError(
-        f"{app!r} is not an application: expected one of FastAPI's, Starlette's or Flask's, or a function or "
-        "object that can be called as ASGI or WSGI call theirs"
+        f"{app!r} is not an application: expected one of FastAPI's, Starlette's, Flask's or Django's, or a "
+        "function or object that can be called as ASGI or WSGI call theirs"
     )
