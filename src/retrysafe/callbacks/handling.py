@@ -358,12 +358,20 @@ def check_subject(
     return None if found else UNKNOWN_SUBJECT
 
 
-async def check_subject_async(receipts: "Receipts[E]", event: E) -> Problem | None:
+async def check_subject_async(
+    receipts: "Receipts[E]",
+    event: E,
+    in_thread: Callable[[Callable[[E], object]], Callable[[E], Awaitable[object]]] | None = None,
+) -> Problem | None:
+    """The same on an event loop.  `in_thread` has a plain function called where a framework wants it."""
     check = receipts.check
     if check is None:
         return None
+    found: object
     if is_awaited(check):
         found = check(event)
+    elif in_thread is not None:
+        found = await in_thread(check)(event)
     else:
         import asyncio  # which is slow
 

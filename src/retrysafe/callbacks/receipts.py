@@ -17,6 +17,7 @@ from retrysafe._core.model import Parts
 from retrysafe._core.problems import Problem
 from retrysafe._core.steps import Delivery
 from retrysafe._http.exchange import usable_id
+from retrysafe._runtime.transactions import MUST_BLOCK, begins_with_calls
 from retrysafe.callbacks.functions import (
     VARIADIC,
     event_parameters,
@@ -216,6 +217,12 @@ class Receipts(Generic[E]):
 
         return decorate(self, function)
 
+    def django(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a view of Django's, or a method of a class-based one, of a function of the event."""
+        from retrysafe.callbacks.http.django import decorate
+
+        return decorate(self, function)
+
     def handler(self, function: F) -> F:
         """Have a function of the event called by `handle`, and by a worker.  It stays as it is."""
         if inspect.isclass(function) or not callable(function):
@@ -226,6 +233,8 @@ class Receipts(Generic[E]):
 
     def register(self, function: Callable[..., Any], kind: object, *, only_event: bool) -> None:
         """Note what handles an event; called by decorators."""
+        if is_awaited(function) and self._must_block:
+            raise ConfigurationError(f"{name_of(function)}: {MUST_BLOCK}")
         _, *others = event_parameters(function)
         needed = [one for one in others if one.default is one.empty and one.kind not in VARIADIC]
         if is_method(function):
@@ -254,6 +263,10 @@ class Receipts(Generic[E]):
             self._kind, self._parser = kind, None
             if only_event or self.stores_payload:
                 self._parser = Parser(kind, self._where)
+
+    @property
+    def _must_block(self) -> bool:
+        return self.rules.policy.effects == "database" and begins_with_calls(self.guard.store)
 
     def parse(self, payload: Payload) -> E:
         """The event of a payload, as the handler takes it.  Raises `PayloadInvalid`."""

@@ -7,6 +7,7 @@ workers may run, beside services that handle deliveries themselves: of several t
 """
 
 import random
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -97,6 +98,9 @@ class Worker:
             raise ConfigurationError(
                 f"the handler of {self._receipts!r} is a coroutine function: use run_async()"
             )
+        if self._concurrency == 1:
+            self._run_here(until_idle=until_idle)
+            return
         running: set[Future[None]] = set()
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="retrysafe-worker") as pool:
             try:
@@ -109,6 +113,20 @@ class Worker:
             finally:
                 wait(running)
                 self._close()
+
+    def _run_here(self, *, until_idle: bool) -> None:
+        """One at a time, in the caller's thread: what belongs to a thread is, in a test, that of the test."""
+        try:
+            while not self._stopped:
+                due = self._look(1, until_idle=until_idle)
+                for one in due:
+                    self._handle(one)
+                if not due:
+                    if until_idle and self._pause == 0.0:
+                        return
+                    self._sleep(self._pause or self._poll)
+        finally:
+            self._close()
 
     def _wait(self, running: set[Future[None]], *, found: bool) -> set[Future[None]]:
         """Wait until a place is free, or it is time to look again.  Gives what is left running."""
@@ -123,6 +141,7 @@ class Worker:
         return left
 
     def _handle(self, due: Due) -> None:
+        _close_old_connections()
         try:
             call = _SyncWork(self._receipts, due, self._function)
             self._note(due, call, call_sync(call.flow(), self._receipts.guard.runtime, call))
@@ -131,6 +150,7 @@ class Worker:
             log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
         finally:
             self._taken.discard(due.record.id)
+            _close_old_connections()
 
     async def run_async(self, *, until_idle: bool = False) -> None:
         """The same for a handler that is a coroutine function, on the running event loop."""
@@ -142,6 +162,7 @@ class Worker:
             raise ConfigurationError(f"the handler of {self._receipts!r} is a plain function: use run()")
 
         async def handle(due: Due) -> None:
+            await _close_old_connections_async()
             try:
                 call = _AsyncWork(self._receipts, due, self._function)
                 self._note(due, call, await call_async(call.flow(), self._receipts.guard.runtime, call))
@@ -150,6 +171,7 @@ class Worker:
                 log.exception("%s: what came of %s is not known", self._receipts.name, _named(due))
             finally:
                 self._taken.discard(due.record.id)
+                await _close_old_connections_async()
 
         running: set[asyncio.Task[None]] = set()
         try:
@@ -245,6 +267,22 @@ class Worker:
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
+
+
+def _close_old_connections() -> None:
+    """Have Django, where handlers use it, close what broke or is too old, as it does around each request."""
+    database: Any = sys.modules.get("django.db")
+    if database is not None:
+        for connection in database.connections.all(initialized_only=True):
+            if not connection.in_atomic_block:  # of a test
+                connection.close_if_unusable_or_obsolete()
+
+
+async def _close_old_connections_async() -> None:
+    """The same of the thread in which coroutines use Django's connections."""
+    if "django.db" in sys.modules:
+        asgiref: Any = sys.modules["asgiref.sync"]
+        await asgiref.sync_to_async(_close_old_connections)()
 
 
 def _named(due: Due) -> str:
