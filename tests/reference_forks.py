@@ -26,7 +26,14 @@ _GUNICORN = (
     "gunicorn.glogging",
     "gunicorn.workers.gthread",
 )
-SERVERS = {"asgi": _UVICORN, "fastapi": _UVICORN, "flask": _GUNICORN, "wsgi": _GUNICORN}
+SERVERS = {
+    "asgi": _UVICORN,
+    "django": _GUNICORN,
+    "django-async": (*_UVICORN, "django.core.handlers.asgi"),
+    "fastapi": _UVICORN,
+    "flask": _GUNICORN,
+    "wsgi": _GUNICORN,
+}
 """What serves an application, by framework."""
 
 STORES = {
@@ -52,9 +59,34 @@ guard.close()
 """
 
 
+DJANGO = (
+    "django.core.handlers.wsgi",
+    "django.core.management.commands.migrate",
+    "django.db.migrations.executor",
+    "retrysafe.stores.sql.django",
+    "retrysafe.testing.reference.django.layers",
+    "retrysafe.testing.reference.django.project",
+    "rest_framework.serializers",
+)
+BACKENDS = {"sqlite": "django.db.backends.sqlite3.base", "postgresql": "django.db.backends.postgresql.base"}
+"""Of Django's, by the scheme of a store's address."""
+
+# A process is configured once, by the command line of its application, and there are no views before that.
+_PREPARE_DJANGO = """
+import importlib.resources.readers
+for module in {modules}:
+    importlib.import_module(module)
+from retrysafe import Guard, profiles
+from retrysafe.testing.reference import principals, service, tables
+"""
+
+
 @cache
 def _forkserver(framework: str, scheme: str) -> ForkServer:
     """One for each kind, so that no application has another one's libraries."""
+    if framework.startswith("django"):
+        modules = (*SERVERS[framework], *DJANGO, STORES[scheme][0], BACKENDS[scheme])
+        return ForkServer(_PREPARE_DJANGO.format(modules=modules))
     return ForkServer(_PREPARE.format(framework=framework, modules=SERVERS[framework] + STORES[scheme]))
 
 

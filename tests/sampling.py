@@ -71,11 +71,18 @@ RULES = (
     Rule(_CRASHES + "test_cuts_excuse", "", "it tries the judge of the crash harness, as tests/tools do"),
     Rule("tests/adapters/test_transactions.py::TestAsgiOnSqlite::test_a_wrong_clock", "", _CLOCK),
     Rule("tests/adapters/test_wsgi.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/adapters/test_django.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/adapters/test_django.py::TestAsync::test_a_wrong_clock", "", _CLOCK),
     Rule("tests/adapters/test_fastapi.py::TestOneProcess::test_a_wrong_clock", "", _CLOCK),
     Rule("tests/adapters/test_flask.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
+    Rule("tests/django/test_celery.py::", "sqlite", "it differs by the store"),
+    Rule("tests/django/test_callbacks_processes.py::", "postgresql", "it differs by the store"),
+    Rule("tests/django/test_admin_in_browser.py::test_every_page_fits", "dark", "it differs by its colours"),
     *(
         Rule(f"tests/adapters/{where}::test_users_share_nothing", profile, _PROFILE)
         for where in (
+            "test_django.py::TestThreads",
+            "test_django.py::TestAsync",
             "test_fastapi.py::TestOneProcess",
             "test_flask.py::TestThreads",
             "test_wsgi.py::TestThreads",

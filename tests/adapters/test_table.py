@@ -17,6 +17,8 @@ from retrysafe.testing.adapters.combinations import COMBINATIONS, Combination, E
 from retrysafe.testing.adapters.limits import ADAPTERS
 from retrysafe.testing.adapters.table import proofs, table
 from tests.adapters.sampling import is_in_sample
+from tests.adapters.test_django import TestAsyncTransactions as DjangoAsyncTransactions
+from tests.adapters.test_django import TestTransactions as DjangoTransactions
 from tests.adapters.test_fastapi import TestTransactions as FastapiTransactions
 from tests.adapters.test_flask import TestTransactions as FlaskTransactions
 from tests.adapters.test_transactions import TestWsgiOnSqlite as WsgiOnSqlite
@@ -55,7 +57,8 @@ def test_what_differs_is_asked_of_both_modes() -> None:
 def test_limits_name_tests_that_exist() -> None:
     """A renamed test does not leave its excuse behind."""
     declared = {name for servers in ADAPTERS.values() for limits in servers.values() for name in limits}
-    assert [name for name in sorted(declared) if not hasattr(AdapterSuite, name)] == []
+    suites = (AdapterSuite, TransactionalSuite)
+    assert [name for name in sorted(declared) if not any(hasattr(suite, name) for suite in suites)] == []
 
 
 def test_no_line_is_excused_altogether() -> None:
@@ -80,7 +83,7 @@ def test_what_is_said_to_be_tried_is_tried() -> None:
 
 
 def _combination(suite: type[Suite]) -> Combination:
-    on_loop = suite.framework not in ("flask", "wsgi")
+    on_loop = suite.framework not in ("django", "flask", "wsgi")
     server = "uvicorn" if on_loop else str(suite.options.get("server", "gthread"))
     in_sample = [is_in_sample(suite, name) for name in dir(suite) if name.startswith("test_")]
     extent: Extent = "all" if all(in_sample) else "part" if any(in_sample) else "none"
@@ -92,12 +95,20 @@ def test_a_whole_suite_in_every_run() -> None:
     always = {one[:5] for one in COMBINATIONS if one.extent == "all"}
     assert ("asgi", "uvicorn", 1, "SQLite", False) in always
     assert ("asgi", "uvicorn", 1, "SQLite", True) in always
+    assert ("django", "gthread", 1, "SQLite", False) in always
+    assert ("django-async", "uvicorn", 1, "SQLite", False) in always
     assert ("fastapi", "uvicorn", 1, "SQLite", False) in always
     assert ("flask", "gthread", 1, "SQLite", False) in always
     assert ("wsgi", "gthread", 1, "SQLite", False) in always
     changed = set(vars(FailuresTx)) | set(vars(StreamingTx)) | set(vars(AbandonedTx)) | set(vars(OutageTx))
     for name in changed:
-        for suite in (WsgiOnSqlite, FastapiTransactions, FlaskTransactions):
+        for suite in (
+            WsgiOnSqlite,
+            DjangoTransactions,
+            DjangoAsyncTransactions,
+            FastapiTransactions,
+            FlaskTransactions,
+        ):
             assert not name.startswith("test_") or is_in_sample(suite, name), name
 
 

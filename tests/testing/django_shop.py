@@ -10,7 +10,10 @@ from typing import Any
 from werkzeug.test import run_wsgi_app
 
 from retrysafe import wsgi
+from tests.django.project import configure
 from tests.testing.shops import Till
+
+configure()
 
 # It has no types.
 conf: Any = import_module("django.conf")
@@ -19,7 +22,6 @@ http: Any = import_module("django.http")
 test: Any = import_module("django.test")
 urls: Any = import_module("django.urls")
 handlers: Any = import_module("django.core.handlers.wsgi")
-setup: Callable[[], None] = import_module("django").setup
 
 DATABASE = "shop"
 PROTECTED = f"{__name__}.protected"
@@ -64,10 +66,7 @@ def protected(get_response: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @contextmanager
 def project(till: Till, folder: Path, *middleware: str) -> Generator[type[Project]]:
-    """Settings and a database, beside those that another test of this process may have made."""
-    if not conf.settings.configured:
-        conf.settings.configure()
-    setup()
+    """A database and middlewares of its own, under the settings that all tests of a process share."""
     Project.till, Project.connections = till, []
     databases = db.connections.settings
     own = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "shop.db")}

@@ -216,7 +216,7 @@ def test_a_path_that_is_not_text() -> None:
         (
             httpx.AsyncClient(),
             "httpx.AsyncClient is asynchronous: use `await assert_idempotent_async(client, ...)`, with an "
-            "httpx.AsyncClient",
+            "httpx.AsyncClient or a django.test.AsyncClient",
         ),
     ],
 )
@@ -241,8 +241,9 @@ def test_what_is_not_an_async_client(client: Any, name: str, more: str) -> None:
     with pytest.raises(TypeError) as caught:
         asyncio.run(assert_idempotent_async(client, "POST", "/pay"))
     assert str(caught.value) == (
-        f"{name} is not a client that assert_idempotent_async knows: expected an httpx.AsyncClient, such as "
-        f'httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test"){more}'
+        f"{name} is not a client that assert_idempotent_async knows: expected a django.test.AsyncClient, "
+        "or an httpx.AsyncClient such as httpx.AsyncClient(transport=httpx.ASGITransport(app), "
+        f'base_url="http://test"){more}'
     )
 
 

@@ -210,14 +210,15 @@ class PostgresServer:
     def url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def new_database(self, template: str | None = None) -> str:
+        """The URL of an empty database; or of a copy of this one, to which no client may be connected."""
         name = f"test_{secrets.token_hex(8)}"
         # To copy files is the quickest, unless they have to be flushed first.
         strategy = "FILE_COPY" if self._settings.get("fsync") == "off" else "WAL_LOG"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             self._verify(connection)
-            connection.execute(f"CREATE DATABASE {name} STRATEGY {strategy}".encode())
+            copied = "" if template is None else f"TEMPLATE {template.rpartition('/')[2]} "
+            connection.execute(f"CREATE DATABASE {name} {copied}STRATEGY {strategy}".encode())
         return self.url(name)
 
     def drop_database(self, url: str) -> None:

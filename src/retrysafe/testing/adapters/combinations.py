@@ -26,6 +26,14 @@ def _wsgi(server: str, store: str, processes: int, tx: bool, extent: Extent) -> 
     return Combination("wsgi", server, processes, store, tx, extent)
 
 
+def _django(server: str, store: str, processes: int, tx: bool, extent: Extent) -> Combination:
+    return Combination("django", server, processes, store, tx, extent)
+
+
+def _django_async(store: str, processes: int, tx: bool, extent: Extent) -> Combination:
+    return Combination("django-async", "uvicorn", processes, store, tx, extent)
+
+
 def _fastapi(store: str, processes: int, tx: bool, extent: Extent) -> Combination:
     return Combination("fastapi", "uvicorn", processes, store, tx, extent)
 
@@ -52,6 +60,20 @@ COMBINATIONS = frozenset(
         _asgi("PostgreSQL, SQLAlchemy with psycopg", 1, True, "part"),
         _asgi("PostgreSQL, SQLAlchemy with asyncpg", 1, False, "part"),
         _asgi("PostgreSQL, SQLAlchemy with asyncpg", 1, True, "part"),
+        _django("gthread", "SQLite", 1, False, "all"),
+        _django("sync", "SQLite", 5, False, "part"),
+        _django("waitress", "SQLite", 1, False, "part"),
+        _django("gthread", "PostgreSQL", 1, False, "part"),
+        _django("gthread", "PostgreSQL", 3, False, "none"),
+        _django("gthread", "SQLite", 1, True, "part"),
+        _django("sync", "SQLite", 5, True, "none"),
+        _django("gthread", "PostgreSQL", 1, True, "part"),
+        _django("gthread", "PostgreSQL", 3, True, "part"),
+        _django_async("SQLite", 1, False, "all"),
+        _django_async("SQLite", 3, False, "part"),
+        _django_async("PostgreSQL", 1, False, "part"),
+        _django_async("SQLite", 1, True, "part"),
+        _django_async("PostgreSQL", 1, True, "part"),
         _fastapi("SQLite", 1, False, "all"),
         _fastapi("SQLite", 3, False, "part"),
         _fastapi("PostgreSQL", 1, False, "part"),

@@ -167,7 +167,7 @@ class Server(Client):
         self.store = store
         self.effects_file = effects
         # gunicorn is a parent even to a single worker.
-        alone = framework not in ("flask", "wsgi") or options.get("server") == "waitress"
+        alone = framework not in ("django", "flask", "wsgi") or options.get("server") == "waitress"
         self._has_parent = not alone or options.get("workers", 1) != 1
         self._trap = effects.with_name(f"trap-{id(self)}") if options.pop("trapdoor", False) else None
         skew = options.pop("skew", None)

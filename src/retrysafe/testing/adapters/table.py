@@ -6,6 +6,7 @@ python -m retrysafe.testing.adapters.table > docs/conformance.md
 import inspect
 import sys
 from collections.abc import Iterator
+from itertools import product
 from string import ascii_lowercase
 
 from retrysafe.testing.adapters import AdapterSuite, BothModes, Suite, TransactionalSuite
@@ -90,7 +91,8 @@ def limits() -> dict[tuple[str, str, str], str]:
         for declared in servers.values()
         for test, reason in declared.items()
     }
-    return dict(zip(found, ascii_lowercase, strict=False))
+    names = ("".join(letters) for size in (1, 2) for letters in product(ascii_lowercase, repeat=size))
+    return dict(zip(found, names, strict=False))
 
 
 def _servers(adapter: str, test: str, reason: str) -> str:

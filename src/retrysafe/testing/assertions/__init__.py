@@ -124,7 +124,7 @@ async def assert_idempotent_async(
     effects: Callable[[], int | Awaitable[int]] | None = None,
     **how: Unpack[How],
 ) -> R:
-    """The same with an `httpx.AsyncClient`, on the event loop of the test.
+    """The same with an `httpx.AsyncClient` or a `django.test.AsyncClient`, on the event loop of the test.
 
     `effects`, and functions of the request, may be coroutine functions.
     """

@@ -8,6 +8,7 @@ Kinds are told apart by their methods, and none of the libraries is imported:
 | Flask's and Werkzeug's test clients | `open` | a copy for each: it has cookies and contexts |
 | Django's `Client`, Django REST framework's `APIClient` | `generic` | the same; closes the connections |
 | `httpx.AsyncClient` | `request`, a coroutine function | one event loop, no threads |
+| Django's `AsyncClient` | `generic`, and `request` a coroutine function | the same |
 
 Redirects are not followed: the response under test is the one to the request that carried the key.
 """
@@ -15,7 +16,7 @@ Redirects are not followed: the response under test is the one to the request th
 import copy
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -47,7 +48,7 @@ class DjangoClient(Protocol[R_co]):
 
 
 class AsyncHttpClient(Protocol[R_co]):
-    """`httpx.AsyncClient`."""
+    """`httpx.AsyncClient`, and `django.test.AsyncClient`."""
 
     @property
     def request(self) -> Callable[..., Awaitable[R_co]]: ...
@@ -85,8 +86,9 @@ def sender(client: object) -> Sender:
     if _is_async(client):
         raise TypeError(
             f"{_named(client)} is asynchronous: use `await assert_idempotent_async(client, ...)`, with an "
-            "httpx.AsyncClient"
+            "httpx.AsyncClient or a django.test.AsyncClient"
         )
+    _refuse_factories(client)
     if _has(client, "generic"):
         return _Django(cast("DjangoClient[_DjangoResponse]", client))
     if _has(client, "open") and hasattr(client, "application"):
@@ -103,13 +105,17 @@ def sender(client: object) -> Sender:
 def async_sender(client: object) -> AsyncSender:
     """The adapter of a client that is awaited."""
     _refuse_applications(client)
-    if _has(client, "request") and _is_async(client) and not _has(client, "generic"):
+    _refuse_factories(client)
+    if _has(client, "generic") and _is_async(client):
+        return _AsyncDjango(cast("_AsyncDjangoClient", client))
+    if _has(client, "request") and _is_async(client):
         return _AsyncHttp(cast("AsyncHttpClient[_HttpResponse]", client))
     blocks = not _is_async(client) and any(_has(client, name) for name in ("request", "open", "generic"))
     raise TypeError(
-        f"{_named(client)} is not a client that assert_idempotent_async knows: expected an "
-        "httpx.AsyncClient, such as httpx.AsyncClient(transport=httpx.ASGITransport(app), "
-        'base_url="http://test")' + ("; it blocks: call assert_idempotent(client, ...)" if blocks else "")
+        f"{_named(client)} is not a client that assert_idempotent_async knows: expected a "
+        "django.test.AsyncClient, or an httpx.AsyncClient such as "
+        'httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")'
+        + ("; it blocks: call assert_idempotent(client, ...)" if blocks else "")
     )
 
 
@@ -126,6 +132,20 @@ def _refuse_applications(client: object) -> None:
         raise TypeError(
             f"{_named(client)} is called itself, as applications and classes are: expected a client of the "
             "application, such as TestClient(app), app.test_client() or django.test.Client()"
+        )
+
+
+def _refuse_factories(client: object) -> None:
+    """What has the methods of a client, and goes around the project."""
+    if _has(client, "generic") and not hasattr(client, "handler"):
+        raise TypeError(
+            f"{_named(client)} makes requests and sends none: expected a client, such as "
+            "django.test.Client() or rest_framework.test.APIClient()"
+        )
+    if any(kind.__module__.startswith("ninja.testing") for kind in type(client).__mro__):
+        raise TypeError(
+            f"{_named(client)} calls functions with a request of its own, past Django's middlewares: "
+            "expected django.test.Client(), with the path of the project's URLs"
         )
 
 
@@ -235,17 +255,47 @@ class _DjangoResponse(Protocol):
     def getvalue(self) -> bytes: ...
 
 
+class _AsyncDjangoResponse(_DjangoResponse, Protocol):
+    streaming: bool
+    is_async: bool
+    streaming_content: AsyncIterable[bytes]
+
+
+class _AsyncDjangoClient(Protocol):
+    def generic(
+        self, method: str, path: str, data: bytes, content_type: str, *, headers: Mapping[str, str]
+    ) -> Awaitable[_AsyncDjangoResponse]: ...
+
+
+def _for_django(request: Request) -> tuple[str, Mapping[str, str]]:
+    """The media type, which has an argument of its own, and the other headers."""
+    headers = dict(request.headers)
+    media_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), "")
+    return media_type, headers
+
+
 class _Django:
     def __init__(self, client: DjangoClient[_DjangoResponse]) -> None:
         self._client = client
 
     def send(self, request: Request) -> Reply:
-        headers = dict(request.headers)
-        media_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), "")
+        media_type, headers = _for_django(request)
+        self._refuse_replaced(headers)
         response = self._client.generic(
             request.method, request.target, request.body, media_type, headers=headers
         )
         return Reply(response.status_code, _encoded(response.items()), response.getvalue(), response)
+
+    def _refuse_replaced(self, headers: Mapping[str, str]) -> None:
+        """REST framework's `APIClient` sends its own credentials instead of those of a request."""
+        credentials: Mapping[str, object] = getattr(self._client, "_credentials", {})
+        for name in headers:
+            if f"HTTP_{name.upper().replace('-', '_')}" in credentials:
+                raise TypeError(
+                    f"the header {name} is given, and credentials() of the client, which sends its own "
+                    "instead: leave one of them out; for another user pass a client of theirs, "
+                    "other=APIClient()"
+                )
 
     @contextmanager
     def worker(self) -> Generator[Sender]:
@@ -255,6 +305,22 @@ class _Django:
             # Those of this thread, which the test client leaves open: a test database in use is not dropped.
             if (connections := _django_connections()) is not None:
                 connections.close_all()
+
+
+class _AsyncDjango:
+    def __init__(self, client: _AsyncDjangoClient) -> None:
+        self._client = client
+
+    async def send(self, request: Request) -> Reply:
+        media_type, headers = _for_django(request)
+        response = await self._client.generic(
+            request.method, request.target, request.body, media_type, headers=headers
+        )
+        if response.streaming and response.is_async:
+            body = b"".join([piece async for piece in response.streaming_content])
+        else:
+            body = response.getvalue()
+        return Reply(response.status_code, _encoded(response.items()), body, response)
 
 
 class _Connections(Protocol):
@@ -271,16 +337,26 @@ def _django_connections() -> _Connections | None:
 
 
 def check_threads() -> None:
-    """Refuse to send from threads inside a transaction of Django's, whose rows they would not see."""
+    """Refuse to send from threads where Django's test database is not for several at once."""
     connections = _django_connections()
-    if connections is not None and any(
-        getattr(one, "in_atomic_block", False) for one in connections.all(initialized_only=True)
-    ):
+    opened = () if connections is None else tuple(connections.all(initialized_only=True))
+    if any(getattr(one, "in_atomic_block", False) for one in opened):
         raise RuntimeError(
             "this test runs inside a transaction of Django's (django.test.TestCase, or pytest-django without "
             "transaction=True), and concurrent requests in other threads do not see what it has written: use "
             "TransactionTestCase or @pytest.mark.django_db(transaction=True), or pass concurrent=0"
         )
+    for one in opened:
+        in_memory: Callable[[], bool] | None = getattr(one, "is_in_memory_db", None)
+        if in_memory is not None and in_memory():
+            # Its tables are locked at once, and not waited for: what is refused is a matter of chance.
+            alias: str = getattr(one, "alias", "default")
+            raise RuntimeError(
+                f"the test database {alias!r} is SQLite in memory, where concurrent requests in other "
+                'threads fail with "database table is locked": give it a file, as in '
+                f'DATABASES["{alias}"]["TEST"] = '
+                '{"NAME": BASE_DIR / "test.sqlite3"}, or pass concurrent=0'
+            )
 
 
 Copied = TypeVar("Copied")

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from wsgiref.types import WSGIApplication
 
 from retrysafe import Guard, profiles
@@ -31,6 +31,8 @@ class Making(NamedTuple):
 
     guard: Callable[[], Guard]
     journal: Callable[[Guard], Journal]
+    tables: Callable[[], None]
+    """Creates those that it needs: once, before it is served."""
 
 
 # Each imports what it needs itself: a WSGI server has no use for an event loop, nor the other way round.
@@ -42,6 +44,21 @@ def _asgi(given: argparse.Namespace, make: Making) -> None:
 
     guard = make.guard()
     app = build(Service(make.journal(guard)), guard)
+    serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
+
+
+def _django(given: argparse.Namespace, make: Making) -> None:
+    from retrysafe.testing.reference.django import build
+
+    _serve_wsgi(given, make, build)
+
+
+def _django_async(given: argparse.Namespace, make: Making) -> None:
+    from retrysafe.testing.reference.django import build_asynchronous
+    from retrysafe.testing.reference.serve import serve
+
+    guard = make.guard()
+    app = build_asynchronous(Service(make.journal(guard)), guard)
     serve(app, guard, port=given.port, workers=given.workers, grace=given.grace)
 
 
@@ -79,10 +96,13 @@ def _serve_wsgi(
     serve(load, Serving(given.server, given.port, given.workers, given.grace, given.preload))
 
 
-WITHOUT_LOOP = ("flask", "wsgi")
+WITHOUT_LOOP = ("django", "flask", "wsgi")
+ON_DJANGO = ("django", "django-async")
 
 FRAMEWORKS: dict[str, Callable[[argparse.Namespace, Making], None]] = {
     "asgi": _asgi,
+    "django": _django,
+    "django-async": _django_async,
     "fastapi": _fastapi,
     "flask": _flask,
     "wsgi": _wsgi,
@@ -100,7 +120,8 @@ def parser() -> argparse.ArgumentParser:
         "--store",
         required=True,
         metavar="URL",
-        help="such as sqlite:///keys.db, or with a driver of SQLAlchemy's",
+        help="such as sqlite:///keys.db, or with a driver of SQLAlchemy's; for django and django-async the "
+        "project's database",
     )
     found.add_argument("--port", required=True, type=int, help="0: any that is free")
     found.add_argument("--workers", default=1, type=_positive, help="processes sharing the store")
@@ -108,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--effects", dest="file", type=Path, help="a line for every effect")
     found.add_argument("--tx", action="store_true", help="effects are rows in the store's database")
     found.add_argument("--grace", default=GRACE, type=float, metavar="S")
-    wsgi = found.add_argument_group("wsgi and flask")
+    wsgi = found.add_argument_group("django, flask and wsgi")
     wsgi.add_argument("--server", choices=("gthread", "sync", "waitress"), help="gthread, if not said")
     wsgi.add_argument("--preload", action="store_true", help="load the application before the fork")
     policy = found.add_argument_group("policy", argument_default=argparse.SUPPRESS)
@@ -134,7 +155,7 @@ def _positive(text: str) -> int:
 
 def _contradiction(given: argparse.Namespace) -> str | None:
     if given.framework not in WITHOUT_LOOP and (given.server or given.preload):
-        return "--server and --preload are for wsgi and flask"
+        return "--server and --preload are for django, flask and wsgi"
     given.server = given.server or "gthread"
     if given.server == "waitress" and (given.preload or given.workers > 1):
         return "waitress is one process: --workers and --preload are for gunicorn's gthread and sync"
@@ -147,6 +168,37 @@ def _contradiction(given: argparse.Namespace) -> str | None:
     if given.framework in WITHOUT_LOOP and given.tx and is_asynchronous(given.store):
         return f"{given.framework} has no event loop, which the driver of --store needs: use another, or asgi"
     return None
+
+
+def _on_its_own(given: argparse.Namespace, told: dict[str, Any], file: Path) -> Making:
+    def make_guard() -> Guard:
+        return Guard(open_store(given.store), scope=signed_in_or_public, **told)
+
+    def make_journal(guard: Guard) -> Journal:
+        return tables.Tables(database_of(given.store, guard), file) if given.tx else Files(file)
+
+    def make_tables() -> None:
+        if given.tx:
+            tables.create(given.store)
+
+    return Making(make_guard, make_journal, make_tables)
+
+
+def _on_django(given: argparse.Namespace, told: dict[str, Any], file: Path) -> Making:
+    """There is one project in a process: it is configured here, and workers are forked with it."""
+    from retrysafe.testing.reference.django import project
+
+    project.configure(given.store, told)
+
+    def make_journal(_: Guard) -> Journal:
+        return tables.Tables(project.Database(), file) if given.tx else Files(file)
+
+    def make_tables() -> None:
+        project.migrate()
+        if given.tx:
+            tables.create(given.store)
+
+    return Making(project.guard, make_journal, make_tables)
 
 
 def main() -> None:
@@ -171,33 +223,24 @@ def main() -> None:
     owner = os.getpid()
     file = given.file or Path(str(scratch), "effects")
 
-    # Wire and policy only: all routes stay covered.
-    profile = profiles.get(given.profile)._replace(paths=None) if "profile" in given else None
-
-    def make_guard() -> Guard:
-        return Guard(
-            open_store(given.store),
-            scope=signed_in_or_public,
-            grace=given.grace,
-            wait_threads=THREADS // 4,
-            profile=profile,
-            **said,
-        )
-
-    def make_journal(guard: Guard) -> Journal:
-        return tables.Tables(database_of(given.store, guard), file) if given.tx else Files(file)
-
+    told = {
+        "grace": given.grace,
+        "wait_threads": THREADS // 4,
+        # Wire and policy only: all routes stay covered.
+        "profile": profiles.get(given.profile)._replace(paths=None) if "profile" in given else None,
+        **said,
+    }
     try:
         try:
+            make = (_on_django if given.framework in ON_DJANGO else _on_its_own)(given, told, file)
             # What is wrong with it is said here, and not in a worker's log.
-            guard = make_guard()
-            make_journal(guard)
+            guard = make.guard()
+            make.journal(guard)
             guard.close()
-            if given.tx:
-                tables.create(given.store)
+            make.tables()
         except ConfigurationError as error:
             arguments.error(str(error))
-        FRAMEWORKS[given.framework](given, Making(make_guard, make_journal))
+        FRAMEWORKS[given.framework](given, make)
     finally:
         if scratch is not None and os.getpid() == owner:  # gunicorn's workers come by here too, when they end
             shutil.rmtree(scratch)

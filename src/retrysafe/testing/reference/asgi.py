@@ -37,7 +37,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(self._service, receive, send)
+            await lifespan(self._service, receive, send)
             return
         routes, item = find(scope["path"])
         route = routes.get(scope["method"])
@@ -115,7 +115,8 @@ def _header(scope: Scope, name: bytes) -> str:
     return next(found, b"").decode("latin-1")
 
 
-async def _lifespan(service: Service, receive: Receive, send: Send) -> None:
+async def lifespan(service: Service, receive: Receive, send: Send) -> None:
+    """What a server says when it starts and stops."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":

@@ -32,6 +32,11 @@ def admit(authorization: bytes | None) -> Denied | None:
     return None
 
 
+def identify(authorization: bytes) -> str:
+    """The stable id of who was admitted."""
+    return _bearer(authorization)[0]
+
+
 def signed_in(request: Request) -> str | None:
     """The scope of a route that is only for people we know."""
     authorization = request.header(b"authorization")
