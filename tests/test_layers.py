@@ -30,6 +30,8 @@ MAY_IMPORT = {
     "_http": frozenset({"_core", "_http", "events"}) | VALUES,
     "events": frozenset({"_core", "_http", "_runtime.log"}) | VALUES,
     "stores": frozenset({"_core", "stores", "errors"}) | PROCESS,
+    # On connections that Django opens, and without knowing its requests.
+    "stores.sql.django": frozenset({"_core", "errors", "stores"}),
     "_runtime": frozenset({"_core", "_http", "_runtime", "events", "stores.contract"}) | VALUES,
     "asgi": frozenset({"_core", "_http", "_runtime", "asgi", "events", "guard"}) | VALUES,
     "wsgi": frozenset({"_core", "_http", "_runtime", "wsgi", "events", "guard"}) | VALUES,
@@ -45,12 +47,25 @@ MAY_IMPORT = {
     | VALUES,
     # What it has to do with servers and frameworks is apart from the rest.
     "callbacks.http": frozenset({"_core", "_http", "asgi", "callbacks", "flask", "starlette", "wsgi"})
+    | frozenset({"django", "stores.sql.django"})
     | VALUES,
     # What a sender of webhooks is can be known without anything that receives.
     "callbacks.webhooks": frozenset({"_core", "callbacks.webhooks", "errors"}),
     # A job needs nothing of the service that it calls back.
     "callbacks.jobs": frozenset({"_core", "callbacks.jobs", "callbacks.webhooks", "errors"}) | PROCESS,
+    # Django keeps the records in its own database, and has its own settings.
+    "django": frozenset(
+        {"_core", "_http", "_runtime", "asgi", "django", "events", "guard", "profiles", "wsgi"}
+    )
+    | frozenset({"cli.format", "stores"})
+    | VALUES,
+    # What operators see of records is shown in the words of the command line, which loads nothing that draws.
+    "django.admin": frozenset({"_core", "cli", "django", "errors", "policy", "stores"}),
+    # They say of a project what the audit says of any application.
+    "django.checks": frozenset({"_http", "coverage", "django", "guard", "stores"}) | VALUES,
+    "django.management": frozenset({"_core", "cli", "coverage", "django", "errors", "scopes", "stores"}),
     "coverage": frozenset({"_http", "asgi", "coverage", "fastapi", "flask", "guard", "starlette", "wsgi"})
+    | frozenset({"django"})
     | VALUES,
     "cli": frozenset({"_core", "cli", "coverage", "demo", "errors", "policy", "profiles", "stores", ""})
     # `skill` looks for guards in an application, and renders what they publish.
@@ -209,6 +224,27 @@ def test_tools_of_one_library_do_not_need_the_other() -> None:
         for module in members(f"operations.{own_name}")
         for line, name in imports_of(module)
         if below(name, *others)
+    ] == []
+
+
+KNOW_DJANGO = (
+    "callbacks.http.django",
+    "coverage.django",
+    "django",
+    "stores.sql.django",
+    "testing.reference.django",
+)
+
+
+def test_only_what_is_of_django_imports_it() -> None:
+    """Its settings must be there when it is imported, and most projects do not have it."""
+    apart = members(*KNOW_DJANGO)
+    assert [
+        f"{module}:{line} imports {name}"
+        for module in MODULES
+        if module not in apart
+        for line, name in imports_of(module)
+        if below(name, "django", "rest_framework", "ninja", "drf_spectacular")
     ] == []
 
 

@@ -1,5 +1,6 @@
 """The project of `project.py`, its client, and one database of each kind."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +14,8 @@ from django.db import connections  # noqa: E402
 from django.test import AsyncClient, Client, override_settings  # noqa: E402
 
 from retrysafe.django.models import AuditEntry, Record  # noqa: E402
-from retrysafe.django.settings import forget_guards  # noqa: E402
+from retrysafe.django.settings import close_guards  # noqa: E402
+from retrysafe.testing.postgres import PostgresServer  # noqa: E402
 from tests.django.shop.models import Order  # noqa: E402
 
 
@@ -21,13 +23,32 @@ from tests.django.shop.models import Order  # noqa: E402
 def migrated() -> None:
     for alias in ("default", "second"):
         call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+    connections.close_all()
+    shutil.copy(connections["default"].settings_dict["NAME"], project.folder() / project.TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def template(postgres: PostgresServer) -> str:
+    """A database of PostgreSQL's with all tables, to be copied."""
+    url = postgres.new_database()
+    with project.database("default", project.postgresql(url)):
+        connections["default"].ensure_connection()
+    return url
+
+
+@pytest.fixture
+def database(postgres: PostgresServer, template: str) -> Iterator[str]:
+    """The address of a database that was migrated, and that no other test has used."""
+    url = postgres.new_database(template)
+    yield url
+    postgres.drop_database(url)
 
 
 @pytest.fixture(autouse=True)
 def clean(migrated: None) -> Iterator[None]:
     """No records and no orders, and no connection is left open."""
     yield
-    forget_guards()
+    close_guards()
     for model in (Record, AuditEntry, Order):
         model.objects.all().delete()
     Order.objects.using("second").delete()

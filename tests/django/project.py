@@ -1,7 +1,8 @@
 """A project of Django's for tests: settings that all tests of a process share, and a database of its own.
 
-Django has one set of settings in a process, so whatever test needs any configures these, and overrides what is
-different.  It is not Django's test environment: the store has connections of its own here, as in a service.
+Django has one set of settings in a process, so whatever test needs any configures these, and overrides what
+is different.  It is not Django's test environment: the store has connections of its own here, as in a
+service.
 """
 
 import atexit
@@ -15,16 +16,21 @@ from typing import Any
 import django
 from django.conf import settings
 
-FOLDER = Path(tempfile.gettempdir())
+_folder = Path(tempfile.gettempdir())
+
+
+def folder() -> Path:
+    """Of this process, for its databases and other files."""
+    return _folder
 
 
 def configure() -> None:
     """Have Django's settings, once in a process."""
-    global FOLDER
+    global _folder
     if settings.configured:
         return
-    FOLDER = Path(tempfile.mkdtemp(prefix="retrysafe-django-"))
-    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+    _folder = Path(tempfile.mkdtemp(prefix="retrysafe-django-"))
+    atexit.register(shutil.rmtree, _folder, ignore_errors=True)
     settings.configure(
         SECRET_KEY="of tests alone",
         ALLOWED_HOSTS=["*"],
@@ -77,8 +83,12 @@ def configure() -> None:
     django.setup()
 
 
+TEMPLATE = "template.db"
+"""A database with all tables, to be copied: to migrate takes a second, and there are hundreds of tests."""
+
+
 def sqlite(name: str) -> dict[str, Any]:
-    return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(FOLDER / f"{name}.db")}
+    return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(_folder / f"{name}.db")}
 
 
 def postgresql(url: str) -> dict[str, Any]:
@@ -99,23 +109,29 @@ def postgresql(url: str) -> dict[str, Any]:
 
 @contextmanager
 def database(alias: str, said: Mapping[str, Any]) -> Generator[None]:
-    """Have an alias name another database, with tables."""
+    """Have an alias name another database, with tables: its own, or those of the template."""
     from django.core.management import call_command
     from django.db import connections
 
-    from retrysafe.django.settings import forget_guards
+    from retrysafe.django.settings import close_guards
 
     every = connections.settings
     before = every.get(alias)
     every[alias] = every["default"] | {"OPTIONS": {}, **said}
     settings.DATABASES[alias] = every[alias]
-    _drop(alias)
+    drop_connection(alias)
+    template, file = _folder / TEMPLATE, Path(str(said["NAME"]))
+    # Other aliases have other tables: records are in one database alone.
+    copied = alias == "default" and said["ENGINE"].endswith("sqlite3") and file.is_absolute()
+    if copied and template.exists() and not file.exists():
+        shutil.copy(template, file)
     try:
-        call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+        if "django_migrations" not in connections[alias].introspection.table_names():
+            call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
         yield
     finally:
-        forget_guards()
-        _drop(alias)
+        close_guards()
+        drop_connection(alias)
         if before is None:
             for one in (every, settings.DATABASES):
                 one.pop(alias, None)
@@ -123,10 +139,10 @@ def database(alias: str, said: Mapping[str, Any]) -> Generator[None]:
             every[alias] = settings.DATABASES[alias] = before
 
 
-def _drop(alias: str) -> None:
+def drop_connection(alias: str) -> None:
     """This thread's connection."""
     from django.db import connections
 
-    if hasattr(connections._connections, alias):
+    if hasattr(vars(connections)["_connections"], alias):
         connections[alias].close()
         del connections[alias]

@@ -1,11 +1,12 @@
-"""Who is asking, in tests: `Authorization: Bearer alice` is alice, whose organisation is in `X-Organisation`."""
+"""Who is asking: `Authorization: Bearer alice` is alice, whose organisation is in `X-Organisation`."""
 
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
+
+from retrysafe.django.guarded.coroutines import is_awaited, mark_awaited
 
 
 class Person:
@@ -31,8 +32,8 @@ class SignIn:
 
     def __init__(self, get_response: Any) -> None:
         self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
+        if is_awaited(get_response):
+            mark_awaited(self)
 
     def __call__(self, request: Any) -> Any:
         if (person := person_of(request)) is not None:

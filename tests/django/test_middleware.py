@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from django.middleware.csrf import _get_new_csrf_string  # type: ignore[attr-defined]  # for a token of one's own
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import _get_new_csrf_string
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.views.decorators.gzip import gzip_page
@@ -22,7 +23,7 @@ from tests.django.shop.models import Order
 runs: list[str] = []
 
 
-def plain(request: HttpRequest) -> HttpResponse:
+def plain(request: HttpRequest) -> HttpResponseBase:
     runs.append(request.method or "")
     match request.GET.get("then"):
         case "fail":
@@ -35,6 +36,8 @@ def plain(request: HttpRequest) -> HttpResponse:
             response = HttpResponse("signed in")
             response.set_cookie("session", "secret")
             return response
+        case _:
+            pass
     return JsonResponse({"run": len(runs)}, status=201)
 
 
@@ -71,7 +74,7 @@ def reads_the_body(request: HttpRequest) -> HttpResponse:
 
 
 @idempotent(max_response=50)
-def streams(request: HttpRequest) -> HttpResponse:
+def streams(request: HttpRequest) -> HttpResponseBase:
     runs.append("stream")
 
     def pieces() -> Any:
@@ -131,7 +134,9 @@ class TestCovering:
 
     def test_a_retry_is_replayed(self, client: Client, each_database: str) -> None:
         first, second = post(client, "/api/plain/"), post(client, "/api/plain/")
-        assert (first.status_code, first.content) == (second.status_code, second.content) == (201, b'{"run": 1}')
+        assert (
+            (first.status_code, first.content) == (second.status_code, second.content) == (201, b'{"run": 1}')
+        )
         assert second.headers["Idempotent-Replayed"] == "true"
         assert post(client, "/api/plain/", body='{"other": 1}').status_code == 422
         assert runs == ["POST"]
@@ -149,7 +154,9 @@ class TestCovering:
         assert (first.status_code, first.content) == (second.status_code, second.content)
         assert first.status_code == status
         assert second.headers["Idempotent-Replayed"] == "true"
-        assert first.headers["Content-Type"].startswith("application/problem+json" if status == 500 else "text/html")
+        assert first.headers["Content-Type"].startswith(
+            "application/problem+json" if status == 500 else "text/html"
+        )
         assert runs == ["POST"]
 
     def test_decorated_views_claim_themselves(self, client: Client) -> None:
@@ -166,7 +173,11 @@ class TestCovering:
         assert first.content == second.content == b"compressible " * 100
 
     @override_settings(
-        MIDDLEWARE=["django.middleware.gzip.GZipMiddleware", "tests.django.signing.SignIn", "retrysafe.django.Middleware"]
+        MIDDLEWARE=[
+            "django.middleware.gzip.GZipMiddleware",
+            "tests.django.signing.SignIn",
+            "retrysafe.django.Middleware",
+        ]
     )
     def test_a_compressing_middleware_outside(self, client: Client) -> None:
         sent = {"Accept-Encoding": "gzip"}
@@ -198,7 +209,9 @@ class TestCovering:
     def test_reauthorise(self, client: Client) -> None:
         """Whoever has lost a permission since is not shown a replay."""
         allowed = [True]
-        with override_settings(RETRYSAFE=COVERED | {"REAUTHORISE": lambda request: allowed[0] and request.user.pk}):
+        with override_settings(
+            RETRYSAFE=COVERED | {"REAUTHORISE": lambda request: allowed[0] and request.user.pk}
+        ):
             assert post(client, "/api/plain/").status_code == 201
             assert post(client, "/api/plain/").status_code == 201
             allowed[0] = False
@@ -227,7 +240,7 @@ def test_covering_under_asgi(async_client: AsyncClient, url: str, then: str) -> 
 
 class TestBodies:
     def test_an_upload_with_a_token_in_the_form(self) -> None:
-        """The CSRF check reads the form before the claim; 4 MB are spooled, and a changed byte is another request."""
+        """The CSRF check reads the form before the claim; 4 MB are spooled; other bytes are refused."""
         with override_settings(ROOT_URLCONF=__name__):
             client = Client(enforce_csrf_checks=True, headers={"Authorization": "Bearer alice"})
             token = _get_new_csrf_string()

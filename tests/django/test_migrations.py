@@ -1,4 +1,4 @@
-"""Django's migrations: the same tables as the store's own, reversible, and what the models say is what is there."""
+"""Django's migrations: the store's own tables, reversible, and as the models say."""
 
 import re
 from collections.abc import Iterator
@@ -53,7 +53,10 @@ def columns() -> dict[str, dict[str, tuple[str, bool]]]:
         introspection: Any = connection.introspection
         return {
             table: {
-                column.name: (_kind(introspection.get_field_type(column.type_code, column)), bool(column.null_ok))
+                column.name: (
+                    _kind(introspection.get_field_type(column.type_code, column)),
+                    bool(column.null_ok),
+                )
                 for column in introspection.get_table_description(cursor, table)
             }
             for table in sorted(introspection.table_names(cursor))

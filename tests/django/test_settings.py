@@ -7,9 +7,9 @@ import pytest
 from django.conf import settings
 from django.http import HttpRequest
 from django.test import override_settings
-from django.test.utils import setup_test_environment, teardown_test_environment
 
 from retrysafe import scopes as general
+from retrysafe._http.marked import marked
 from retrysafe.django import IdempotentMixin, guard, idempotent, scopes
 from retrysafe.django.settings import KNOWN, database, read
 from retrysafe.errors import ConfigurationError
@@ -35,7 +35,9 @@ async def owner_async(request: HttpRequest) -> str:
 
 def test_every_option_has_a_name() -> None:
     """Those of a guard, in capital letters; a new one is not forgotten."""
-    assert {name.upper() for name in Options.__annotations__} < KNOWN
+    assert {name.upper() for name in Options.__annotations__} - {"BACKGROUND"} < KNOWN
+    with pytest.raises(ConfigurationError, match=r"background= has no meaning in Django"):
+        idempotent(background="after")  # type: ignore[call-overload]  # which is refused
 
 
 def test_nothing_said() -> None:
@@ -59,15 +61,17 @@ def test_dotted_paths() -> None:
 def _request(**headers: str) -> Any:
     from django.test import RequestFactory
 
-    from retrysafe.django.request import read as read_request
+    from retrysafe.django.guarded.request import read as read_request
 
     named = {f"X-{name.title()}": value for name, value in headers.items()}
     return read_request(RequestFactory().post("/", headers=named))
 
 
 def test_scopes_of_scopes() -> None:
-    """A function inside of a ready-made rule gets Django's request, too; an organisation is a part by its name."""
-    rule = scopes.of_django(scopes.first_of(owner, scopes.organisation(lambda request: request.headers.get("X-Org"))))
+    """A function inside of a ready-made rule gets Django's request, too; an organisation has its name."""
+    rule = scopes.of_django(
+        scopes.first_of(owner, scopes.organisation(lambda request: request.headers.get("X-Org")))
+    )
     assert rule(_request(owner="x")) == general.resolve("x")
     assert rule(_request(org="7")) == general.resolve({"organisation": "7"})
     assert rule(_request()) is None
@@ -107,8 +111,6 @@ def test_a_store_elsewhere(tmp_path: Path) -> None:
         assert isinstance(guard().store, SQLiteStore)
         assert database() is None
         view = idempotent(effects="database")(lambda request: None)
-        from retrysafe._http.marked import marked
-
         with pytest.raises(ConfigurationError, match=r"name its alias in RETRYSAFE\[\"DATABASE\"\]"):
             marked(view, guard())
 
@@ -122,6 +124,7 @@ def test_receipts_beside_keys() -> None:
         assert receipts.rules.policy.effects == "database"
         assert receipts is guard("job-callbacks")
         assert receipts is not guard()
+        assert receipts.store is guard().store
     with (
         override_settings(CALLBACK_RECEIPT_TTL_DAYS="many"),
         pytest.raises(ConfigurationError, match="CALLBACK_RECEIPT_TTL_DAYS is 'many'"),
@@ -130,19 +133,23 @@ def test_receipts_beside_keys() -> None:
 
 
 def test_a_guard_is_made_once() -> None:
-    """Until a test overrides what it was made of."""
+    """A test that overrides what it was made of has another one, and afterwards the first is there again.
+
+    Receipts and operations of the project's keep theirs, and go on joining the views of that guard.
+    """
     assert guard() is guard()
     before = guard()
-    setup_test_environment()
     with override_settings(RETRYSAFE={"RETENTION": 5}):
         assert guard() is not before
-    teardown_test_environment()
-    assert guard() is not before
+    assert guard() is before
 
 
 def test_an_asynchronous_scope_is_refused() -> None:
     """Its function is called by views of both kinds."""
-    with override_settings(RETRYSAFE={"SCOPE": f"{__name__}.owner_async"}), pytest.raises(ConfigurationError, match="plain function"):
+    with (
+        override_settings(RETRYSAFE={"SCOPE": f"{__name__}.owner_async"}),
+        pytest.raises(ConfigurationError, match="plain function"),
+    ):
         guard().rules.request.scope(_request())
 
 
@@ -151,13 +158,12 @@ def test_what_cannot_be_decorated() -> None:
     with pytest.raises(ConfigurationError, match="IdempotentMixin"):
         idempotent(type("View", (), {}))
     with pytest.raises(ConfigurationError, match="expected a Guard"):
-        idempotent(7)  # type: ignore[arg-type]  # which is refused
+        idempotent(7)  # type: ignore[call-overload]  # which is refused
     with pytest.raises(ConfigurationError, match="effects"):
-        idempotent(effects="nowhere")(lambda request: None)  # type: ignore[arg-type]  # which is refused
+        idempotent(effects="nowhere")(lambda request: None)  # type: ignore[call-overload]  # which is refused
+
+    async def view(request: HttpRequest) -> None: ...
+
     with pytest.raises(ConfigurationError, match="async def"):
-        from retrysafe._http.marked import marked
-
-        async def view(request: HttpRequest) -> None: ...
-
         marked(idempotent(effects="database")(view), guard())
     assert IdempotentMixin.idempotency_options == {}

@@ -1,7 +1,7 @@
 """Django's own test tools: what a project's tests do works, and nothing leaks from one test into the next.
 
-Django's test environment is set up here as its runner does; these tests are classes of Django's, run one after
-the other by pytest and by `manage.py test` in a process of its own.
+Django's test environment is set up here as its runner does; these tests are classes of Django's, run one
+after the other by pytest and by `manage.py test` in a process of its own.
 """
 
 import asyncio

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.test import Client
 from django.urls import path
 
@@ -26,11 +27,13 @@ def _begin(request: HttpRequest) -> str:
 
 @idempotent
 def outside(request: HttpRequest) -> HttpResponse:
-    return JsonResponse({"label": _begin(request), "run": len(runs)}, status=201, headers={"Location": "/orders/1"})
+    return JsonResponse(
+        {"label": _begin(request), "run": len(runs)}, status=201, headers={"Location": "/orders/1"}
+    )
 
 
 @idempotent(effects="database")
-def in_database(request: HttpRequest) -> HttpResponse:
+def in_database(request: HttpRequest) -> HttpResponseBase:
     label = _begin(request)
     match request.GET.get("then"):
         case "404":
@@ -64,6 +67,8 @@ def in_database(request: HttpRequest) -> HttpResponse:
             return HttpResponse(b"x" * 2_000_000)
         case "stream":
             return StreamingHttpResponse(iter([b"a" * 1_000_000, b"b" * 1_000_000]))
+        case _:
+            pass
     return JsonResponse({"label": label, "run": len(runs)}, status=201)
 
 
@@ -98,7 +103,7 @@ def test_a_retry_is_replayed(client: Client, each_database: str) -> None:
 
 @pytest.mark.parametrize(("then", "status"), [("", 201), ("409", 409), ("404", 404)])
 def test_what_is_kept_in_a_transaction(client: Client, each_database: str, then: str, status: int) -> None:
-    """Success and refusals are stored; what was raised is undone first, and what was returned is committed."""
+    """Success and refusals are stored; what was raised is undone first, what was returned is committed."""
     url = f"/database/?then={then}"
     first, second = post(client, url), post(client, url)
     assert first.status_code == second.status_code == status

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,6 +49,8 @@ def _orders(request: HttpRequest) -> HttpResponse:
             Order.objects.create(label=f"after {Order.objects.count()}")
         case "unrendered":
             return TemplateResponse(request, Template("{{ broken }}"), {"broken": _Broken()})  # type: ignore[arg-type]  # a template
+        case _:
+            pass
     return JsonResponse({"orders": len(runs)}, status=201)
 
 
@@ -97,7 +99,7 @@ def post(client: Client, url: str, key: str = "k1") -> Any:
 
 
 @contextmanager
-def atomic_requests(*aliases: str) -> Iterator[None]:
+def atomic_requests(*aliases: str) -> Generator[None]:
     for alias in aliases:
         connections.settings[alias]["ATOMIC_REQUESTS"] = True
     try:
@@ -108,8 +110,10 @@ def atomic_requests(*aliases: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("url", ["/lease/", "/database/", "/method/", "/mixin/"])
-def test_a_commit_that_fails_is_never_replayed_as_success(client: Client, each_database: str, url: str) -> None:
-    """1. Under ATOMIC_REQUESTS the record was completed before the COMMIT, and the retry replayed 201 for nothing."""
+def test_a_commit_that_fails_is_never_replayed_as_success(
+    client: Client, each_database: str, url: str
+) -> None:
+    """1. Under ATOMIC_REQUESTS the record was completed before the COMMIT: the retry replayed 201."""
     with atomic_requests("default"):
         first, second = post(client, f"{url}?then=deferred"), post(client, f"{url}?then=deferred")
     assert first.status_code == second.status_code == 500
@@ -129,7 +133,7 @@ def test_a_commit_that_fails_is_never_replayed_as_success(client: Client, each_d
 def test_a_success_that_was_rolled_back(
     client: Client, each_database: str, url: str, then: str, aliases: tuple[str, ...]
 ) -> None:
-    """2. A 2xx of a transaction that is marked for rollback, or whose connection was closed, is no success."""
+    """2. A 2xx of a transaction that is marked for rollback, or lost its connection, is no success."""
     with atomic_requests(*aliases):
         for number in (1, 2):
             response = post(client, f"{url}?then={then}")
@@ -139,7 +143,7 @@ def test_a_success_that_was_rolled_back(
 
 
 def test_several_databases(client: Client) -> None:
-    """3. What the other database was told is undone when ours is refused, and committed after it otherwise."""
+    """3. What the other database was told is undone when ours is refused, else committed after it."""
     with atomic_requests("default", "second"):
         assert post(client, "/database/?then=second and fail", "failing").status_code == 500
         assert Order.objects.using("second").count() == Order.objects.count() == 0
@@ -227,7 +231,7 @@ def test_the_pool_of_the_application_is_left_alone(database: str) -> None:
 
 @pytest.mark.parametrize("url", ["/lease/", "/database/", "/method/"])
 def test_a_response_that_cannot_be_rendered(client: Client, each_database: str, url: str) -> None:
-    """7. Rendering comes after the claim: a failure is settled, and neither transaction nor lock stays open."""
+    """7. Rendering comes after the claim: a failure is settled, no transaction and no lock stays open."""
     assert post(client, f"{url}?then=unrendered").status_code == 500
     assert not connection.in_atomic_block
     assert not Record.objects.filter(state="in_progress").exists()
