@@ -1,4 +1,4 @@
-"""A service under uvicorn, as a process whose workers can be killed."""
+"""A service under uvicorn or gunicorn, as a process whose workers can be killed."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ from typing import Self
 PATIENCE = 60.0
 """Seconds until a service that does not start is given up: far more than it takes, on a busy machine too."""
 
-# What uvicorn writes to its log.
-_ADDRESS = re.compile(r"Uvicorn running on http://127\.0\.0\.1:(\d+)")
-_WORKER = re.compile(r"Started server process \[(\d+)\]")
-_READY = "Application startup complete."
-
 
 class Service:
     """Runs as long as the `with` does, on any port that is free.  Its log is in `folder`.
 
     `program` is a module that takes `--port` and `--workers`.
     """
+
+    # What uvicorn writes to its log; another server writes something else.
+    address = re.compile(r"Uvicorn running on http://127\.0\.0\.1:(\d+)")
+    worker = re.compile(r"Started server process \[(\d+)\]")
+    ready = "Application startup complete."
 
     def __init__(
         self, program: str, folder: Path, environment: Mapping[str, str], *, workers: int = 2
@@ -65,7 +65,7 @@ class Service:
                 cwd=Path(__file__).parents[1],
             )
         until = time.monotonic() + PATIENCE
-        while (log_text := self.log).count(_READY) < self._workers or not _ADDRESS.search(log_text):
+        while (log_text := self.log).count(self.ready) < self._workers or not self.address.search(log_text):
             if (status := self._process.poll()) is not None:
                 raise RuntimeError(
                     f"the service ended with {status} when it was started; its log:\n{self.log}"
@@ -73,7 +73,7 @@ class Service:
             if time.monotonic() > until:
                 raise RuntimeError(f"the service was not ready within {PATIENCE:g} s; its log:\n{log_text}")
             time.sleep(0.02)
-        self.port = int(_ADDRESS.findall(log_text)[-1])
+        self.port = int(self.address.findall(log_text)[-1])
 
     @property
     def log(self) -> str:
@@ -81,10 +81,10 @@ class Service:
 
     def workers(self) -> list[int]:
         """The process ids of those that were started and not killed by `kill_worker`."""
-        return [pid for found in _WORKER.findall(self.log) if (pid := int(found)) not in self.killed]
+        return [pid for found in self.worker.findall(self.log) if (pid := int(found)) not in self.killed]
 
     def kill_worker(self) -> None:
-        """SIGKILL for the worker that has run longest, whatever it is doing; uvicorn starts another one."""
+        """SIGKILL for the worker that has run longest, whatever it does; the server starts another one."""
         until = time.monotonic() + PATIENCE
         while not (workers := self.workers()):
             assert time.monotonic() < until, "no worker was started again"

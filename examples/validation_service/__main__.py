@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 
-import uvicorn
-from sqlalchemy import orm
+import django
+from django.core.management import call_command
+from django.db import connections, transaction
 
-from examples.validation_service import process_lock, settings
-from examples.validation_service.database import engine
-from examples.validation_service.models import Base, Organisation
+from examples.validation_service import environment
+from examples.validation_service.jobs import process_lock
 
 _RESTART_AFTER = 0.5
 """Seconds: a runner that cannot start is not started in a loop."""
@@ -35,7 +35,7 @@ class KeptRunner:
         self._process.wait()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "examples.validation_service.runner"]
+        command = [sys.executable, "-m", "examples.validation_service.jobs.runner"]
         return subprocess.Popen(command)
 
     def _keep(self) -> None:
@@ -45,33 +45,59 @@ class KeptRunner:
                 self._process = self._start()
 
 
-def main(app: str = "examples.validation_service.app:app") -> None:
+def main(application: str = "examples.validation_service.wsgi") -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.validation_service")
     parser.add_argument("--port", type=int, default=8000, help="0: any that is free")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "examples.validation_service.settings")
+    if given.port:
+        os.environ.setdefault("VALIDATION_CALLBACK_URL", f"http://127.0.0.1:{given.port}/api/callbacks/")
+    django.setup()
     set_up()
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
+    command = [
+        *(sys.executable, "-m", "gunicorn", "--config=python:examples.validation_service.gunicorn_conf"),
+        *(f"--bind=127.0.0.1:{given.port}", f"--workers={given.workers}", application),
+    ]
     runner = KeptRunner()
+    gunicorn = subprocess.Popen(command)
     try:
-        uvicorn.run(app, port=given.port, workers=given.workers, access_log=False)
+        sys.exit(gunicorn.wait())
+    except KeyboardInterrupt:
+        sys.exit(0)  # which has reached gunicorn, too
     finally:
+        gunicorn.terminate()
+        gunicorn.wait()
         runner.close()
-        for lock in settings.JOBS.glob("*/lock"):
+        for lock in environment.JOBS.glob("*/lock"):
             if (job := process_lock.holder(lock)) is not None:
                 os.kill(job, signal.SIGTERM)  # it goes on when the service is started again
 
 
 def set_up() -> None:
-    """Here, because two workers would do it at the same time."""
-    Base.metadata.create_all(engine)
-    with orm.Session(engine) as session:
-        for name in settings.ORGANISATIONS:
-            if session.get(Organisation, name) is None:
-                session.add(Organisation(name=name))
-        session.commit()
-    engine.dispose()
-    for folder in (settings.JOBS, settings.SPOOL):
+    """Tables, folders, and two organisations with tokens that everyone knows: this is an example."""
+    call_command("migrate", verbosity=0)
+    with transaction.atomic():
+        for name in environment.ORGANISATIONS:
+            add_organisation(name)
+    connections.close_all()
+    for folder in (environment.JOBS, environment.SPOOL):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def add_organisation(name: str) -> None:
+    from django.contrib.auth.models import User
+
+    from examples.validation_service.jobs.checks import Check
+    from examples.validation_service.validations.models import ApiToken, Organisation, Workflow
+
+    organisation, is_new = Organisation.objects.get_or_create(name=name)
+    if is_new:
+        checks = [check.value for check in Check]
+        Workflow.objects.create(organisation=organisation, name=environment.WORKFLOW, checks=checks)
+        user = User.objects.create(username=name)
+        ApiToken.issue(organisation, user, token=environment.demo_token(name))
 
 
 if __name__ == "__main__":

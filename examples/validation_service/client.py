@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import httpx
 
-from examples.validation_service.checks import Readings
+from examples.validation_service.environment import WORKFLOW
+from examples.validation_service.jobs.checks import Readings
 
 
 class Unsettled(Exception):
@@ -22,12 +23,15 @@ class ValidationClient:
     patience = 90.0
     """Seconds until it gives up."""
 
-    def __init__(self, service: str, organisation: str, submit_to: str | None = None) -> None:
+    def __init__(self, service: str, token: str, submit_to: str | None = None) -> None:
         self._http = httpx.Client(
-            base_url=service, headers={"X-Organisation": organisation}, timeout=httpx.Timeout(30.0)
+            base_url=f"{service}/api/",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(30.0),
         )
-        self._submit_to = f"{submit_to or service}/runs"
+        self._submit_to = f"{submit_to or service}/api"
         """Where requests go that have an effect: the storm has a gateway there."""
+        self._workflow: int | None = None
         self.replays = 0
         """Responses that were of an earlier attempt."""
 
@@ -45,10 +49,11 @@ class ValidationClient:
     def submit(self, name: str, readings: Readings) -> str:
         """The id of the new run."""
         key, pause, until = self.new_key(), self.first_pause, time.monotonic() + self.patience
+        start = f"{self._submit_to}/workflows/{self.workflow()}/start/"
         document = {"name": name, "readings": list(readings)}
         while time.monotonic() < until:
             try:
-                response = self._http.post(self._submit_to, json=document, headers={"Idempotency-Key": key})
+                response = self._http.post(start, json=document, headers={"Idempotency-Key": key})
             except httpx.TransportError:
                 pass  # it may have been done, or not: the same key finds out
             else:
@@ -62,12 +67,27 @@ class ValidationClient:
             pause, key = pause * 2, self.retry_key(key)
         raise Unsettled(f"{name}: no response within {self.patience:g} s")
 
+    def workflow(self) -> int:
+        """The id of the one that is used."""
+        if self._workflow is None:
+            until = time.monotonic() + self.patience
+            while self._workflow is None:
+                try:
+                    found: list[dict[str, Any]] = self._http.get("workflows/").raise_for_status().json()
+                except httpx.TransportError as error:  # its worker has died; reading has no effect
+                    if time.monotonic() > until:
+                        raise Unsettled(f"the workflows cannot be listed: {error}") from error
+                    time.sleep(self.look_every)
+                else:
+                    self._workflow = next(int(one["id"]) for one in found if one["name"] == WORKFLOW)
+        return self._workflow
+
     def wait(self, run: str) -> dict[str, Any]:
         """What the service says of a run that has ended."""
         until = time.monotonic() + self.patience
         while time.monotonic() < until:
             try:
-                response = self._http.get(f"/runs/{run}")
+                response = self._http.get(f"runs/{run}/")
             except httpx.TransportError:
                 pass  # reading has no effect: again
             else:

@@ -1,6 +1,7 @@
 """The service, its runner and its jobs as processes that can be killed."""
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
@@ -9,8 +10,8 @@ from random import Random
 
 from examples.gateway import Proxy
 from examples.services import PATIENCE, Service
-from examples.validation_service import process_lock
-from examples.validation_service.runner import LOCK
+from examples.validation_service.jobs import process_lock
+from examples.validation_service.jobs.runner import LOCK
 
 QUICK = {
     # Seconds: a retry soon takes over from a worker that was killed, and a launch from one that was lost.
@@ -27,6 +28,11 @@ class ValidationService(Service):
     The runner and all jobs are in the process group of the service, and end with it.
     """
 
+    # What gunicorn writes to its log, and `gunicorn_conf.py`.
+    address = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
+    worker = re.compile(r"Worker is ready \[(\d+)\]")
+    ready = "Worker is ready"
+
     def __init__(
         self,
         database: str,
@@ -42,7 +48,7 @@ class ValidationService(Service):
         given = {
             "VALIDATION_DATABASE": database,
             "VALIDATION_FILES": str(self.files),
-            "VALIDATION_CALLBACK_URL": f"{callbacks.url}/callbacks",
+            "VALIDATION_CALLBACK_URL": f"{callbacks.url}/api/callbacks/",
             **QUICK,
             **environment,
         }

@@ -19,18 +19,19 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from random import Random
 from threading import Thread
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+import django
 from httpx import HTTPError
-from sqlalchemy import Engine, create_engine, func, select
 
 from examples.gateway import Proxy
-from examples.validation_service.audit import Tally, audit
-from examples.validation_service.checks import Check
 from examples.validation_service.client import Unsettled, ValidationClient
-from examples.validation_service.models import Execution
+from examples.validation_service.environment import ORGANISATIONS, demo_token
+from examples.validation_service.jobs.checks import Check
 from examples.validation_service.serving import ValidationService
-from examples.validation_service.settings import ORGANISATIONS
+
+if TYPE_CHECKING:
+    from examples.validation_service.audit import Tally  # which needs Django's settings
 
 RUNS, KILLS, SEED = 40, 12, 1
 
@@ -71,7 +72,7 @@ class Report(NamedTuple):
     cut_off: int
     """Requests and callbacks whose worker was killed meanwhile."""
     killed: dict[Victim, int]
-    tally: Tally
+    tally: "Tally"
     wrong: list[str]
     """What does not add up, in sentences; empty if all is well."""
     seconds: float
@@ -119,7 +120,7 @@ class Storm:
         self.unsettled: list[str] = []
         self.replays = 0
 
-    def run(self, engine: Engine, runs: int, kills: int) -> None:
+    def run(self, runs: int, kills: int) -> None:
         order: list[Victim] = list(islice(cycle(get_args(Victim)), kills))
         self._random.shuffle(order)
         for number in range(runs):
@@ -127,11 +128,11 @@ class Storm:
         for thread in self._threads:
             thread.start()
         for part, victim in enumerate(order, start=1):
-            self._wait_for(engine, runs * len(Check) * part // (kills + 1))
+            self._wait_for(runs * len(Check) * part // (kills + 1))
             self._kill(victim)
         _wait("the end of all clients", self._is_over)
         # Runs of which no client knows have jobs, too; and a job may still be sending what has arrived.
-        _wait("the end of all jobs", lambda: _count(engine, finished=False) == 0 and self._is_quiet())
+        _wait("the end of all jobs", lambda: _count(finished=False) == 0 and self._is_quiet())
 
     def _submit_all(self) -> None:
         with suppress(Empty):
@@ -139,8 +140,8 @@ class Storm:
                 self._submit(self._numbers.get_nowait())
 
     def _submit(self, number: int) -> None:
-        organisation = ORGANISATIONS[number % len(ORGANISATIONS)]
-        with self._client(self._service.url, organisation, submit_to=self._clients.url) as client:
+        token = demo_token(ORGANISATIONS[number % len(ORGANISATIONS)])
+        with self._client(self._service.url, token, submit_to=self._clients.url) as client:
             try:
                 run = client.submit(f"{self._name}/{number}", readings(Random(f"{self._seed}/{number}")))
                 self.reported.append(client.wait(run))
@@ -148,9 +149,9 @@ class Storm:
                 self.unsettled.append(str(error))
             self.replays += client.replays
 
-    def _wait_for(self, engine: Engine, executions: int) -> None:
+    def _wait_for(self, executions: int) -> None:
         """Until so many have called back; or all clients have given up."""
-        _wait("progress", lambda: _count(engine, finished=True) >= executions or self._is_over())
+        _wait("progress", lambda: _count(finished=True) >= executions or self._is_over())
 
     def _kill(self, victim: Victim) -> None:
         arrived = self._arrived()
@@ -198,19 +199,18 @@ def run(
     seed: int = SEED,
     keys: bool = True,
 ) -> Report:
+    _configure(service.database)
+    from examples.validation_service.audit import audit
+
     began = time.monotonic()
     callbacks = service.callbacks
-    engine = create_engine(service.database)
-    try:
-        with Proxy(service.port, lose=LOSE, repeat=REPEAT, seed=seed) as clients:
-            storm = Storm(service, clients, seed=seed, keys=keys)
-            storm.run(engine, runs, kills)
-        tally = audit(engine, storm.reported)
-        wrong = storm.unsettled + tally.wrong
-        if len(storm.reported) != runs:
-            wrong.append(f"{len(storm.reported)} of {runs} runs were reported to their clients")
-    finally:
-        engine.dispose()
+    with Proxy(service.port, lose=LOSE, repeat=REPEAT, seed=seed) as clients:
+        storm = Storm(service, clients, seed=seed, keys=keys)
+        storm.run(runs, kills)
+    tally = audit(storm.reported)
+    wrong = storm.unsettled + tally.wrong
+    if len(storm.reported) != runs:
+        wrong.append(f"{len(storm.reported)} of {runs} runs were reported to their clients")
     return Report(
         runs=runs,
         requests=clients.counts["requests"],
@@ -228,10 +228,17 @@ def run(
     )
 
 
-def _count(engine: Engine, *, finished: bool) -> int:
-    with engine.connect() as connection:
-        counted = select(func.count()).select_from(Execution).where(Execution.finished == finished)
-        return connection.scalar(counted) or 0
+def _configure(database: str) -> None:
+    """Have the service's models, to look into its tables."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "examples.validation_service.settings")
+    os.environ["VALIDATION_DATABASE"] = database
+    django.setup()
+
+
+def _count(*, finished: bool) -> int:
+    from examples.validation_service.validations.models import Execution
+
+    return Execution.objects.filter(finished=finished).count()
 
 
 def _wait(what: str, condition: Callable[[], bool], every: float = 0.02) -> None:

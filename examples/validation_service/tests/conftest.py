@@ -1,26 +1,56 @@
-"""A service that runs, and what tests do to it besides sending requests."""
+"""A service that runs, and what tests do to it besides sending requests.
 
+Its models are not imported here: this process has the settings of another project of Django's.
+"""
+
+import os
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
 import pytest
-from sqlalchemy import create_engine
 
 from examples.gateway import Fault, Proxy, Response
 from examples.services import PATIENCE
-from examples.validation_service.audit import audit
-from examples.validation_service.checks import Check, Readings
 from examples.validation_service.client import ValidationClient
-from examples.validation_service.envelopes import SOURCE
+from examples.validation_service.environment import demo_token
+from examples.validation_service.jobs.checks import Check, Readings
+from examples.validation_service.jobs.envelopes import SOURCE
 from examples.validation_service.serving import ValidationService
 from retrysafe import Guard, stores
 from retrysafe.callbacks import Receipt, receipts
 
-ORGANISATION = "north"
+ROOT = Path(__file__).parents[3]
+TOKEN = demo_token("north")
+
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("VALIDATION_DATABASE", "VALIDATION_FILES")
+}
+"""Without what a developer may have set."""
+
+
+def ran(
+    module: str, *arguments: str, expected: int = 0, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """A command of the example, which has come to its end."""
+    found = subprocess.run(
+        [sys.executable, "-m", f"examples.validation_service.{module}", *arguments],
+        env={**ENVIRONMENT, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == expected, found.stdout + found.stderr
+    return found
 
 
 Behaviour = Literal["pass on", "lose the request", "lose the response", "refuse"]
@@ -57,23 +87,36 @@ class Harness:
 
     def __init__(self, service: ValidationService) -> None:
         self.service = service
-        self._engine = create_engine(service.database)
-        self._guard = Guard(stores.from_engine(self._engine), profile="job-callbacks")
+        self._guard = Guard(stores.open(service.database.replace("+psycopg", "")), profile="job-callbacks")
         self.receipts = receipts(self._guard, source=SOURCE)
-        self.client = ValidationClient(service.url, ORGANISATION)
+        self.client = ValidationClient(service.url, TOKEN)
         self.http = httpx.Client(
-            base_url=service.url, headers={"X-Organisation": ORGANISATION}, timeout=PATIENCE
+            base_url=f"{service.url}/api/", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=PATIENCE
         )
 
     def close(self) -> None:
         self.client.close()
         self.http.close()
         self._guard.close()
-        self._engine.dispose()
+
+    @property
+    def start(self) -> str:
+        """The path of what starts a run."""
+        return f"workflows/{self.client.workflow()}/start/"
 
     def submit(self, readings: Readings, key: str) -> httpx.Response:
         document = {"name": key, "readings": list(readings)}
-        return self.http.post("/runs", json=document, headers={"Idempotency-Key": key})
+        return self.http.post(self.start, json=document, headers={"Idempotency-Key": key})
+
+    def used(self) -> int:
+        """How much of its quota the organisation has used."""
+        return int(self.http.get("organisation/").raise_for_status().json()["used"])
+
+    def trap(self, place: str) -> Path:
+        """Have the next run that is started fall into a trap: see `trapped.py`."""
+        trap = self.service.files / place
+        trap.touch()
+        return trap
 
     def finished(self, readings: Readings) -> dict[str, Any]:
         """A run that has ended."""
@@ -90,7 +133,7 @@ class Harness:
             "correlation_id": receipt.correlation_id,
             "check": of,
         }
-        return self.http.post("/callbacks", json=sent | changed)
+        return self.http.post("callbacks/", json=sent | changed)
 
     def receipt(self, run: str, check: Check) -> Receipt:
         [found] = [one for one in self.received(run) if f"{run}-{check}/" in one.result_uri]
@@ -105,7 +148,13 @@ class Harness:
 
     def wrong(self) -> list[str]:
         """What the audit finds."""
-        return audit(self._engine).wrong
+        environment = {"VALIDATION_DATABASE": self.service.database}
+        command = [sys.executable, "-m", "examples.validation_service.audit"]
+        found = subprocess.run(
+            command, env={**ENVIRONMENT, **environment}, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert found.stdout, found.stderr
+        return found.stdout.splitlines() if found.returncode else []
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -124,12 +173,17 @@ def gateway() -> Iterator[Gateway]:
 @pytest.fixture(scope="module")
 def harness(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     folder = tmp_path_factory.mktemp("validation")
-    with ValidationService(
-        f"sqlite:///{folder}/validation.db",
-        folder,
-        gateway,
-        program="examples.validation_service.tests.trapped",
-    ) as service:
-        harness = Harness(service)
+    with running(f"sqlite:///{folder}/validation.db", folder, gateway) as harness:
         yield harness
-        harness.close()
+
+
+@contextmanager
+def running(database: str, folder: Path, gateway: Gateway) -> Generator[Harness]:
+    """The service with its traps."""
+    program = "examples.validation_service.tests.trapped"
+    with ValidationService(database, folder, gateway, program=program) as service:
+        harness = Harness(service)
+        try:
+            yield harness
+        finally:
+            harness.close()

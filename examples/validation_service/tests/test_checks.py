@@ -2,7 +2,7 @@
 
 import pytest
 
-from examples.validation_service.checks import Check, Found, Readings, Severity, errors, validate
+from examples.validation_service.jobs.checks import Check, Found, Readings, Severity, errors, validate
 
 
 @pytest.mark.parametrize(

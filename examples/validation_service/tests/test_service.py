@@ -3,16 +3,32 @@
 import os
 import signal
 import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
 
 import httpx
 import pytest
 
-from examples.validation_service.checks import Check
-from examples.validation_service.job_folder import JobFolder
-from examples.validation_service.tests.conftest import Gateway, Harness, wait_until
+from examples.services import PATIENCE
+from examples.validation_service.environment import demo_token
+from examples.validation_service.jobs.checks import Check
+from examples.validation_service.jobs.job_folder import JobFolder
+from examples.validation_service.tests.conftest import TOKEN, Gateway, Harness, running, wait_until
 
 FAULTY = [1.0, None, 3.0, 120.0, 7.0, 7.0, 7.0, 7.0]
 """An error and a warning in the range; one that is stuck, and two steep changes."""
+
+
+COPIES = 50
+
+
+@pytest.fixture
+def own_harness(database: str, tmp_path: Path) -> Iterator[Harness]:
+    """A service of the test's own."""
+    with Gateway() as gateway, running(database, tmp_path, gateway) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -38,6 +54,38 @@ def test_a_run(harness: Harness, key: str) -> None:
     again = harness.submit(FAULTY, key)
     assert (again.content, again.headers["Idempotent-Replayed"]) == (submitted.content, "true")
     assert harness.submit([1.0], key).json()["code"] == "key-reused"
+    harness.wait_until_quiet()
+    assert harness.wrong() == []
+
+
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True
+)
+def test_50_copies_of_one_start(own_harness: Harness, key: str) -> None:
+    """One run, one quota unit: each copy gets its response, or 409 while it is made."""
+    harness = own_harness
+    start = harness.start
+    document, together = {"name": key, "readings": FAULTY}, Barrier(COPIES)
+
+    def send(_: int) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Idempotency-Key": key}
+        with httpx.Client(
+            base_url=f"{harness.service.url}/api/", headers=headers, timeout=PATIENCE
+        ) as client:
+            together.wait()
+            return client.post(start, json=document)
+
+    with ThreadPoolExecutor(COPIES) as clients:
+        responses = list(clients.map(send, range(COPIES)))
+    assert {response.status_code for response in responses} <= {202, 409}
+    started = [response for response in responses if response.status_code == 202]
+    assert len({response.content for response in started}) == 1
+    assert sum("Idempotent-Replayed" not in response.headers for response in started) == 1
+    assert {one.json()["code"] for one in responses if one.status_code == 409} <= {"in-flight"}
+    assert harness.submit(FAULTY, key).content == started[0].content
+    assert harness.used() == 1
+    assert harness.client.wait(started[0].json()["id"])["errors"] == 2
+    harness.wait_until_quiet()
     assert harness.wrong() == []
 
 
@@ -50,16 +98,25 @@ def test_a_run_without_findings(harness: Harness) -> None:
 def test_requests_that_are_refused(harness: Harness, key: str) -> None:
     """They use no key up."""
     document = {"name": "one", "readings": [1.0]}
-    assert harness.http.post("/runs", json=document).json()["code"] == "key-missing"
     headers = {"Idempotency-Key": key}
-    assert (
-        harness.http.post("/runs", json={"name": "one", "readings": []}, headers=headers).status_code == 422
+    invalid = harness.http.post(harness.start, json={"name": "one", "readings": []}, headers=headers)
+    assert invalid.status_code == 400
+    unknown = harness.http.post(
+        harness.start, json=document, headers={**headers, "Authorization": "Bearer x"}
     )
-    unknown = harness.http.post("/runs", json=document, headers={**headers, "X-Organisation": "east"})
-    assert unknown.status_code == 403
+    assert unknown.status_code == 401
+    south = {"Authorization": f"Bearer {demo_token('south')}"}
+    assert harness.http.post(harness.start, json=document, headers={**headers, **south}).status_code == 404
     assert harness.submit([1.0], key).status_code == 202
     run = harness.finished([1.0])["id"]
-    assert harness.http.get(f"/runs/{run}", headers={"X-Organisation": "south"}).status_code == 404
+    assert harness.http.get(f"runs/{run}/", headers=south).status_code == 404
+
+
+def test_a_request_without_a_key(harness: Harness) -> None:
+    """It is served, and logged, because a key is to be required one day."""
+    document = {"name": str(uuid.uuid4()), "readings": [1.0]}
+    assert harness.http.post(harness.start, json=document).status_code == 202
+    assert "a request without a key was served" in harness.service.log
 
 
 def test_a_callback_that_comes_again(harness: Harness) -> None:
@@ -86,21 +143,46 @@ def test_callbacks_that_are_refused(harness: Harness, key: str) -> None:
     for changed in (
         {"status": "done"},
         {"check": "smell"},
-        {"result_uri": "file:///etc/passwd"},
         {"run_id": 7},
     ):
         invalid = harness.call_back(run, Check.RANGE, **{"callback_id": key, **changed})
         assert invalid.status_code == 422, changed
+    foreign = harness.call_back(run, Check.RANGE, callback_id=key, result_uri="file:///etc/passwd")
+    assert foreign.status_code == 400
     assert harness.receipts.find(key) is None
+    assert harness.wrong() == []
+
+
+def test_a_start_that_fails(harness: Harness, key: str) -> None:
+    """The view raises after the run was counted: all of it is rolled back, and the retry runs."""
+    used, trap = harness.used(), harness.trap("fail before commit")
+    assert harness.submit(FAULTY, key).status_code == 500
+    assert not trap.exists()
+    assert harness.used() == used
+    retried = harness.submit(FAULTY, key)
+    assert (retried.status_code, "Idempotent-Replayed" in retried.headers) == (202, False)
+    assert harness.used() == used + 1
+
+
+def test_a_worker_that_dies_before_the_commit(harness: Harness, key: str) -> None:
+    """Nothing of the run is left; the retry runs once, when the lease of the dead worker is over."""
+    used, trap = harness.used(), harness.trap("die before commit")
+    with pytest.raises(httpx.TransportError):
+        harness.submit(FAULTY, key)
+    assert not trap.exists()
+    assert harness.used() == used
+    wait_until(lambda: harness.submit(FAULTY, key).status_code == 202)
+    assert harness.used() == used + 1
+    assert harness.client.wait(harness.submit(FAULTY, key).json()["id"])["errors"] == 2
     assert harness.wrong() == []
 
 
 def test_a_worker_that_dies_before_the_launch(harness: Harness, key: str) -> None:
     """The run is committed, so its jobs are launched by another worker, and the retry is a replay."""
-    (harness.service.files / "trap").touch()
+    trap = harness.trap("die after commit")
     with pytest.raises(httpx.TransportError):
         harness.submit(FAULTY, key)
-    assert not (harness.service.files / "trap").exists()
+    assert not trap.exists()
     retried = harness.submit(FAULTY, key)
     assert retried.headers["Idempotent-Replayed"] == "true"
     assert harness.client.wait(retried.json()["id"])["errors"] == 2

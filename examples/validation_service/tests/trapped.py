@@ -1,31 +1,52 @@
-"""The service with a trap: `python -m examples.validation_service.tests.trapped`.
+"""The service with traps: `python -m examples.validation_service.tests.trapped`.
 
-If the file `trap` is among its files, the worker that commits the next run dies before it launches the jobs.
+A trap is a file of this name among the files of the service, and the next run that is started falls into it:
+
+    fail before commit    the view raises, when it has counted the run
+    die before commit     the worker dies there
+    die after commit      the worker dies before it launches the jobs
 """
 
 import os
 import signal
+from typing import Any
 
-from examples.validation_service import app as service
-from examples.validation_service import launching, settings
+from examples.validation_service import environment
 from examples.validation_service.__main__ import main
 
-app = service.app
 
-_wake = launching.wake
-
-
-def _die_or_wake() -> None:
+def _is_set(trap: str) -> bool:
     try:
-        (settings.FILES / "trap").unlink()
+        (environment.FILES / trap).unlink()
     except FileNotFoundError:
-        _wake()
-    else:
-        os.kill(os.getpid(), signal.SIGKILL)
+        return False
+    return True
 
 
-launching.wake = _die_or_wake
+def _set_traps() -> None:
+    from examples.validation_service.validations import launching
+
+    new_envelope, wake = launching.new_envelope, launching.wake
+
+    def new_envelope_or_fail(*given: Any) -> Any:
+        if _is_set("fail before commit"):
+            raise RuntimeError("a trap")
+        if _is_set("die before commit"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return new_envelope(*given)
+
+    def wake_or_die() -> None:
+        if _is_set("die after commit"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        wake()
+
+    setattr(launching, "new_envelope", new_envelope_or_fail)  # noqa: B010 - typed
+    launching.wake = wake_or_die
 
 
 if __name__ == "__main__":
-    main("examples.validation_service.tests.trapped:app")
+    main("examples.validation_service.tests.trapped")
+else:  # in each worker
+    from examples.validation_service.wsgi import application as application
+
+    _set_traps()

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from examples.validation_service import process_lock
-from examples.validation_service.envelopes import CheckEnvelope
+from examples.validation_service.jobs import process_lock
+from examples.validation_service.jobs.envelopes import CheckEnvelope
 
 
 class JobFolder:
@@ -31,7 +31,7 @@ class JobFolder:
         try:
             if not self.envelope.exists():
                 envelope.write(self.envelope)
-            command = [sys.executable, "-m", "examples.validation_service.job", str(self.envelope)]
+            command = [sys.executable, "-m", "examples.validation_service.jobs.job", str(self.envelope)]
             job = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[lock])
             process_lock.note(lock, job.pid)
         finally:

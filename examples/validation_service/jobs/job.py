@@ -1,4 +1,4 @@
-"""A job: `python -m examples.validation_service.job ENVELOPE`.
+"""A job: `python -m examples.validation_service.jobs.job ENVELOPE`.
 
 It validates, writes its result, and calls back until that is acknowledged.  Killed at any moment and started
 again with the same envelope, it goes on: what is written is not written again, and the callback has the same
@@ -10,10 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-from examples.validation_service.checks import FINDINGS, errors, validate
-from examples.validation_service.envelopes import CheckCallback, CheckEnvelope, Status
-from examples.validation_service.job_folder import JobFolder
-from examples.validation_service.settings import LONGEST_PAUSE
+from examples.validation_service.environment import LONGEST_PAUSE
+from examples.validation_service.jobs.checks import FINDINGS, errors, validate
+from examples.validation_service.jobs.envelopes import CheckCallback, CheckEnvelope, Status
+from examples.validation_service.jobs.job_folder import JobFolder
 from retrysafe.callbacks.jobs import BackOff, DeliveryError, deliver
 
 
@@ -34,7 +34,7 @@ def work(envelope: CheckEnvelope) -> CheckCallback:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, as any signal does
-    parser = argparse.ArgumentParser(prog="python -m examples.validation_service.job")
+    parser = argparse.ArgumentParser(prog="python -m examples.validation_service.jobs.job")
     parser.add_argument("envelope", type=Path)
     envelope = CheckEnvelope.read(parser.parse_args().envelope)
     folder = JobFolder(envelope.folder)

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from pathlib import Path
 
-from examples.validation_service.checks import Check
+from examples.validation_service.jobs.checks import Check
 from retrysafe.callbacks.jobs import Callback, Envelope
 
 SOURCE = "validation jobs"

@@ -1,4 +1,4 @@
-"""Runs the jobs of the spool: `python -m examples.validation_service.runner`.
+"""Runs the jobs of the spool: `python -m examples.validation_service.jobs.runner`.
 
 An envelope stays in the folder until its job has called back.  So there is nothing to be remembered: a runner
 that was killed begins with what it finds there, and leaves jobs alone that have outlived it.
@@ -12,9 +12,10 @@ import time
 from math import inf
 from pathlib import Path
 
-from examples.validation_service import process_lock, settings
-from examples.validation_service.envelopes import CheckEnvelope
-from examples.validation_service.job_folder import JobFolder
+from examples.validation_service import environment
+from examples.validation_service.jobs import process_lock
+from examples.validation_service.jobs.envelopes import CheckEnvelope
+from examples.validation_service.jobs.job_folder import JobFolder
 
 AT_ONCE = 4
 """Jobs at the same time.  Most of theirs is spent on waiting for an acknowledgement."""
@@ -44,7 +45,7 @@ class Runner:
                 elif job.returncode > 0:  # else it was killed, and is started again at once
                     self._failed[spooled] = time.monotonic()
         for spooled in sorted(self._spool.glob("*.json"), key=lambda file: file.stat().st_mtime):
-            waits = time.monotonic() < self._failed.get(spooled, -inf) + settings.LAUNCH_EVERY
+            waits = time.monotonic() < self._failed.get(spooled, -inf) + environment.LAUNCH_EVERY
             if len(self._running) < AT_ONCE and spooled not in self._running and not waits:
                 self._start(spooled)
 
@@ -59,11 +60,11 @@ class Runner:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, as any signal does
-    lock = process_lock.take(settings.SPOOL / LOCK)
+    lock = process_lock.take(environment.SPOOL / LOCK)
     if lock is None:
-        sys.exit(f"another runner works for {settings.SPOOL}")
+        sys.exit(f"another runner works for {environment.SPOOL}")
     process_lock.note(lock, os.getpid())
-    runner = Runner(settings.SPOOL)
+    runner = Runner(environment.SPOOL)
     while True:
         runner.look()
         time.sleep(_LOOK_EVERY)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from examples.validation_service.envelopes import CheckEnvelope
-from examples.validation_service.job_folder import JobFolder
+from examples.validation_service.jobs.envelopes import CheckEnvelope
+from examples.validation_service.jobs.job_folder import JobFolder
 
 
 class Launcher(Protocol):
