@@ -5,6 +5,7 @@ server should carry nothing but its own layer.
 """
 
 import asyncio
+import importlib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -151,5 +152,10 @@ def wrong(folder: Path) -> Asgi:
 
 def for_gunicorn(name: str, folder: str) -> Wsgi:
     """What gunicorn calls in its worker to have the application."""
-    app: Wsgi = globals()[name](Path(folder))
-    return app
+    return load(name, folder)
+
+
+def load(name: str, folder: str) -> Any:
+    """The application of a function that is named as in `Server.app`."""
+    module, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(f"benchmarks.{module or 'apps'}"), function)(Path(folder))

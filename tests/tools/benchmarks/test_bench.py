@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import machine, report
 from benchmarks.__main__ import PARTS
+from benchmarks.goals import GOALS
 from benchmarks.load import content
 from benchmarks.rounds import Measured, Sample, Spread
 from benchmarks.variants import VARIANTS, Variant, choose
@@ -82,6 +83,47 @@ def test_notices_wrong_answers(tmp_path: Path) -> None:
     assert "status 200" in ended.stdout
 
 
+def test_measures_projects_of_django(tmp_path: Path) -> None:
+    """Under gunicorn, with the records in the project's database, and with what a view writes there."""
+    told = tmp_path / "figures.json"
+    asked = ("django-no-key", "django-sqlite-fresh", "django-sqlite-replay", "drf-sqlite-replay",
+        "tx-django-sqlite-fresh", "tx-django-sqlite-replay")  # fmt: skip
+    ended = run(
+        "--quick", "--rounds", "1", "--seconds", "0.15", "--json", str(told),
+        "--svg", str(tmp_path / "bars.svg"), "--only", *asked,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    document: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    assert set(document["variants"]) == {*asked, "django-bare", "drf-bare", "tx-django-sqlite-bare"}
+    for name, figures in document["variants"].items():
+        assert figures["errors"] == 0, name
+    for name in asked:
+        assert document["figures"][f"{name}: share of the bare application"] > 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "package"), [("dik-sqlite", "idempotency_key"), ("drfik-sqlite", "drf_idempotencykey")]
+)
+def test_measures_peers_of_django(tmp_path: Path, peer: str, package: str) -> None:
+    """They work with the Django that is installed, and do not run a key a second time."""
+    pytest.importorskip(package)
+    ended = run(
+        "--quick", "--rounds", "1", "--seconds", "0.15", "--json", str(tmp_path / "figures.json"),
+        "--svg", str(tmp_path / "bars.svg"), "--only", f"{peer}-*",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_notices_what_runs_again(tmp_path: Path) -> None:
+    """A replay that is not marked as one must not have been run: the handler says how often it was."""
+    ended = run(
+        "--quick", "--rounds", "1", "--seconds", "0.1", "--json", str(tmp_path / "figures.json"),
+        "--svg", str(tmp_path / "bars.svg"), "--only", "runs-again",
+    )  # fmt: skip
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "times more than for the 1,000 keys" in " ".join(ended.stdout.split())
+
+
 def test_in_process_and_strict(tmp_path: Path) -> None:
     """A part can be asked for alone; what was not measured is not a goal missed."""
     told = tmp_path / "figures.json"
@@ -116,6 +158,17 @@ def test_baselines_exist() -> None:
         assert baseline.baseline == baseline.name
         assert baseline.group == variant.group
         assert not baseline.missing()
+
+
+def test_goals_are_about_variants() -> None:
+    """A goal whose variant was renamed would never be judged again."""
+    known = {variant.name for variant in VARIANTS}
+    for goal in GOALS:
+        variant, _, rest = goal.figure.partition(": ")
+        if rest.startswith("times ") and not variant.startswith("growth"):
+            assert {variant, rest.removeprefix("times ")} <= known, goal.figure
+        elif rest == "share of the bare application":
+            assert variant in known, goal.figure
 
 
 def test_missing_packages_are_told() -> None:
