@@ -90,8 +90,28 @@ def _check_pip(arguments: list[str]) -> None:
 def _check_python(arguments: list[str]) -> None:
     from importlib.util import find_spec
 
+    if PurePath(arguments[0]).name == "manage.py":
+        _check_manage(arguments[1:])
+        return
     assert arguments[0] == "-m"
     assert find_spec(arguments[1]) is not None, f"no module {arguments[1]}"
+
+
+def _check_manage(arguments: list[str]) -> None:
+    """A command of a Django project's that has `retrysafe.django`."""
+    from django.core.management import get_commands, load_command_class
+
+    from tests.django.project import configure
+
+    configure()
+    name, *rest = arguments
+    if name == "retrysafe":
+        check_retrysafe(rest)
+        return
+    where = get_commands().get(name)
+    assert where is not None, f"no command {name}"
+    command = load_command_class(where, name) if isinstance(where, str) else where
+    command.create_parser("manage.py", name).parse_args(rest)
 
 
 def _check_uvicorn(arguments: list[str]) -> None:

@@ -19,7 +19,10 @@ from retrysafe import Guard, scopes
 from tests.docs import serving
 from tests.docs.pages import Block, page
 
-OPTIONAL = ("django", "fastapi", "fastmcp", "flask", "mcp", "opentelemetry", "prometheus_client")
+OPTIONAL = (
+    "celery", "django", "drf_spectacular", "fastapi", "fastmcp", "flask", "mcp", "ninja", "opentelemetry",
+    "prometheus_client", "rest_framework",
+)  # fmt: skip
 """What pages show how to use, and not everybody has installed.  Blocks that need one of them are then only
 compiled."""
 
@@ -63,7 +66,8 @@ def told(name: str, folder: Path) -> Generator[Story]:
             here = stack.enter_context(serving.quickstart(folder))
         stack.enter_context(contextlib.chdir(folder))
         stack.enter_context(_module("shop", guard=names.get("guard")))
-        _configure_django()
+        if importlib.util.find_spec("django") is not None:
+            stack.enter_context(_project())
         for block in found:
             ran[block.line] = _run(block, block.text.replace(_ADDRESS, here), names)
         yield Story(names, ran)
@@ -109,12 +113,15 @@ def _module(name: str, **members: object) -> Generator[None]:
         del sys.modules[name]
 
 
-def _configure_django() -> None:
-    """A project of the reader's, with nothing but defaults."""
-    if importlib.util.find_spec("django") is not None:
-        settings = importlib.import_module("django.conf").settings
-        if not settings.configured:
-            settings.configure()
+@contextlib.contextmanager
+def _project() -> Generator[None]:
+    """A project of the reader's, with a model of orders: the one that all tests of a process share."""
+    from tests.django.project import configure
+
+    configure()
+    models = importlib.import_module("tests.django.shop.models")
+    with _module("orders"), _module("orders.models", Order=models.Order):
+        yield
 
 
 def setting(name: str) -> dict[str, Any]:
@@ -135,6 +142,9 @@ def setting(name: str) -> dict[str, Any]:
         "README.md": {**starlette, "card_network": network, "charged": charged},
         "docs/api.md": {"card_network": network, "charged": charged},
         "docs/celery.md": {"card_network": cards},
+        # What a project has before it is changed.
+        "docs/django.md": {"INSTALLED_APPS": [], "MIDDLEWARE": []},
+        "docs/drf.md": {"INSTALLED_APPS": [], "MIDDLEWARE": []},
         "docs/operating.md": {"guard": Guard("memory:", scope=scopes.public())},
         "docs/operations.md": {"card_network": network},
         "docs/options.md": {"app": Starlette()},

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it has no types
+import yaml
 
 from retrysafe import stores
 from tests.docs import commands

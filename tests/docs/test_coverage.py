@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,24 @@ def test_the_assertion() -> None:
     names["test_every_route_is_protected"]()
     with pytest.raises(AssertionError, match=r"POST /refunds .* is not protected"):
         names["assert_protected"](names["app"])
+
+
+def test_the_assertion_of_django() -> None:
+    """It reads the project's views: one that was forgotten is named."""
+    from django.http import HttpResponse
+    from django.test.utils import override_settings
+    from django.urls import path
+    from django.views.decorators.http import require_POST
+
+    assert_it = story("docs/coverage.md").names["test_every_view_is_protected"]
+    assert_it()
+    urls: Any = ModuleType("urls")
+    urls.urlpatterns = [path("refunds/", require_POST(lambda _: HttpResponse()))]
+    with (
+        override_settings(ROOT_URLCONF=urls),
+        pytest.raises(AssertionError, match=r"POST /refunds/ .* is not protected"),
+    ):
+        assert_it()
 
 
 def test_findings() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 import retrysafe
 import retrysafe.coverage
+import retrysafe.django
+import retrysafe.django.scopes
 import retrysafe.fastapi
 import retrysafe.operations
 import retrysafe.operations.fastmcp
@@ -132,6 +134,8 @@ def test_no_scope_is_left_out() -> None:
         "resolve", "describe",
         # what guards, the published specification and problems ask of a rule
         "bind", "missing", "headers", "shared", "always_finds", "needs_user", "check_arguments",
+        # what adapters ask, whose functions are about their framework's requests
+        "blocks", "replaced",
         # what operations ask
         "of_service", "by_argument",
     }  # fmt: skip
@@ -286,6 +290,8 @@ def test_public_names() -> None:
         adapters,
         store_suite,
         retrysafe.coverage,
+        retrysafe.django,
+        retrysafe.django.scopes,
         retrysafe.fastapi,
         retrysafe.operations,
         retrysafe.starlette,

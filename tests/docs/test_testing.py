@@ -8,12 +8,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from django.views.decorators.csrf import csrf_exempt
 from fastapi.testclient import TestClient
 
 from retrysafe.testing import assert_idempotent
 from retrysafe.testing.assertions import CONCURRENT, How
 from tests.docs.pages import ROOT, page
 from tests.docs.running import told
+from tests.docs.test_django import run_case
 from tests.docs.test_documented import cells, row
 from tests.testing import django_shop
 
@@ -53,10 +55,27 @@ def test_its_test_of_django_passes(names: dict[str, Any]) -> None:
         names["charged"].append(request.POST["amount"])
         return django_shop.http.JsonResponse({"charged": request.POST["amount"]}, status=201)
 
-    shop.urlpatterns = [django_shop.urls.path("payments", pay)]
-    with django_shop.test.override_settings(ROOT_URLCONF=shop, ALLOWED_HOSTS=["*"], MIDDLEWARE=[]):
+    shop.urlpatterns = [django_shop.urls.path("payments", csrf_exempt(pay))]
+    with django_shop.test.override_settings(ROOT_URLCONF=shop):
         names["test_paying_twice_with_django"]()
     assert len(names["charged"]) == 3
+
+
+def test_its_test_inside_of_django_passes(names: dict[str, Any]) -> None:
+    """As Django's runner has it: with another user it is four runs."""
+    from django.core.management import call_command
+
+    from retrysafe.django.settings import close_guards
+
+    shop: Any = ModuleType("urls")
+    shop.urlpatterns = names["urlpatterns"]
+    case = names["PayingTwice"]
+    case.databases = {"default"}
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    with django_shop.test.override_settings(ROOT_URLCONF=shop):
+        run_case(case)
+    close_guards()
+    assert len(names["charged"]) == 4
 
 
 def test_its_message_is_the_real_one(names: dict[str, Any]) -> None:
