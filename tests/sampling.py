@@ -36,6 +36,7 @@ _OUTAGES = "tests/faults/test_outages.py::"
 _DEMO = "tests/demo/"
 _MOMENT = "it differs by the moment at which it is pressed"
 _PROFILE = "a profile is wire and policy: each is tried on ASGI, and each adapter by default"
+_DJANGO = "test_wrong_results.py and test_rest_framework_databases.py try transactions on both databases"
 _CLOCK = "time is the store's; the adapter has no part in it"
 _REPORTED = "one broken server shows that the demo reports it; the others differ by how it is broken"
 
@@ -77,6 +78,10 @@ RULES = (
     Rule("tests/adapters/test_flask.py::TestThreads::test_a_wrong_clock", "", _CLOCK),
     Rule("tests/django/test_celery.py::", "sqlite", "it differs by the store"),
     Rule("tests/django/test_callbacks_processes.py::", "postgresql", "it differs by the store"),
+    *(
+        Rule(f"tests/django/{file}.py::", "postgresql", _DJANGO)
+        for file in ("test_callbacks", "test_ninja", "test_rest_framework", "test_rest_framework_errors")
+    ),
     Rule("tests/django/test_admin_in_browser.py::test_every_page_fits", "dark", "it differs by its colours"),
     *(
         Rule(f"tests/adapters/{where}::test_users_share_nothing", profile, _PROFILE)

@@ -21,6 +21,7 @@ from retrysafe.stores.sql import schema
 from retrysafe.stores.sql.migrations import Migration, columns_of_table, migrations
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.stores.sql.statements import load
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import ended
 
@@ -217,6 +218,25 @@ def test_an_operator_does_not_change_tables_by_looking(before: Before, store: St
         assert "migration 2" in found.found
         admin.migrate()
         assert [sighting.record.key for sighting in admin.list(Query())] == ["old"]
+
+
+def test_tables_that_appear_between_two_looks(before: Before, store: Store) -> None:
+    """Another service has migrated since this one looked for tables: they were not removed."""
+    dialect = "sqlite" if before.url.startswith("sqlite") else "postgresql"
+    looks: list[str] = []
+
+    def ask(name: str) -> list[Any]:
+        rows = before.execute(load(dialect)[name])
+        if not looks:
+            with closing(store.open_admin()) as admin:
+                admin.migrate()
+        looks.append(name)
+        return rows
+
+    before.request("old")
+    found = schema.plan(ask, dialect)
+    assert looks[0] == "existing_tables"
+    assert (found.is_new, found.tables, found.changes, found.statements) == (False, [], [], [])
 
 
 def test_many_services_at_once(before: Before) -> None:

@@ -130,6 +130,10 @@ def plan(ask: Ask, dialect: str) -> Plan:
             "backup, or drop all of these tables and with them every record"
         )
     meta = {str(name): str(value) for name, value in ask("meta")}
+    if missing:
+        # Again: another service may have made them since, and written its number before we read it.
+        there |= {str(name) for (name,) in ask("existing_tables")}
+        missing = [table for table in missing if table not in there]
     is_marked = _is_marked(meta)
     applied = _applied(meta) if is_marked else 0
     pending = [each for each in migrations(dialect) if each.number > applied]
