@@ -1,4 +1,4 @@
-"""Operations on the project's database: by themselves, in somebody's transaction, in a guarded view."""
+"""Operations on the project's database: by themselves, in the caller's transaction, in a guarded view."""
 
 import asyncio
 from typing import Any
@@ -106,7 +106,7 @@ def test_by_itself(each_database: str) -> None:
     assert not connection.in_atomic_block
 
 
-def test_in_somebodys_transaction(each_database: str) -> None:
+def test_in_the_callers_transaction(each_database: str) -> None:
     """Its record is a part of that: undone with it, and committed with it, after which hooks are called."""
     with pytest.raises(RuntimeError), transaction.atomic():  # noqa: PT012 - the block is what is tried
         assert not ship.once("tea", key="k1").replayed
@@ -120,7 +120,7 @@ def test_in_somebodys_transaction(each_database: str) -> None:
     assert calls.count("hook") == 1
 
 
-def test_a_failure_in_somebodys_transaction(each_database: str) -> None:
+def test_a_failure_in_the_callers_transaction(each_database: str) -> None:
     """A savepoint is undone, and the rest of the transaction goes on."""
     with transaction.atomic():
         _write("before")

@@ -65,7 +65,7 @@ def test_settings_of_one_test(client: Client) -> None:
     assert client.post("/create/").status_code == 201
 
 
-def test_inside_of_somebodys_atomic(client: Client, each_database: str) -> None:
+def test_inside_of_the_callers_atomic(client: Client, each_database: str) -> None:
     """Outside of the test environment, too: what is undone there takes the record with it."""
     teardown_test_environment()
     try:

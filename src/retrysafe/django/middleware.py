@@ -8,7 +8,7 @@
 
 For views that claim themselves it has the body copied, keeps a request alive whose client is gone, and
 settles what they raise with the response that Django makes of it.  With `RETRYSAFE["PATHS"]` it claims for
-all other views below these paths: whoever may not do something has to be refused before it, or by
+all other views below these paths: who may not do something has to be refused before it, or by
 `REAUTHORISE`.  And it serves what the project promises, at `/idempotency`.
 """
 

@@ -36,7 +36,7 @@ def describe_keys(result: Document, generator: Any, **_: object) -> Document:  #
     }
     for path, method, rules in _protected(generator):
         operation = operations.get((_without_names(path), method.lower()))
-        if operation is not None:  # it may be hidden from whoever reads the document
+        if operation is not None:  # it may be hidden from those who read the document
             describe_operation(operation, rules)
             add_schemas(result, rules)
     return result

@@ -1,4 +1,4 @@
-"""The tasks of the project: operations on its database, in a transaction of somebody's and in their own."""
+"""The tasks of the project: operations on its database, in the caller's transaction and in their own."""
 
 import os
 

@@ -36,7 +36,7 @@ class Content(NamedTuple):
     text: str = ""
     cut: bool = False
     is_there: bool = False
-    """There are bytes that somebody with the permission may see in full."""
+    """There are bytes that a user with the permission may see in full."""
 
 
 class Moment(NamedTuple):

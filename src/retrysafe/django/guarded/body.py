@@ -1,6 +1,6 @@
 """The body of a request, copied while the application reads it.
 
-It stands in the place of `request._stream`.  Whoever reads before the claim, such as the CSRF check or an
+It stands in the place of `request._stream`.  What reads before the claim, such as the CSRF check or an
 authentication that is in the form, leaves a copy behind for the fingerprint; and what the claim has read
 before the view, the view is given from the copy.  `request.body` keeps its own limit, and uploads of any size
 are spooled to disk.

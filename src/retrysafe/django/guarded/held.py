@@ -34,7 +34,7 @@ class Held:
     """Its view has begun, so it is brought to its end."""
     pending: Pending | None = None
     error: Exception | None = None
-    """What the view has raised, whoever has claimed."""
+    """What the view has raised."""
 
 
 def hold(request: HttpRequest) -> Held:

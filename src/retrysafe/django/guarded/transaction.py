@@ -60,7 +60,7 @@ class DjangoTransaction:
         """The blocks of other databases."""
         self._sqlite: _WriteTransaction | None = None
         self._is_part = False
-        """Of a transaction of somebody else's, such as a test's."""
+        """Of a transaction that was open already, such as a test's."""
         self.undone = False
         """It was rolled back before its outcome was known."""
 

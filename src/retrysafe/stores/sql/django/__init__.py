@@ -6,8 +6,8 @@
 Both have connections of their own, so a view that holds Django's never waits for another one, and a
 reservation is committed before the view begins.  Django applies the migrations.
 
-Two exceptions work on Django's own connection: inside of somebody's `atomic()`, where whatever is written has
-to be undone with it, and in Django's test environment, whose tests roll back what they did, and drop a
+Two exceptions work on Django's own connection: inside of the caller's `atomic()`, where whatever is written
+has to be undone with it, and in Django's test environment, whose tests roll back what they did, and drop a
 database that must have no other connection.
 """
 

@@ -1,4 +1,4 @@
-"""Administration on Django's own connection: in tests, and inside of somebody's `atomic()`."""
+"""Administration on Django's own connection: in tests, and inside of the caller's `atomic()`."""
 
 from collections.abc import Sequence
 from typing import TypeVar
