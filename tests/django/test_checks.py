@@ -107,7 +107,7 @@ def test_they_are_registered(said: Said) -> None:
         assert "retrysafe.E001" in [message.id for message in run_checks()]
     call_command("migrate", "retrysafe", "0003", database="default", verbosity=0)
     try:
-        assert run_checks(tags=[TAG]) == []
+        assert run_checks(tags=[TAG], databases=[]) == []
         assert [one.id for one in run_checks(tags=[Tags.database], databases=["default"])] == [
             "retrysafe.W002"
         ]
