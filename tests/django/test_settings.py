@@ -15,6 +15,7 @@ from retrysafe.django.settings import KNOWN, database, read
 from retrysafe.errors import ConfigurationError
 from retrysafe.events import Event
 from retrysafe.policy import Options
+from retrysafe.stores.memory import MemoryStore
 from retrysafe.stores.sql.django import DjangoStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
@@ -86,6 +87,8 @@ def test_scopes_of_scopes() -> None:
         ({"effects": "database"}, "did you mean 'EFFECTS'"),
         ({"DATABASE": "default", "STORE": "memory:"}, "'DATABASE' and 'STORE'"),
         ({"SCOPE": scopes.user, "ORGANISATION": "a.b"}, "'SCOPE' and 'ORGANISATION'"),
+        ({"ROUTES": {"/api/": {"no_store": True}}}, "'ROUTES' and no 'PATHS'"),
+        ({"STORE": MemoryStore(), "DEADLINE": 1.0}, "'DEADLINE' beside a store that is made"),
         ({"DATABASE": "nowhere"}, "no alias in DATABASES: there are default, second"),
         ({"SCOPE": "no.such.module"}, "cannot be imported"),
         ({"SCOPE": "user"}, "is not a scope"),

@@ -282,7 +282,7 @@ _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 def covered_routes(guard: Guard) -> Routes | None:
     """What the middleware claims for; `None`: for nothing, because views are decorated."""
     paths, routes = covered()
-    return None if paths is None and not routes else _compile(guard, paths, routes)
+    return None if paths is None else _compile(guard, paths, routes)
 
 
 def _compile(guard: Guard, paths: Any, routes: Any) -> Routes:  # noqa: ANN401 - as the settings have them

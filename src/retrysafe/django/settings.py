@@ -72,6 +72,11 @@ def read() -> dict[str, Any]:
                 f"settings.{NAME} has {one!r} and {other!r}, of which the second would be ignored: leave "
                 "one out"
             )
+    if found.get("ROUTES") and found.get("PATHS") is None:
+        raise ConfigurationError(
+            f"settings.{NAME} has 'ROUTES' and no 'PATHS': they say what single paths of these say "
+            "differently. Name the paths that the middleware covers, or put @idempotent on views"
+        )
     return found
 
 
@@ -104,6 +109,12 @@ def _open_store(said: Mapping[str, Any]) -> Store:
     if isinstance(store, str):
         return stores.open(store, **options)
     if store is not None:
+        if options:
+            names = ", ".join(repr(name.upper()) for name in options)
+            raise ConfigurationError(
+                f"settings.{NAME} has {names} beside a store that is made already, which they would not "
+                "change: give them to the store where it is made"
+            )
         return cast("Store", store)
     alias = database(said)
     assert alias is not None
@@ -289,6 +300,6 @@ _FOR_OPERATORS = 5.0
 
 
 def covered() -> tuple[Paths | None, Mapping[str, Options]]:
-    """What the middleware covers: `None` paths, and no routes, where views are decorated."""
+    """What the middleware covers: `None`, and no routes, where views are decorated."""
     said = read()
     return said.get("PATHS"), said.get("ROUTES") or {}
