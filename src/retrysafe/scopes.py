@@ -512,11 +512,6 @@ def blocks(rule: ScopeRule) -> bool:
     return isinstance(rule, ReadyMade) and rule.blocks()
 
 
-def replaced(rule: ReadyMade, replace: Callable[[ScopeRule], ScopeRule]) -> ScopeRule:
-    """A rule that is made of others, of what replaces them."""
-    return rule.replaced(replace)
-
-
 def _wanted(rule: ScopeRule) -> str | None:
     return rule.wanted() if isinstance(rule, ReadyMade) else None
 

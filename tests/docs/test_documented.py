@@ -135,7 +135,7 @@ def test_no_scope_is_left_out() -> None:
         # what guards, the published specification and problems ask of a rule
         "bind", "missing", "headers", "shared", "always_finds", "needs_user", "check_arguments",
         # what adapters ask, whose functions are about their framework's requests
-        "blocks", "replaced",
+        "blocks",
         # what operations ask
         "of_service", "by_argument",
     }  # fmt: skip

@@ -141,7 +141,7 @@ def of_django(rule: object) -> ScopeRule:
     if rule is user or isinstance(rule, _Endpoint | OfRequest):
         return cast("ScopeRule", rule)
     if isinstance(rule, ReadyMade):
-        return general.replaced(rule, of_django)
+        return rule.replaced(of_django)
     if not callable(rule):
         return _refuse(rule)
     if getattr(rule, "__module__", None) in (general.__name__, __name__):
