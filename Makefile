@@ -20,8 +20,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-pythons test-store test-tools lint ruff mypy pyright pytest docs bench evidence \
-    format lock clean
+.PHONY: help demo test test-all test-pythons test-store test-tools services lint ruff mypy pyright pytest docs bench \
+    evidence format lock clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -53,6 +53,9 @@ pyright: $(INSTALLED)
 
 pytest: $(INSTALLED)  ## The tests of the library alone
 	$(BIN)/python -m pytest --ignore tests/tools $(PYTEST_ARGS)
+
+services:  ## Install MariaDB and Galera, which no wheel has: as root, by apt-get; no service is started
+	@sh tools/services.sh
 
 # By the environment: a password in the address is then neither printed nor in the list of processes.
 test-store: export RETRYSAFE_STORE = $(value URL)
