@@ -102,7 +102,7 @@ HUNTED = _product_and(
 )  # fmt: skip
 CRASHED = _product_and(
     "linearize", "report.py", "postgres.py", "server_folder.py", "ports.py",
-    "proxy.py", "conversation.py", "traps.py",
+    "proxy.py", "conversations", "traps.py",
     "adapters/client.py", "adapters/server.py",
     "reference/serve.py", "reference/asgi_layers.py", "reference/cors.py", "reference/principals.py",
     tools=("crash",),

@@ -1,4 +1,4 @@
-"""A bad connection to PostgreSQL, on command: cut, refused, slow, silent, or broken at a chosen statement.
+"""A bad connection to a database, on command: cut, refused, slow, silent, or broken at a chosen statement.
 
     with Proxy(server.port) as proxy:
         store = stores.open(proxy.through(server.new_database()))
@@ -7,7 +7,8 @@
         lost.wait()     # the server has committed, and the client will never know
 
 It stands between the clients and the server, on a loopback port of its own, and understands enough of what
-they say (`conversation.py`) to know which statement a message executes, prepared ones included.  A trap
+they say (`conversations`) to know which statement a message executes, prepared ones included: as PostgreSQL
+speaks, or another one with `Proxy(server.port, RedisConversation)`, where a statement is a command.  A trap
 springs once, at the `nth` statement that its regular expression is found in, on whichever connection that
 is; the empty one is found in every statement.  Upper and lower case do not matter, and white space is single
 blanks.  A connection in which a trap has sprung is cut; the others go on.
@@ -24,7 +25,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from retrysafe.testing.conversation import DECLINED, Client, Said, Server
+from retrysafe.testing.conversations import Conversation, Said
+from retrysafe.testing.conversations.postgresql import PostgresConversation
 
 T = TypeVar("T")
 
@@ -96,8 +98,9 @@ class Trap:
 class Proxy:
     """Between clients and a server on this machine.  Started when it is made; `with` ends it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, conversation: Callable[[], Conversation] = PostgresConversation) -> None:
         self._upstream = port
+        self.new_conversation = conversation
         self._links: set[_Link] = set()
         self._traps: list[Trap] = []
         self._latency = 0.0
@@ -259,6 +262,7 @@ class _Link:
         self._proxy = proxy
         self._client = (reader, writer)
         self.gone = asyncio.Event()
+        self._conversation = proxy.new_conversation()
         self._life: asyncio.Future[None] | None = None
         self._doomed: tuple[Trap, int] | None = None
         """A trap that keeps the responses of a group, and that group."""
@@ -298,27 +302,28 @@ class _Link:
     async def _pass_on(self, server: asyncio.StreamWriter) -> None:
         """What the client says, until one side hangs up or a trap wants the connection to end."""
         reader, writer = self._client
-        client = Client()
+        conversation = self._conversation
         while data := await reader.read(65536):
             await self._proxy.obstacles(reply=False)
-            counted = client.groups
-            for said in client.feed(data):
-                self._proxy.round_trips += client.groups - counted
-                counted = client.groups
-                if said.declined:
-                    writer.write(DECLINED)
-                elif not await self._deliver(said, client, server):
+            counted = conversation.groups
+            for said in conversation.said(data):
+                self._proxy.round_trips += conversation.groups - counted
+                counted = conversation.groups
+                if said.refusal is not None:
+                    writer.write(said.refusal)
+                elif not await self._deliver(said, server):
                     return
             await server.drain()
 
-    async def _deliver(self, said: Said, client: Client, server: asyncio.StreamWriter) -> bool:
+    async def _deliver(self, said: Said, server: asyncio.StreamWriter) -> bool:
         """Hand one message to the server; whether the conversation goes on."""
         if self._doomed is not None:
             doom, group = self._doomed
             if said.group > group:
                 return True  # it will be cut, and what comes after the statement must not happen
             server.write(said.message)
-            return not (doom.action == "cut during" and client.groups > group and self._sprung(doom))
+            complete = self._conversation.groups > group
+            return not (doom.action == "cut during" and complete and self._sprung(doom))
         trap = self._proxy.met(said.statement) if said.statement is not None else None
         if trap is None:
             server.write(said.message)
@@ -333,15 +338,15 @@ class _Link:
                 return True
             case "cut during" | "lose response":
                 self._doomed = (trap, said.group)
-                return await self._deliver(said, client, server)
+                return await self._deliver(said, server)
 
     async def _pass_back(self, server: asyncio.StreamReader) -> None:
         """What the server says, but for the replies that a trap discards."""
         writer = self._client[1]
-        replies, group = Server(), 0
+        group = 0
         while data := await server.read(65536):
             await self._proxy.obstacles(reply=True)
-            for message, ends in replies.feed(data):
+            for message, ends in self._conversation.replied(data):
                 if self._doomed is None or group < self._doomed[1]:
                     writer.write(message)
                 elif ends and self._doomed[0].action == "lose response":
