@@ -50,7 +50,9 @@ def test_a_good_connection(client: "redis.Redis", database: str) -> None:
     assert client.hgetall("table") == {b"a": b"1", b"b": b"2"}
     assert client.get("nothing") is None
     with client.pipeline(transaction=True) as pipe:
-        pipe.rpush("marks", "one").rpush("marks", "two").lrange("marks", 0, -1)
+        pipe.rpush("marks", "one")
+        pipe.rpush("marks", "two")
+        pipe.lrange("marks", 0, -1)
         assert pipe.execute() == [1, 2, [b"one", b"two"]]
     assert client.config_get("databases")
 
@@ -65,7 +67,8 @@ def test_at_a_command(
     """In the middle of a pipeline: what comes after the command is not performed either way."""
     trap = getattr(proxy, action)("^RPUSH marks second")
     with client.pipeline(transaction=False) as pipe:
-        pipe.rpush("marks", "first").rpush("marks", "second").rpush("marks", "third")
+        for mark in ("first", "second", "third"):
+            pipe.rpush("marks", mark)
         with pytest.raises(redis.ConnectionError):
             pipe.execute()
     trap.wait()

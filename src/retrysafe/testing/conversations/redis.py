@@ -81,12 +81,11 @@ def _value(buffer: bytearray, at: int) -> int | None:
         return end if len(buffer) >= end else None
     if kind not in _NESTED:
         return at
-    end: int | None = at
     for _ in range(max(0, int(line[1:])) * (2 if kind in b"%|" else 1)):
-        end = _value(buffer, end)
-        if end is None:
+        if (inside := _value(buffer, at)) is None:
             return None
-    return end
+        at = inside
+    return at
 
 
 def _statement(words: Sequence[bytes]) -> str:
