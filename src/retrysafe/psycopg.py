@@ -31,7 +31,7 @@ from retrysafe.guard import Guard
 from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.cursors import can_commit_with, commit_with, commit_with_async, fetch, fetch_async
-from retrysafe.stores.sql.join import Joint, not_committed
+from retrysafe.stores.sql.join import Joint
 
 __all__ = ["connection", "connection_async"]
 
@@ -178,7 +178,7 @@ class PsycopgTransaction:
             if stored:
                 _check(db.closed, db.info.transaction_status)
         except psycopg.Error as error:
-            raise not_committed(error, error.sqlstate) from error
+            raise self._joint.not_committed(error) from error
         finally:
             self.roll_back()
         return stored
@@ -303,7 +303,7 @@ class AsyncPsycopgTransaction:
             if stored:
                 _check(db.closed, db.info.transaction_status)
         except psycopg.Error as error:
-            raise not_committed(error, error.sqlstate) from error
+            raise self._joint.not_committed(error) from error
         finally:
             await self.roll_back_async()
         return stored

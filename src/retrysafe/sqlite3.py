@@ -151,9 +151,7 @@ class SQLiteTransaction:
         except FileReplaced as error:
             raise CommitRefused(str(error), passing=True) from error
         except sqlite3.Error as error:
-            if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
-                raise CommitRefused(f"SQLite refused to commit a guarded call: {error}") from error
-            raise StoreUnavailable(f"SQLite could not commit a guarded call: {error}") from error
+            raise self._store.joint.not_committed(error) from error
         finally:
             self.roll_back()
         return stored

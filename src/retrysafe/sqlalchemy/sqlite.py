@@ -82,11 +82,6 @@ class ImmediateTransaction:
             driver.isolation_level = self._isolation_level
         self._lock.close()
 
-    def not_committed(self, error: Exception) -> CommitRefused | StoreUnavailable:
-        if isinstance(error, sqlite3.IntegrityError) or "no such table" in str(error):
-            return CommitRefused(f"SQLite refused to commit a guarded call: {error}")
-        return StoreUnavailable(f"SQLite could not commit a guarded call: {error}")
-
 
 @contextmanager
 def locking_writes(store: object, connection: Connection) -> Generator[None]:

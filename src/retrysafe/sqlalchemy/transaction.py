@@ -24,7 +24,7 @@ from retrysafe.sqlalchemy.savepoints import SavepointStack
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction, sleep_in_greenlet
 from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.join import Joint, not_committed, sqlstate
+from retrysafe.stores.sql.join import Joint, NotCommitted, connection_lost
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
 T = TypeVar("T")
@@ -147,13 +147,11 @@ class AlchemyTransaction:
         except DBAPIError as error:
             raise self._translated(error) from error
         except connection.dialect.loaded_dbapi.Error as error:  # of the statements that go past SQLAlchemy
-            raise not_committed(error, sqlstate(error)) from error
+            raise self._joint.not_committed(error) from error
         except NotJoined as error:
             raise CommitRefused(str(error)) from error
         except OSError as error:  # pg8000 does not wrap all of them
-            raise StoreUnavailable(
-                f"the connection was lost during the commit of a guarded call: {error}"
-            ) from error
+            raise connection_lost(error) from error
         except SQLAlchemyError as error:
             raise CommitRefused(f"SQLAlchemy could not commit a guarded call: {error}") from error
         finally:
@@ -183,11 +181,11 @@ class AlchemyTransaction:
         assert connection is not None
         return [tuple(row) for row in connection.execute(_text(sql), arguments)]
 
-    def _translated(self, error: DBAPIError) -> CommitRefused | StoreUnavailable:
+    def _translated(self, error: DBAPIError) -> NotCommitted:
         original = error.orig if isinstance(error.orig, Exception) else error
-        if self._sqlite is not None:
-            return self._sqlite.not_committed(original)
-        return not_committed(original, None if error.connection_invalidated else sqlstate(original))
+        if error.connection_invalidated:
+            return connection_lost(original)
+        return self._joint.not_committed(original)
 
     def _undo_uncommitted(self, connection: Connection) -> None:
         while (nested := connection.get_nested_transaction()) is not None:

@@ -32,6 +32,11 @@ class Trouble(Exception):
         super().__init__(reason)
         self.reason = reason
 
+    @property
+    def described(self) -> str:
+        """The reason, and the server's code for it if there is one."""
+        return self.reason
+
     def as_error(self) -> StoreError:
         return StoreUnavailable(self.reason)
 

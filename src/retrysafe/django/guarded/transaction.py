@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
+from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
 from retrysafe._core.attempt import Attempt, running
 from retrysafe._core.model import Claim, Final, Found
@@ -27,7 +27,7 @@ from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.django import DjangoStore
 from retrysafe.stores.sql.django.own_connection import fetcher, reported
-from retrysafe.stores.sql.join import not_committed, sqlstate
+from retrysafe.stores.sql.join import Joint, NotCommitted, connection_lost, refused
 
 T = TypeVar("T")
 
@@ -144,11 +144,11 @@ class DjangoTransaction:
         except (CommitRefused, StoreUnavailable):
             raise
         except (Error, sqlite3.Error) as error:
-            raise _not_committed(connection, error) from error
+            raise _not_committed(self._store.joint, error) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "psycopg":
                 raise
-            raise _not_committed(connection, error) from error
+            raise _not_committed(self._store.joint, error) from error
         finally:
             self.roll_back()
         return stored
@@ -276,17 +276,15 @@ def _undo(block: Any) -> None:  # noqa: ANN401 - Django's class is private
     block.__exit__(_Undone, _Undone(), None)
 
 
-def _not_committed(connection: BaseDatabaseWrapper, error: Exception) -> CommitRefused | StoreUnavailable:
+def _not_committed(joint: Joint, error: Exception) -> NotCommitted:
     """What an error at the end of a transaction means."""
-    original = error.__cause__ if isinstance(error.__cause__, Exception) else error
-    if connection.vendor == "sqlite":
-        if isinstance(error, IntegrityError | sqlite3.IntegrityError) or "no such table" in str(error):
-            return CommitRefused(f"SQLite refused to commit a guarded view: {error}")
-        return StoreUnavailable(f"SQLite could not commit a guarded view: {error}")
-    state = sqlstate(original)
-    if state is None and not isinstance(error, OperationalError | InterfaceError):
-        return CommitRefused(f"Django could not commit a guarded view: {str(error).partition(chr(10))[0]}")
-    return not_committed(original, state)
+    if not isinstance(error, Error):
+        return joint.not_committed(error)
+    if isinstance(error.__cause__, Exception):
+        return joint.not_committed(error.__cause__)
+    if isinstance(error, OperationalError | InterfaceError):
+        return connection_lost(error)
+    return refused(error, passing=False)
 
 
 @contextlib.contextmanager

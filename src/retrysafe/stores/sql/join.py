@@ -16,10 +16,16 @@ T = TypeVar("T")
 Dialect = Literal["sqlite", "postgresql"]
 
 
+NotCommitted = CommitRefused | StoreUnavailable
+"""Refused, and everything was rolled back; or it is not known whether it was committed."""
+
+
 class Joint(NamedTuple):
     """How a store's statements are run on the caller's connection."""
 
     dialect: Dialect
+    not_committed: Callable[[Exception], NotCommitted]
+    """What an error of a driver's at the end of a transaction means, if the connection is not lost."""
     clock: Callable[[], float] | None = None
     """The store's time, where its server has none of its own."""
 
@@ -50,37 +56,18 @@ class Joint(NamedTuple):
         return arguments if self.clock is None else {**arguments, "now": self.clock()}
 
 
-_PASSING = frozenset({"40001", "40P01", "55P03", "25P03", "25P04"})
-"""Serialization failure, deadlock, a lock that was not to be had, a transaction that took too long: another
-time it will work."""
-
-_UNCERTAIN = ("08", "53", "57", "58", "XX")
-"""Classes of errors after which the server may not be there any more: the connection, its resources, an
-operator who intervened, the system, a bug."""
+def connection_lost(error: Exception) -> StoreUnavailable:
+    """What it means at the end of a transaction that the connection is gone."""
+    return StoreUnavailable(
+        f"the connection was lost during the commit of a guarded call: {first_line(error)}"
+    )
 
 
-def not_committed(error: Exception, sqlstate: str | None) -> CommitRefused | StoreUnavailable:
-    """What an error at the end of a transaction means.  A server that gives its reasons has not committed."""
-    if sqlstate is None or sqlstate.startswith(_UNCERTAIN):
-        return StoreUnavailable(
-            f"the connection was lost during the commit of a guarded call: {_first(error)}"
-        )
-    return CommitRefused(f"the database refused the commit: {_first(error)}", passing=sqlstate in _PASSING)
+def refused(error: Exception, *, passing: bool) -> CommitRefused:
+    """What it means there that the server gave its reason."""
+    return CommitRefused(f"the database refused the commit: {first_line(error)}", passing=passing)
 
 
-def _first(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Without the detail, which quotes values."""
     return str(error).partition("\n")[0] or type(error).__name__
-
-
-def sqlstate(error: Exception) -> str | None:
-    """The code that a driver's exception carries, each in its own way; nothing if it has none."""
-    for name in ("sqlstate", "pgcode"):  # psycopg, asyncpg; psycopg2
-        found = getattr(error, name, None)
-        if isinstance(found, str):
-            return found
-    match error.args:
-        case ({"C": str(code)}, *_):  # pg8000
-            return code
-        case _:
-            return None

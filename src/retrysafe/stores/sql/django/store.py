@@ -86,10 +86,19 @@ class DjangoStore:
     def joint(self) -> Joint:
         """How a completion joins a transaction of Django's."""
         if under_test() or is_in_memory(self.alias):
-            return Joint(dialect_of(self.alias), time.time)
+            return self._joint_within()
         joint = getattr(self.beside(), "joint", None)
         assert isinstance(joint, Joint), "both kinds have one"
         return joint
+
+    def _joint_within(self) -> Joint:
+        if dialect_of(self.alias) == "sqlite":
+            from retrysafe.stores.sql.sqlite.join import not_committed
+
+            return Joint("sqlite", not_committed, time.time)
+        from retrysafe.stores.sql.postgresql.join import JOINT
+
+        return JOINT
 
     # --- which of them
 

@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.admin import Finding, Index
@@ -20,6 +20,7 @@ from retrysafe.stores.queue import Operation, Row
 from retrysafe.stores.retry import TookTooLong
 from retrysafe.stores.sql.admin import SQLAdmin
 from retrysafe.stores.sql.admin_operations import PurgeStep
+from retrysafe.stores.sql.backend import AdminConnection
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 from retrysafe.stores.sql.schema import Plan, chosen_indexes, plan, refuse
@@ -56,29 +57,6 @@ _GRACE = 1.0
 
 class Locked(StoreUnavailable):
     """A lock was not to be had in time."""
-
-
-class AdminConnection(Protocol):
-    """One connection, on which every statement commits by itself unless a BEGIN came before it."""
-
-    @property
-    def process(self) -> int | None:
-        """The server's process, as the connection was told when it began; `None` where the driver keeps no
-        note of it."""
-        ...
-
-    def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
-        """Run a statement of ours by its name, and give all rows.
-
-        What goes wrong is a `StoreError`.  After `within` seconds without an answer the connection is cut.
-        """
-        ...
-
-    def command(self, sql: str, within: float) -> None:
-        """Run SQL that has neither arguments nor rows."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Transaction:

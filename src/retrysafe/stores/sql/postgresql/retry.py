@@ -38,9 +38,12 @@ class PostgresTrouble(Trouble):
             return SchemaMismatch(
                 f"the tables differ from those of this release ({self.reason}): run `retrysafe migrate`"
             )
-        code = f" (SQLSTATE {self.state})" if self.state else ""
         kind = NotPermitted if self.state == _NOT_PERMITTED else StoreUnavailable
-        return kind(f"PostgreSQL: {self.reason}{code}")
+        return kind(f"PostgreSQL: {self.described}")
+
+    @property
+    def described(self) -> str:
+        return f"{self.reason} (SQLSTATE {self.state})" if self.state else self.reason
 
 
 def lost(error: Exception | str) -> PostgresTrouble:

@@ -7,11 +7,11 @@ from retrysafe._core.times import Duration
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.options import CLEANUP_INTERVAL, check_deadline
 from retrysafe.stores.sql.cleanup import Cleanup
-from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.keeper import SQLRenewer
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Opened, Source
 from retrysafe.stores.sql.postgresql.database import ApplicationPool, Database
+from retrysafe.stores.sql.postgresql.join import JOINT
 from retrysafe.stores.sql.postgresql.listen import Wake
 from retrysafe.stores.sql.store import SQLStore
 
@@ -31,7 +31,7 @@ class PostgresStore(SQLStore):
     `migrated_by` names a command that does.
     """
 
-    joint = Joint("postgresql")
+    joint = JOINT
 
     def __init__(
         self,

@@ -53,9 +53,10 @@ def from_engine(engine: AnyEngine, deadline: float, cleanup_interval: Duration |
 
             return EnginePostgresStore(engine, deadline, cleanup_interval)
         case "postgresql", _:
+            from retrysafe.stores.sql.postgresql.backend import BACKEND
             from retrysafe.stores.sql.sqlalchemy.drivers import from_driver
 
-            return from_driver(engine, deadline, cleanup_interval)
+            return from_driver(engine, BACKEND, deadline, cleanup_interval)
         case name, _:
             raise ConfigurationError(
                 f"{name} is not a supported database: expected an engine of sqlite or postgresql"

@@ -1,4 +1,4 @@
-"""An operator's connection by SQLAlchemy: see `AdminConnection` in `postgresql/admin.py`.
+"""An operator's connection by SQLAlchemy: see `AdminConnection` in `sql/backend.py`.
 
 It has a thread of its own, so that an operator can stop waiting for a server that says nothing.
 """
@@ -15,38 +15,40 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Row
-from retrysafe.stores.sql.postgresql.admin import explained
+from retrysafe.stores.sql.backend import Backend, Execute
 from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection
-from retrysafe.stores.sql.sqlalchemy.executor import CONNECT_TIMED_OUT, TIMED_OUT
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
-from retrysafe.stores.sql.statements import load
 
 T = TypeVar("T")
 
 
 class _AdminConnection(ABC):
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
     def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
-        with explained():
-            return self._execute(load("postgresql")[name], arguments, within)
+        with self._backend.explained():
+            return self._run(lambda execute: self._backend.query(execute, name, arguments), within)
 
     def command(self, sql: str, within: float) -> None:
-        with explained():
-            self._execute(sql, {}, within)
+        with self._backend.explained():
+            self._run(lambda execute: execute(sql, {}), within)
 
     @abstractmethod
-    def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]: ...
+    def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]: ...
 
 
 class AsyncAdminConnection(_AdminConnection):
     """By a driver that knows coroutines only."""
 
-    def __init__(self, engine: AsyncEngine, deadline: float) -> None:
+    def __init__(self, engine: AsyncEngine, deadline: float, backend: Backend) -> None:
+        super().__init__(backend)
         self._deadline = deadline
         self._thread = LoopThread()
         try:
-            with explained():
+            with backend.explained():
                 self._connection = self._thread.run(
-                    AsyncStoreConnection.open(engine), deadline, CONNECT_TIMED_OUT
+                    AsyncStoreConnection.open(engine, backend), deadline, backend.connect_timed_out
                 )
         except BaseException:
             self._thread.stop()
@@ -56,11 +58,11 @@ class AsyncAdminConnection(_AdminConnection):
     def process(self) -> int | None:
         return self._connection.process
 
-    def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
-        return self._thread.run(self._connection.execute(sql, arguments), within, TIMED_OUT)
+    def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]:
+        return self._thread.run(self._connection.run(about), within, self._backend.timed_out)
 
     def close(self) -> None:
-        self._thread.run(self._close(), 2 * self._deadline, TIMED_OUT)
+        self._thread.run(self._close(), 2 * self._deadline, self._backend.timed_out)
         if (thread := self._thread.stop()) is not None:
             thread.join(self._deadline)
 
@@ -74,16 +76,17 @@ class AsyncAdminConnection(_AdminConnection):
 class BlockingAdminConnection(_AdminConnection):
     """By a driver that blocks."""
 
-    def __init__(self, engine: Engine, deadline: float) -> None:
+    def __init__(self, engine: Engine, deadline: float, backend: Backend) -> None:
+        super().__init__(backend)
         self._deadline = deadline
         self._worker = WorkerThread()
-        opening = self._worker.begin(lambda: StoreConnection.open(engine))
+        opening = self._worker.begin(lambda: StoreConnection.open(engine, backend))
         try:
-            with explained():
+            with backend.explained():
                 self._connection = opening.result(deadline)
         except TimeoutError:
             opening.add_done_callback(_unwanted)
-            raise StoreUnavailable(CONNECT_TIMED_OUT) from None
+            raise StoreUnavailable(backend.connect_timed_out) from None
         finally:
             if not hasattr(self, "_connection"):
                 self._worker.end()
@@ -92,12 +95,12 @@ class BlockingAdminConnection(_AdminConnection):
     def process(self) -> int | None:
         return self._connection.process
 
-    def _execute(self, sql: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
+    def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]:
         try:
-            return self._worker.begin(lambda: self._connection.execute(sql, arguments)).result(within)
+            return self._worker.begin(lambda: about(self._connection.execute)).result(within)
         except TimeoutError:
             self._connection.cut()
-            raise StoreUnavailable(TIMED_OUT) from None
+            raise StoreUnavailable(self._backend.timed_out) from None
 
     def close(self) -> None:
         self._worker.begin(self._connection.close)

@@ -14,7 +14,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Protocol, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, TextClause, text
@@ -23,13 +23,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.queue import Row
 from retrysafe.stores.retry import Trouble
+from retrysafe.stores.sql.backend import Backend, Execute
 from retrysafe.stores.sql.sqlalchemy.engines import detached
 from retrysafe.stores.sql.sqlalchemy.errors import trouble, unreachable
 
 T = TypeVar("T")
-
-Execute = Callable[[str, Mapping[str, object]], Sequence[Row]]
-"""Runs SQL with `:named` arguments and gives all rows; none, where the statement has none."""
 
 _QUIET = 1.0
 """Seconds after which a connection whose socket cannot be looked at is asked whether it is still there."""
@@ -50,24 +48,25 @@ class _Closable(Protocol):
 class AsyncStoreConnection:
     """For coroutines of the event loop that opened it."""
 
-    def __init__(self, connection: AsyncConnection, driver: _Terminable) -> None:
+    def __init__(self, connection: AsyncConnection, driver: _Terminable, backend: Backend) -> None:
         self.has_worked = False
         """Whether a statement has succeeded on it since it was opened."""
         self._connection = connection
         self._driver = driver
+        self._backend = backend
         self._sound = True
         self._process = os.getpid()
 
     @classmethod
-    async def open(cls, engine: AsyncEngine) -> "AsyncStoreConnection":
+    async def open(cls, engine: AsyncEngine, backend: Backend) -> "AsyncStoreConnection":
         try:
             connection = await engine.connect()
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             opened = detached(await connection.get_raw_connection())
         except Exception as error:  # drivers differ in what they raise
-            raise unreachable(error) from error
+            raise unreachable(error, backend) from error
         # No pool looks after it, so it can be left behind in a forked process without a word.
-        return cls(connection, cast(_Terminable, opened.driver))
+        return cls(connection, cast(_Terminable, opened.driver), backend)
 
     @property
     def usable(self) -> bool:
@@ -86,7 +85,7 @@ class AsyncStoreConnection:
         sound, self._sound = self._sound, False
         try:
             answer = await self._connection.run_sync(
-                lambda connection: about(lambda sql, arguments: _execute(connection, sql, arguments))
+                lambda connection: about(partial(_execute, self._backend, connection))
             )
         except Trouble as trouble:
             self._sound = sound and not trouble.disconnected
@@ -111,8 +110,9 @@ class AsyncStoreConnection:
 class StoreConnection:
     """For one thread at a time; others may cut it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, backend: Backend) -> None:
         self.has_worked = False
+        self._backend = backend
         # No pool looks after it, so it can be left behind in a forked process without a word.
         self._connection = connection
         self._adapted, driver = detached(connection.connection)
@@ -123,11 +123,11 @@ class StoreConnection:
         self._used = time.monotonic()
 
     @classmethod
-    def open(cls, engine: Engine) -> "StoreConnection":
+    def open(cls, engine: Engine, backend: Backend) -> "StoreConnection":
         try:
-            return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+            return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"), backend)
         except Exception as error:  # drivers differ in what they raise
-            raise unreachable(error) from error
+            raise unreachable(error, backend) from error
 
     @property
     def usable(self) -> bool:
@@ -153,7 +153,7 @@ class StoreConnection:
 
     def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
         try:
-            rows = _execute(self._connection, sql, arguments)
+            rows = _execute(self._backend, self._connection, sql, arguments)
         except BaseException as error:
             if not isinstance(error, Trouble) or error.disconnected:
                 self._sound = False
@@ -184,7 +184,9 @@ class StoreConnection:
             self._socket.close()
 
 
-def _execute(connection: Connection, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+def _execute(
+    backend: Backend, connection: Connection, sql: str, arguments: Mapping[str, object]
+) -> Sequence[Row]:
     try:
         result = connection.execute(_clause(sql), arguments)
         return [_plain(row) for row in result] if result.returns_rows else ()
@@ -194,7 +196,7 @@ def _execute(connection: Connection, sql: str, arguments: Mapping[str, object]) 
             "a text in the database is not UTF-8, so another program has written it"
         ) from None
     except Exception as error:  # drivers differ in what they raise
-        raise trouble(error) from error
+        raise trouble(error, backend) from error
 
 
 @cache

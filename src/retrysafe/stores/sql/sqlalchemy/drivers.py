@@ -1,4 +1,4 @@
-"""A store on SQLAlchemy's own connections, for engines of PostgreSQL with any driver but psycopg.
+"""A store on SQLAlchemy's own connections, for engines of any driver that has no store of its own here.
 
 A driver is of one kind.  One that blocks runs the batches of an event loop in threads; one that knows
 coroutines only has an event loop in a thread of its own for callers that have none.
@@ -16,26 +16,22 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from retrysafe._core.times import Duration
 from retrysafe._runtime import fork
 from retrysafe.stores.admin import Admin
-from retrysafe.stores.queue import Call, Executor, Operation, Outcome, Row
+from retrysafe.stores.queue import Call, Executor, Operation, Outcome
 from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
 from retrysafe.stores.queue_threads import ThreadQueue
+from retrysafe.stores.sql.backend import AdminConnection, Backend
 from retrysafe.stores.sql.cleanup import Cleanup
-from retrysafe.stores.sql.join import Joint
 from retrysafe.stores.sql.keeper import SQLRenewer
-from retrysafe.stores.sql.postgresql import schema
-from retrysafe.stores.sql.postgresql.admin import AdminConnection, PostgresAdmin
 from retrysafe.stores.sql.sqlalchemy.admin import AsyncAdminConnection, BlockingAdminConnection
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, copy_async_engine, copy_engine
 from retrysafe.stores.sql.sqlalchemy.executor import (
-    TIMED_OUT,
     AsyncEngineExecutor,
     EngineExecutor,
     OpenAsync,
     ThreadedEngineExecutor,
 )
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
-from retrysafe.stores.sql.statements import load
 from retrysafe.stores.sql.store import SQLStore
 
 T = TypeVar("T")
@@ -44,20 +40,24 @@ _GRACE = 1.0
 """Seconds that a thread waits beyond the deadline, which its loop keeps: only if that loop stands still."""
 
 
-def from_driver(engine: AnyEngine, deadline: float, cleanup_interval: Duration | None) -> "EngineStore":
+def from_driver(
+    engine: AnyEngine, backend: Backend, deadline: float, cleanup_interval: Duration | None
+) -> "EngineStore":
     cleanup = Cleanup(cleanup_interval)
     if isinstance(engine, AsyncEngine):
         return EngineStore(
             engine,
-            AwaitingDatabase(AsyncOpener(engine), deadline),
-            lambda: AsyncAdminConnection(copy_async_engine(engine), deadline),
+            backend,
+            AwaitingDatabase(AsyncOpener(engine, backend), deadline, backend),
+            lambda: AsyncAdminConnection(copy_async_engine(engine), deadline, backend),
             deadline,
             cleanup,
         )
     return EngineStore(
         engine,
-        BlockingDatabase(Opener(engine), deadline),
-        lambda: BlockingAdminConnection(copy_engine(engine), deadline),
+        backend,
+        BlockingDatabase(Opener(engine, backend), deadline, backend),
+        lambda: BlockingAdminConnection(copy_engine(engine), deadline, backend),
         deadline,
         cleanup,
     )
@@ -66,11 +66,10 @@ def from_driver(engine: AnyEngine, deadline: float, cleanup_interval: Duration |
 class EngineStore(SQLStore):
     """Records in the database of an engine."""
 
-    joint = Joint("postgresql")
-
     def __init__(
         self,
         engine: AnyEngine,
+        backend: Backend,
         database: "BlockingDatabase | AwaitingDatabase",
         operator: Callable[[], AdminConnection],
         deadline: float,
@@ -78,6 +77,8 @@ class EngineStore(SQLStore):
     ) -> None:
         super().__init__(database)
         self.engine = engine
+        self.joint = backend.joint
+        self._backend = backend
         self._own = database
         self._operator = operator
         self._deadline = deadline
@@ -87,7 +88,7 @@ class EngineStore(SQLStore):
         return SQLRenewer(self._own.executor(), self._deadline, self._cleanup)
 
     def open_admin(self) -> Admin:
-        return PostgresAdmin(self._operator, self._deadline)
+        return self._backend.admin(self._operator, self._deadline)
 
     def close(self) -> None:
         self._own.close()
@@ -96,10 +97,10 @@ class EngineStore(SQLStore):
 class BlockingDatabase:
     """What one process has of the database, by a driver that blocks."""
 
-    def __init__(self, open: "Opener", deadline: float) -> None:
-        self._open = open
-        self.queue = ThreadQueue(partial(EngineExecutor, open), deadline)
-        self._loops = LoopQueues(lambda _: partial(ThreadedEngineExecutor, open), deadline)
+    def __init__(self, open: "Opener", deadline: float, backend: Backend) -> None:
+        self._executor = partial(EngineExecutor, open, backend)
+        self.queue = ThreadQueue(self._executor, deadline)
+        self._loops = LoopQueues(lambda _: partial(ThreadedEngineExecutor, open, backend), deadline)
         # A store that is dropped without being closed must not leave connections behind.
         weakref.finalize(self, _close, self.queue, self._loops).atexit = False
 
@@ -108,7 +109,7 @@ class BlockingDatabase:
         return self._loops.here()
 
     def executor(self) -> Executor:
-        return EngineExecutor(self._open)
+        return self._executor()
 
     def close(self) -> None:
         self.queue.close()
@@ -118,10 +119,11 @@ class BlockingDatabase:
 class AwaitingDatabase:
     """The same by a driver that knows coroutines only: threads have one event loop in common."""
 
-    def __init__(self, open: "AsyncOpener", deadline: float) -> None:
+    def __init__(self, open: "AsyncOpener", deadline: float, backend: Backend) -> None:
         self._open = open
+        self._backend = backend
         self._deadline = deadline
-        self._loops = LoopQueues(lambda _: partial(AsyncEngineExecutor, open.here()), deadline)
+        self._loops = LoopQueues(lambda _: partial(AsyncEngineExecutor, open.here(), backend), deadline)
         self._begin()
         fork.watch(self)
 
@@ -146,14 +148,14 @@ class AwaitingDatabase:
 
     def perform(self, operation: Operation[T], id: bytes, *, size: int = 0, urgent: bool = False) -> T:
         return self._thread.run(
-            self._perform(operation, id, size, urgent), self._deadline + _GRACE, TIMED_OUT
+            self._perform(operation, id, size, urgent), self._deadline + _GRACE, self._backend.timed_out
         )
 
     async def _perform(self, operation: Operation[T], id: bytes, size: int, urgent: bool) -> T:
         return await self._loops.here().perform(operation, id, size=size, urgent=urgent)
 
     def executor(self) -> Executor:
-        return InLoopThread(self._open)
+        return InLoopThread(self._open, self._backend)
 
     def close(self) -> None:
         self._loops.close()
@@ -163,13 +165,14 @@ class AwaitingDatabase:
 class InLoopThread:
     """An executor for coroutines, used by a thread: it has a loop of its own."""
 
-    def __init__(self, open: "AsyncOpener") -> None:
+    def __init__(self, open: "AsyncOpener", backend: Backend) -> None:
         self._open = open
+        self._backend = backend
         self._begin()
         fork.watch(self)
 
     def _begin(self) -> None:
-        self._executor = AsyncEngineExecutor(self._open.here())
+        self._executor = AsyncEngineExecutor(self._open.here(), self._backend)
         self._thread = LoopThread()
 
     def forked(self) -> None:
@@ -178,7 +181,9 @@ class InLoopThread:
 
     def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
         return self._thread.run(
-            self._executor.run(calls, until, patience), until - monotonic() + _GRACE, TIMED_OUT
+            self._executor.run(calls, until, patience),
+            until - monotonic() + _GRACE,
+            self._backend.timed_out,
         )
 
     def close(self) -> None:
@@ -198,8 +203,9 @@ def _close(*all: _Closable) -> None:
 class Opener:
     """Opens connections that may be used: their server was looked at, and has our tables."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, backend: Backend) -> None:
         self._engine = engine
+        self._backend = backend
         self._own = copy_engine(engine)
         self._is_prepared = False
         fork.watch(self)
@@ -209,9 +215,9 @@ class Opener:
         self._own = copy_engine(self._engine)
 
     def __call__(self) -> StoreConnection:
-        connection = StoreConnection.open(self._own)
+        connection = StoreConnection.open(self._own, self._backend)
         try:
-            _check(connection.execute, prepared=self._is_prepared)
+            self._backend.check(connection.execute, prepared=self._is_prepared)
         except BaseException:
             connection.close()
             raise
@@ -222,8 +228,9 @@ class Opener:
 class AsyncOpener:
     """The same for drivers that know coroutines only."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, backend: Backend) -> None:
         self._engine = engine
+        self._backend = backend
         self._is_prepared = False
 
     def here(self) -> OpenAsync:
@@ -232,23 +239,11 @@ class AsyncOpener:
         return lambda: self._open(own)
 
     async def _open(self, own: AsyncEngine) -> AsyncStoreConnection:
-        connection = await AsyncStoreConnection.open(own)
+        connection = await AsyncStoreConnection.open(own, self._backend)
         try:
-            await connection.run(partial(_check, prepared=self._is_prepared))
+            await connection.run(partial(self._backend.check, prepared=self._is_prepared))
         except BaseException:
             connection.cut()
             raise
         self._is_prepared = True
         return connection
-
-
-def _check(execute: Execute, *, prepared: bool) -> None:
-    def ask(name: str) -> Sequence[Row]:
-        return execute(load("postgresql")[name], {})
-
-    def command(sql: str) -> None:
-        execute(sql, {})
-
-    schema.inspect(ask)
-    if not prepared:
-        schema.prepare(ask, command)

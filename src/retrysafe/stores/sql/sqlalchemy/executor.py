@@ -5,106 +5,33 @@ its connection cut.
 """
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import monotonic
 
 from retrysafe._runtime import fork
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.watchdog import cutting_after
-from retrysafe.errors import StoreUnavailable, UnreadableRecord
-from retrysafe.stores.queue import Call, Outcome, Rows
+from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.queue import Call, Outcome
 from retrysafe.stores.retry import Trouble
-from retrysafe.stores.sql import statements
+from retrysafe.stores.sql.backend import Backend
 from retrysafe.stores.sql.connecting import Connecting
-from retrysafe.stores.sql.postgresql.batch import Combined, is_worth, literal
-from retrysafe.stores.sql.postgresql.plans import DISCARD, CachedPlans
-from retrysafe.stores.sql.postgresql.retry import DAMAGED, NO_FUNCTION, PostgresTrouble
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, Execute, StoreConnection
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection
 
 OpenAsync = Callable[[], Awaitable[AsyncStoreConnection]]
 
-TIMED_OUT = "timed out waiting for PostgreSQL"
-CONNECT_TIMED_OUT = "timed out connecting to PostgreSQL; nothing was done"
-
 _inherited: list[object] = []
 """What children have of their parents, and must leave alone."""
-
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-"""Said in full: a role or a database may have another default, and a claim that waited for a row must then
-see it as it is."""
-
-
-_ARRAY = re.compile(r"CAST\(:(\w+) AS (\w+\[\])\)")
-
-
-@cache
-def _statements() -> Mapping[str, str]:
-    """As the drivers of SQLAlchemy take them: not all have arrays, so these travel as text."""
-    known = dict(statements.load("postgresql"))
-    known["batch"] = _ARRAY.sub(r"CAST(CAST(:\1 AS text) AS \2)", known["batch"])
-    return known
-
-
-class Runner:
-    """Runs the calls of a batch, one after the other, on connections of one executor."""
-
-    def __init__(self) -> None:
-        self._combines = True
-        """Until it is found that the function for batches does not exist."""
-        self._plans = CachedPlans()
-
-    def run(self, execute: Execute, calls: Sequence[Call], patience: float) -> Sequence[Outcome]:
-        if self._plans.are_old():
-            execute(DISCARD, {})
-        if self._combines and is_worth(calls):
-            combined = Combined(calls, literal)
-            try:
-                rows, *others = self._run(execute, combined.calls, patience)
-            except PostgresTrouble as trouble:
-                if trouble.state not in NO_FUNCTION:
-                    raise
-                self._combines = False
-            except UnreadableRecord as damage:
-                # One record is damaged.  All calls were done, and each recognises that when it is alone.
-                raise PostgresTrouble(str(damage), DAMAGED) from damage
-            else:
-                return combined.apart(others, rows)
-        if len(calls) > 1:
-            return self._run(execute, calls, patience)
-        try:
-            return self._run(execute, calls, patience)
-        except Trouble as trouble:
-            if trouble.disconnected:
-                raise
-            return [trouble]
-
-    def _run(self, execute: Execute, calls: Sequence[Call], patience: float) -> list[Rows]:
-        known = _statements()
-        if len(calls) == 1:
-            [(name, arguments)] = calls
-            return [execute(known[name], {**arguments, "patience": patience})]
-        execute(_BEGIN, {})
-        try:
-            rows = [execute(known[name], {**arguments, "patience": patience}) for name, arguments in calls]
-            execute("COMMIT", {})
-        except UnreadableRecord as damage:
-            execute("ROLLBACK", {})
-            raise PostgresTrouble(str(damage), DAMAGED) from damage
-        except Trouble as trouble:
-            if not trouble.disconnected:
-                execute("ROLLBACK", {})
-            raise
-        return rows
 
 
 class EngineExecutor:
     """For threads, one at a time, by a driver that blocks."""
 
-    def __init__(self, open: Callable[[], StoreConnection]) -> None:
+    def __init__(self, open: Callable[[], StoreConnection], backend: Backend) -> None:
         self._connecting = Connecting(open)
-        self._runner = Runner()
+        self._backend = backend
+        self._runner = backend.runner()
 
     def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
         connection = self._connecting.connected(until)
@@ -116,7 +43,7 @@ class EngineExecutor:
                 return self._runner.run(connection.execute, calls, patience)
             except Trouble as trouble:
                 if watched is not None and watched.cut:
-                    raise StoreUnavailable(TIMED_OUT) from trouble
+                    raise StoreUnavailable(self._backend.timed_out) from trouble
                 raise
 
     def close(self) -> None:
@@ -126,9 +53,9 @@ class EngineExecutor:
 class ThreadedEngineExecutor:
     """For coroutines, by a driver that blocks: each batch in a thread."""
 
-    def __init__(self, open: Callable[[], StoreConnection]) -> None:
-        self._open = open
-        self._executor = EngineExecutor(open)
+    def __init__(self, open: Callable[[], StoreConnection], backend: Backend) -> None:
+        self._begin = partial(EngineExecutor, open, backend)
+        self._executor = self._begin()
         self._running: asyncio.Future[Sequence[Outcome]] | None = None
 
     async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
@@ -136,7 +63,7 @@ class ThreadedEngineExecutor:
         return await asyncio.shield(running)
 
     def close(self) -> None:
-        executor, self._executor = self._executor, EngineExecutor(self._open)
+        executor, self._executor = self._executor, self._begin()
         if self._running is None or self._running.done():
             executor.close()
         else:
@@ -147,10 +74,11 @@ class ThreadedEngineExecutor:
 class AsyncEngineExecutor:
     """For the coroutines of one event loop, by a driver that knows nothing else."""
 
-    def __init__(self, open: OpenAsync) -> None:
+    def __init__(self, open: OpenAsync, backend: Backend) -> None:
         self._open = open
+        self._backend = backend
         self._connection: AsyncStoreConnection | None = None
-        self._runner = Runner()
+        self._runner = backend.runner()
         fork.watch(self)
 
     def forked(self) -> None:
@@ -169,7 +97,7 @@ class AsyncEngineExecutor:
                 trouble.stale = has_worked
                 self._drop()
             if monotonic() >= until:
-                raise StoreUnavailable(TIMED_OUT) from trouble
+                raise StoreUnavailable(self._backend.timed_out) from trouble
             raise
         except BaseException:
             self._drop()
@@ -193,7 +121,7 @@ class AsyncEngineExecutor:
                 opening.cancel()
                 opening.add_done_callback(_cut_unwanted)
         if not opening.done():
-            raise StoreUnavailable(CONNECT_TIMED_OUT)
+            raise StoreUnavailable(self._backend.connect_timed_out)
         self._connection = opening.result()
         return self._connection
 

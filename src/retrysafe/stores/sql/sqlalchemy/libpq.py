@@ -17,10 +17,10 @@ from sqlalchemy.util import greenlet_spawn
 
 from retrysafe._core.times import Duration
 from retrysafe.errors import StoreUnavailable
+from retrysafe.stores.sql.postgresql.backend import BACKEND
 from retrysafe.stores.sql.postgresql.store import PostgresStore
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, open_connection
 from retrysafe.stores.sql.sqlalchemy.errors import unreachable
-from retrysafe.stores.sql.sqlalchemy.executor import CONNECT_TIMED_OUT
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -68,7 +68,7 @@ class Opener:
             return opened.result(self._patience)
         except TimeoutError:
             opened.add_done_callback(_unwanted)
-            raise StoreUnavailable(CONNECT_TIMED_OUT) from None
+            raise StoreUnavailable(BACKEND.connect_timed_out) from None
 
     def _open(self, opened: Future[PsycopgConnection]) -> None:
         try:
@@ -79,7 +79,7 @@ class Opener:
                 with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                     opened.set_result(runner.run(_open_async(self._engine)))
         except BaseException as error:  # noqa: BLE001 - the caller gets it
-            refusal = unreachable(error)
+            refusal = unreachable(error, BACKEND)
             refusal.__cause__ = error
             opened.set_exception(refusal)
 

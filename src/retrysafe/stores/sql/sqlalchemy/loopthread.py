@@ -63,7 +63,7 @@ class LoopThread:
                 self._loop = None
                 ready = threading.Event()
                 thread = threading.Thread(
-                    target=self._work, args=(ready,), name="retrysafe-postgresql-loop", daemon=True
+                    target=self._work, args=(ready,), name="retrysafe-loop", daemon=True
                 )
                 try:
                     thread.start()

@@ -22,6 +22,7 @@ from retrysafe.stores.sql.sqlite.admin import SQLiteAdmin
 from retrysafe.stores.sql.sqlite.connection import Clock
 from retrysafe.stores.sql.sqlite.database import Database
 from retrysafe.stores.sql.sqlite.filelock import FileLock
+from retrysafe.stores.sql.sqlite.join import not_committed
 from retrysafe.stores.sql.store import AsyncSQLStore, SQLStore
 
 C = TypeVar("C", bound=sqlite3.Connection)
@@ -62,7 +63,7 @@ class SQLiteStore(SQLStore):
         self.deadline = deadline
         self._cleanup = Cleanup(cleanup_interval, _REST)
         self._sqlite = Database(self.path, deadline, clock, migrated_by)
-        self.joint = Joint("sqlite", self._sqlite.clock)
+        self.joint = Joint("sqlite", not_committed, self._sqlite.clock)
         super().__init__(self._sqlite)
         self.aio = AsyncSQLiteStore(self._sqlite)
 
