@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from retrysafe.cli.store import check_address
+
 
 def demo(
     serve: Annotated[
@@ -13,8 +15,16 @@ def demo(
         int | None,
         typer.Option("--seed", metavar="N", help="Lose and retry the same requests as an earlier run."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="Keep the keys in this store, beside what it has, and not in a temporary file.",
+        ),
+    ] = None,
 ) -> None:
     """Lose responses, retry, kill a server in the middle of a payment, and count the money."""
     from retrysafe.demo import run
 
-    raise typer.Exit(run(serve=serve, seed=seed))
+    raise typer.Exit(run(serve=serve, seed=seed, store=None if store is None else check_address(store)))

@@ -27,7 +27,7 @@ def open_admin(url: str | None) -> Generator[Admin]:
     logging.getLogger("retrysafe").addHandler(_ToStderr())
     project = projects.current()
     if project is None:
-        store, is_own = stores.open(_check_address(url), deadline=_DEADLINE), True
+        store, is_own = stores.open(check_address(url), deadline=_DEADLINE), True
     else:
         store, is_own = project.open_store()
     try:
@@ -41,7 +41,8 @@ def open_admin(url: str | None) -> Generator[Admin]:
             store.close()
 
 
-def _check_address(url: str | None) -> str:
+def check_address(url: str | None) -> str:
+    """An address that a command can open; the others have a sentence each."""
     if not url:
         raise Failure(
             "no store was given",

@@ -1,7 +1,7 @@
 """`retrysafe demo`: a shop, a bad network and a killed server, once without keys and twice with them.
 
-Everything is real: a payments API in a process of its own, sockets, SQLite on a disk, SIGKILL.  The files, in
-the order in which to read them:
+Everything is real: a payments API in a process of its own, sockets, SQLite on a disk or any other store,
+SIGKILL.  The files, in the order in which to read them:
 
     api.py       a payments API and its guard
     server.py    runs the API as a process that can be killed
@@ -25,15 +25,18 @@ INTERRUPTED = 130
 """The exit code that shells use for a program that was ended by Ctrl-C."""
 
 
-def run(*, serve: bool = False, seed: int | None = None) -> int:
-    """The exit code: 0 if with keys every payment was charged exactly once, else 1."""
+def run(*, serve: bool = False, seed: int | None = None, store: str | None = None) -> int:
+    """The exit code: 0 if with keys every payment was charged exactly once, else 1.
+
+    Keys are in a temporary file, or in the `store` of this address, among other records.
+    """
     # Imported here: the server's process and the command line's help need none of it.
     from retrysafe.demo.scenario import run_demo
     from retrysafe.demo.serve import serve_until_stopped
 
     with defer_signals():
         try:
-            return serve_until_stopped() if serve else run_demo(seed)
+            return serve_until_stopped(store) if serve else run_demo(seed, store=store)
         except KeyboardInterrupt:
             sys.stdout.write(
                 "\n  Stopped. No process is left running, and the temporary files are removed.\n"

@@ -9,15 +9,23 @@ from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from retrysafe import Guard, scopes, wsgi
+from retrysafe._core.model import Parts
 from retrysafe.demo.ledger import CardNetwork, Charge
 from retrysafe.events import Observer
 
 
-def make_guard(store: str, *, lease: float, on_event: Observer) -> Guard:
+def make_guard(store: str, *, shop: str | None, lease: float, on_event: Observer) -> Guard:
     # In front of a real API, a gateway has authenticated the customer and set this header.
-    guard = Guard(store, scope=scopes.header("X-Customer"), lease=lease, on_event=on_event)
+    customer = scopes.header("X-Customer")
+    scope = customer if shop is None else scopes.all_of(lambda _request: {"shop": shop}, customer)
+    guard = Guard(store, scope=scope, lease=lease, on_event=on_event)
     guard.check()  # a store that cannot be used is reported now, and not by the first payment
     return guard
+
+
+def parts_of(shop: str | None) -> Parts:
+    """What all keys of a shop have in their scope, where its store is not its own."""
+    return () if shop is None else (("shop", shop),)
 
 
 def make_api(cards: CardNetwork, guard: Guard) -> WSGIApplication:

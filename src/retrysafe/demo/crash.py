@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from retrysafe import stores
 from retrysafe._core.model import Final, Record, Response
-from retrysafe.demo.api import as_json, receipt
+from retrysafe.demo.api import as_json, parts_of, receipt
 from retrysafe.demo.client import Payment, Workload
 from retrysafe.demo.ledger import Charge
 from retrysafe.demo.server import Server
-from retrysafe.stores.admin import Admin, Note, Query
+from retrysafe.stores.admin import Admin, Note, Query, Standing
 
 OPERATOR = "demo operator"
 
@@ -51,7 +51,7 @@ class Crash:
 
     def unsettled(self) -> int:
         """How many payments are still in doubt."""
-        return len(self.admin.list(Query(standings=frozenset({"abandoned"}))))
+        return len(self.admin.list(self._query("abandoned")))
 
     def close(self) -> None:
         if self._admin is not None:
@@ -64,17 +64,21 @@ class Crash:
             self._admin = self._store.open_admin()
         return self._admin
 
+    def _query(self, *standings: Standing) -> Query:
+        """Records of this shop alone: the store may have others."""
+        return Query(standings=frozenset(standings), scope=parts_of(self._server.shop))
+
     def _both_are_held(self) -> bool:
         """The payment that was not charged yet, and the one that just was."""
         return bool(
-            self.admin.list(Query(key=self._workload.uncharged.key))
+            self.admin.list(self._query()._replace(key=self._workload.uncharged.key))
             and self._charge_for(self._workload.charged)
         )
 
     def _kill(self) -> None:
         self._server.kill()
         # No process writes now: what is in progress is what the killed one left.
-        unfinished = self.admin.list(Query(standings=frozenset({"in_progress", "abandoned"})))
+        unfinished = self.admin.list(self._query("in_progress", "abandoned"))
         self._in_doubt = {sighting.record.id for sighting in unfinished}
         self._log(f"kill -9: the server is dead, with {len(unfinished)} payments in progress")
         self._server.restart()
@@ -85,7 +89,7 @@ class Crash:
         """Once all leases are over, and customers get `outcome-unknown`."""
         if not self._in_doubt or self._server.counts()["outcome-unknown"] < MIN_REFUSALS:
             return
-        sightings = self.admin.list(Query(standings=frozenset({"abandoned"})))
+        sightings = self.admin.list(self._query("abandoned"))
         # Only what the dead server left: to release a request that is running is to run it twice.
         abandoned = [sighting.record for sighting in sightings if sighting.record.id in self._in_doubt]
         if len(abandoned) < len(self._in_doubt):

@@ -117,6 +117,16 @@ def print_introduction(console: Console, seed: int) -> None:
     console.print()
 
 
+def print_shop(console: Console, shop: str) -> None:
+    """Where the keys are that stay behind."""
+    _print_paragraph(
+        console,
+        f"Keys are in the store that was given, with the scope shop={shop}-… They stay there until they "
+        "expire, as those of any service do.",
+    )
+    console.print()
+
+
 def print_error(console: Console, error: str) -> None:
     console.print(Text(f"  {error}", "bold red"))
 

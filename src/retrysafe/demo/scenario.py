@@ -21,7 +21,7 @@ from retrysafe.demo.crash import Crash
 from retrysafe.demo.ledger import reconcile
 from retrysafe.demo.network import bad_network
 from retrysafe.demo.report import Progress, RunResult
-from retrysafe.demo.server import PROGRAM, Server, ServerFailed
+from retrysafe.demo.server import PROGRAM, Server, ServerFailed, new_shop
 from retrysafe.demo.signals import POLL_INTERVAL, raise_if_stopped
 from retrysafe.errors import StoreError
 
@@ -47,8 +47,34 @@ class Received(NamedTuple):
     seconds: float
 
 
+class Setting(NamedTuple):
+    """Where a demo takes place: a folder, a store besides if one was given, the server that Python runs."""
+
+    folder: Path
+    store: str | None = None
+    shop: str | None = None
+    """What all keys in that store have in their scope."""
+    program: tuple[str, ...] = PROGRAM
+
+    def of_run(self, name: str) -> "Setting":
+        """Each run has a server, keys and a ledger of its own."""
+        (self.folder / name).mkdir()
+        shop = None if self.shop is None else f"{self.shop}-{name}"
+        return self._replace(folder=self.folder / name, shop=shop)
+
+    def server(self, *options: str, lease: float) -> Server:
+        return Server(
+            self.folder, *options, lease=lease, store=self.store, shop=self.shop, program=self.program
+        )
+
+
 def run_demo(
-    seed: int | None, *, console: Console | None = None, live: bool = True, program: tuple[str, ...] = PROGRAM
+    seed: int | None,
+    *,
+    store: str | None = None,
+    console: Console | None = None,
+    live: bool = True,
+    program: tuple[str, ...] = PROGRAM,
 ) -> int:
     """Run, print and judge; the exit code.
 
@@ -59,50 +85,41 @@ def run_demo(
     workload = make_workload(seed)
     report.print_introduction(console, seed)
     try:
+        shop = None if store is None else new_shop(store)
+        if shop is not None:
+            report.print_shop(console, shop)
         with TemporaryDirectory(prefix="retrysafe-demo-") as folder:
             progress = Progress(console, live=live and console.is_interactive)
-            results = run_all(workload, Path(folder), progress, program)
+            results = run_all(workload, Setting(Path(folder), store, shop, program), progress)
     except (ServerFailed, StoreError) as error:
         report.print_error(console, str(error))
         return 1
     return report.print_results(console, results, seed)
 
 
-def run_all(
-    workload: Workload, folder: Path, progress: Progress, program: tuple[str, ...]
-) -> list[RunResult]:
-    """Each run has a server, keys and a ledger of its own."""
+def run_all(workload: Workload, setting: Setting, progress: Progress) -> list[RunResult]:
     return [
-        _run(workload, _subfolder(folder, "without"), progress, program, keys=False),
-        _run(workload, _subfolder(folder, "with"), progress, program, keys=True),
-        _run_with_crash(workload, _subfolder(folder, "killed"), progress, program),
+        _run(workload, setting.of_run("without"), progress, keys=False),
+        _run(workload, setting.of_run("with"), progress, keys=True),
+        _run_with_crash(workload, setting.of_run("killed"), progress),
     ]
 
 
-def _subfolder(folder: Path, name: str) -> Path:
-    (folder / name).mkdir()
-    return folder / name
-
-
-def _run(
-    workload: Workload, folder: Path, progress: Progress, program: tuple[str, ...], *, keys: bool
-) -> RunResult:
+def _run(workload: Workload, setting: Setting, progress: Progress, *, keys: bool) -> RunResult:
     title = "with keys" if keys else "without keys"
     with progress.run(title, len(workload.payments)):
-        with Server(folder, lease=LEASE, program=program) as server:
+        with setting.server(lease=LEASE) as server:
             received = _pay_all(workload, server, progress.paid, keys=keys)
         result = _result(title, workload, server, received, keys=keys)
     progress.finished(result)
     return result
 
 
-def _run_with_crash(
-    workload: Workload, folder: Path, progress: Progress, program: tuple[str, ...]
-) -> RunResult:
+def _run_with_crash(workload: Workload, setting: Setting, progress: Progress) -> RunResult:
     title = "with keys, server killed"
     hold = (f"--hold=before:{workload.uncharged.order}", f"--hold=after:{workload.charged.order}")
     with progress.run(title, len(workload.payments)):
-        server = Server(folder, *hold, lease=SHORT_LEASE, program=program)
+        server = setting.server(*hold, lease=SHORT_LEASE)
         with closing(Crash(server, workload, progress.log)) as crash:
 
             def on_progress(paid: int) -> None:

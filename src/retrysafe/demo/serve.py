@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from retrysafe.demo.report import command_line, make_console, print_error
-from retrysafe.demo.server import Server, ServerFailed
+from retrysafe.demo.server import STORE, Server, ServerFailed, new_shop
 from retrysafe.demo.signals import POLL_INTERVAL, raise_if_stopped
+from retrysafe.errors import StoreError
 
 CAKE_SECONDS, TEA_SECONDS = 5.0, 6.0
 """How long paying for them takes: enough to send another request, or to kill the server."""
@@ -43,7 +44,9 @@ def steps(server: Server) -> Iterator[Step]:
         f"order=tea&cents=290&seconds={TEA_SECONDS:g}",
     )
     pid_file = shlex.quote(str(server.folder / "server.pid"))
-    store = f"--store {shlex.quote(server.store)}"
+    # The address of a store that was given may contain a password: the commands read it from the environment.
+    own = server.shop is None
+    store = f"--store {shlex.quote(server.store)}" if own else f"--scope shop={server.shop}"
     retrysafe = command_line(elsewhere=True)
 
     yield Step("Pay for a coffee.", pay(coffee, "coffee-order-1"))
@@ -77,12 +80,13 @@ def steps(server: Server) -> Iterator[Step]:
     yield Step("The customer retries once more, and this time has tea.", pay(tea, "tea-order-12"))
 
 
-def serve_until_stopped() -> int:
+def serve_until_stopped(store: str | None = None) -> int:
     console = make_console()
     try:
+        shop = None if store is None else new_shop(store)
         with (
             TemporaryDirectory(prefix="retrysafe-demo-") as folder,
-            Server(Path(folder), lease=LEASE) as server,
+            Server(Path(folder), lease=LEASE, store=store, shop=shop) as server,
         ):
             _write_pid(server)
             _print_steps(console, server)
@@ -92,7 +96,7 @@ def serve_until_stopped() -> int:
                     server.restart()
                     _write_pid(server)
                     console.print(f"  The server was killed, and restarted as process {server.pid}.")
-    except ServerFailed as error:
+    except (ServerFailed, StoreError) as error:
         print_error(console, str(error))
         return 1
 
@@ -105,8 +109,17 @@ def _print_steps(console: Console, server: Server) -> None:
     console.print(
         f"\n  [bold]A small payments API[/] on http://127.0.0.1:{server.port}, until you press Ctrl-C."
     )
-    console.print(f"  [dim]Its keys, ledger and log are in {server.folder}[/]\n")
+    if server.shop is None:
+        console.print(f"  [dim]Its keys, ledger and log are in {server.folder}[/]\n")
+    else:
+        console.print(f"  [dim]Its ledger and log are in {server.folder}[/]")
+        console.print(
+            f"  [dim]Its keys are in the store that was given, with the scope shop={server.shop},[/]"
+        )
+        console.print("  [dim]until they expire or are released.[/]\n")
     console.print("  Paste these into another terminal, one after the other.")
+    if server.shop is not None:
+        console.print(f"  There, set {STORE} to the address of the store.")
     number = 0
     for title, command in steps(server):
         if title:

@@ -3,9 +3,12 @@
     python -m retrysafe.demo.server FOLDER [--port N] [--lease SECONDS] [--hold before:ORDER]…
 
 In FOLDER are the keys (`keys.db`), the card network's ledger (`ledger.jsonl`) and a count of what happened
-(`journal`).  The program ends when its standard input does.
+(`journal`).  With `RETRYSAFE_STORE` in the environment the keys are there instead; an address may contain a
+password, and arguments are in the list of processes.  The program ends when its standard input does.
 """
 
+import os
+import secrets
 import select
 import subprocess
 import sys
@@ -14,6 +17,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from types import TracebackType
@@ -21,13 +25,15 @@ from typing import IO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from retrysafe import Guard
+from retrysafe import Guard, stores
 from retrysafe.demo import api
 from retrysafe.demo.ledger import CardNetwork, Ledger
 from retrysafe.demo.signals import POLL_INTERVAL, raise_if_stopped
 
 START_TIMEOUT = 15.0
 """Seconds that a start may take.  It takes a third of one; a machine may be busy."""
+
+STORE = "RETRYSAFE_STORE"
 
 PROGRAM = ("-m", "retrysafe.demo.server")
 """What Python runs.  The demo's own tests put a server in its place that is broken on purpose."""
@@ -38,11 +44,23 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """Runs as long as the `with` does; on the same port after a restart."""
+    """Runs as long as the `with` does; on the same port after a restart.
 
-    def __init__(self, folder: Path, *options: str, lease: float, program: tuple[str, ...] = PROGRAM) -> None:
+    With a `store` that others use too, `shop` keeps its keys apart from all others there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        lease: float,
+        store: str | None = None,
+        shop: str | None = None,
+        program: tuple[str, ...] = PROGRAM,
+    ) -> None:
         self.folder = folder
-        self.store = f"sqlite:///{folder / 'keys.db'}"
+        self.store = store or _in_folder(folder)
+        self.shop = shop
         self.port = 0
         self._log = folder / "server.log"
         self._lease = lease
@@ -96,9 +114,12 @@ class Server:
 
     def _start(self, *options: str) -> None:
         command = [sys.executable, *self._program, str(self.folder), f"--port={self.port}"]
+        if self.shop is not None:
+            command.append(f"--shop={self.shop}")
         with self._log.open("ab") as log:
             self._process = process = subprocess.Popen(  # noqa: S603 - arguments of our own making
                 [*command, f"--lease={self._lease}", *options],
+                env={**os.environ, STORE: self.store},
                 # It ends when this pipe closes: also if this process is killed.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -129,6 +150,17 @@ class Server:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def new_shop(store: str) -> str:
+    """A name that no other shop in this store has.  A store that cannot be used is reported here."""
+    with closing(stores.open(store)) as opened:
+        opened.look(os.urandom(32))
+    return f"demo-{secrets.token_hex(4)}"
+
+
+def _in_folder(folder: Path) -> str:
+    return f"sqlite:///{folder / 'keys.db'}"
 
 
 def _readable(pipe: IO[bytes], within: float) -> bool:
@@ -185,7 +217,8 @@ def main(make_api: Callable[[CardNetwork, Guard], WSGIApplication] = api.make_ap
 
     journal = Journal(folder / "journal")
     guard = api.make_guard(
-        f"sqlite:///{folder / 'keys.db'}",
+        os.environ.get(STORE) or _in_folder(folder),
+        shop=options.shop,
         lease=options.lease,
         on_event=lambda event: journal.add(event.verdict),
     )
@@ -210,6 +243,7 @@ def _parse() -> Namespace:
     parser = ArgumentParser(prog="python -m retrysafe.demo.server", description="A small payments API.")
     parser.add_argument("folder", type=Path, help="where the keys, the ledger and the journal are")
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
+    parser.add_argument("--shop", metavar="NAME", help="a part of the scope of all keys")
     parser.add_argument("--lease", type=float, default=30.0, help="seconds until a dead server is noticed")
     parser.add_argument(
         "--hold", action="append", default=[], metavar="WHEN:ORDER", help="before or after its charge"

@@ -1,14 +1,13 @@
 """PostgreSQL behind the reference application: a server of one's own, a database for each application."""
 
-import os
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal
 
 import psycopg
-import pytest
 
+from retrysafe.testing.adapters.on_server import OnServer, Program
 from retrysafe.testing.adapters.server import Server, address
 from retrysafe.testing.postgres import PostgresServer, is_available
 
@@ -32,7 +31,14 @@ FOR EACH ROW EXECUTE FUNCTION full_disk();
 """
 
 
-class Postgres:
+PROGRAM = Program(
+    lambda: PostgresServer(**SETTINGS),
+    is_available,
+    "PostgreSQL is not installed: pip install 'retrysafe[testing]'",
+)
+
+
+class Postgres(OnServer[PostgresServer]):
     """`driver` is one of SQLAlchemy's, where the application is to have an engine.
 
     What an outage is can be chosen.  "full": the server refuses to write records, as it does when there is no
@@ -42,38 +48,11 @@ class Postgres:
     The server is shared by all suites of a process, but for those that stop it.
     """
 
-    shared = True
-    one_writer = False
-
-    _servers: dict[object, tuple[PostgresServer, int]] = {}  # noqa: RUF012 - all of them share it
-    """And how many suites need it."""
-
     def __init__(self, driver: str | None = None, outage: Kind = "full") -> None:
+        title = f"PostgreSQL, SQLAlchemy with {driver}" if driver else "PostgreSQL"
+        super().__init__(title, PROGRAM, own=outage == "stopped")
         self._scheme = f"postgresql+{driver}" if driver else "postgresql"
-        self.title = f"PostgreSQL, SQLAlchemy with {driver}" if driver else "PostgreSQL"
         self._kind: Kind = outage
-        self._whose = self if outage == "stopped" else Postgres
-
-    @contextmanager
-    def standing(self) -> Generator[None]:
-        if not is_available():
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(
-                "PostgreSQL is not installed: pip install 'retrysafe[testing]'"
-            )
-        server, users = self._servers.get(self._whose) or (PostgresServer(**SETTINGS), 0)
-        self._servers[self._whose] = server, users + 1
-        try:
-            yield
-        finally:
-            server, users = self._servers.pop(self._whose)
-            if users > 1:
-                self._servers[self._whose] = server, users - 1
-            else:
-                server.close()
-
-    @property
-    def server(self) -> PostgresServer:
-        return self._servers[self._whose][0]
 
     def new(self, folder: Path) -> str:  # noqa: ARG002 - it has a place of its own
         return self.server.new_database().replace("postgresql", self._scheme, 1)
