@@ -6,7 +6,7 @@ There is no transactional mode: the application's effects are never in it.
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from retrysafe.testing.adapters.on_server import OnServer, Program
 from retrysafe.testing.adapters.server import Server
@@ -54,9 +54,8 @@ class Valkey(OnServer[ValkeyServer]):
 
     @contextmanager
     def _full(self, url: str) -> Generator[None]:
-        import redis
 
-        with redis.Redis.from_url(url) as other:
+        with client(url) as other:
             other.config_set("maxmemory", "1")
             try:
                 yield
@@ -70,3 +69,8 @@ class Valkey(OnServer[ValkeyServer]):
             yield
         finally:
             self.server.thaw()
+
+
+def client(url: str) -> Any:
+    """A connection past the store.  redis-py's own types are incomplete."""
+    return cast("Any", redis.Redis).from_url(url)
