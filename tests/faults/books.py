@@ -1,45 +1,44 @@
-"""An application with one table in PostgreSQL, in process, and what must hold of it after every fault."""
+"""An application with a ledger, in process, and what must hold of it after every fault.
+
+Its orders are rows of the database that the records are in.
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import cached_property
 from typing import Any
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from retrysafe import Guard
+from retrysafe import Guard, stores
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import App, Connection, Receive, Send
 from retrysafe.psycopg import connection_async
+from retrysafe.stores.admin import Query
 from retrysafe.stores.contract import Store
 from tests.faults.wire import PATIENCE, Heard, Wire, connection, fresh, respond
 
-Handle = Callable[["Books", str], Awaitable[None]]
-"""What a request does, given its key."""
+Handle = Callable[[Any, str], Awaitable[None]]
+"""What a request does, given the books and its key."""
+
+Entry = tuple[str, str]
+"""A key, and the id of an order."""
 
 
-def create(url: str) -> None:
-    """Orders; and lines, which may be written without their parents, and not committed."""
-    with psycopg.connect(url) as db:
-        db.execute("CREATE TABLE orders (key text NOT NULL, id text NOT NULL)")
-        db.execute("CREATE TABLE parents (id int PRIMARY KEY)")
-        db.execute("CREATE TABLE lines (parent int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+class Books(ABC):
+    """A guarded application that enters orders.  `url` is the auditor's way to the store."""
 
-
-class Books:
-    """A guarded application whose orders are rows.  `url` is the auditor's way to the database."""
-
-    def __init__(self, guard: Guard, pool: "AsyncConnectionPool[Any]", url: str) -> None:
+    def __init__(self, guard: Guard, url: str) -> None:
         self.guard = guard
-        self.pool = pool
         self.url = url
         self.handle: Handle = Books.write
         self.answers: dict[str, str] = {}
         self.attempts = 0
-        self._auditor: psycopg.Connection[Any] | None = None
         self.app: App = Middleware(self._serve, guard)
 
     async def _serve(self, scope: Connection, receive: Receive, send: Send) -> None:
@@ -50,12 +49,12 @@ class Books:
 
     async def write(self, key: str) -> None:
         """One order, and its answer says which."""
-        async with connection_async(self.guard, self.pool) as db:
-            await self.insert(db, key)
-
-    async def insert(self, db: psycopg.AsyncConnection[Any], key: str) -> None:
         self.answers[key] = fresh("order")
-        await db.execute("INSERT INTO orders VALUES (%s, %s)", [key, self.answers[key]])
+        await self.enter(key, self.answers[key])
+
+    @abstractmethod
+    async def enter(self, key: str, order: str) -> None:
+        """In the transaction of the guarded call, if it has one."""
 
     async def post(self, key: str, app: App | None = None) -> Heard:
         """One request.  What the application raises is for the server's log."""
@@ -78,34 +77,88 @@ class Books:
 
     # --- seen from outside
 
+    @abstractmethod
+    def entries(self) -> Sequence[Entry]:
+        """All orders."""
+
+    @abstractmethod
+    def in_transaction(self) -> Sequence[object]:
+        """The sessions that have a transaction open, and do nothing."""
+
+    @cached_property
+    def _store(self) -> Store:
+        return stores.open(self.url, deadline=PATIENCE)
+
+    def orders(self, key: str) -> list[str]:
+        return [order for found, order in self.entries() if found == key]
+
+    def completed(self) -> Sequence[Entry]:
+        """The records that are, and the order that each responds with."""
+        with closing(self._store.open_admin()) as admin:
+            sightings = admin.list(Query(standings=frozenset({"completed"})), limit=100_000)
+        found: list[Entry] = []
+        for sighting in sightings:
+            whole = self._store.look(sighting.record.id)
+            assert whole is not None
+            assert whole.record.response is not None
+            found.append((str(whole.record.key), whole.record.response.body.decode()))
+        return found
+
+    def assert_balanced(self) -> None:
+        """I14: a completed record for each order and an order for each completed record, of the same id."""
+        assert sorted(self.entries()) == sorted(self.completed())
+
+    def assert_none_in_transaction(self) -> None:
+        """No session of anybody's hangs in a transaction."""
+        until = time.monotonic() + PATIENCE
+        while hanging := self.in_transaction():
+            assert time.monotonic() < until, hanging
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        if "_store" in vars(self):
+            self._store.close()
+
+
+class PostgresBooks(Books):
+    """With a pool of psycopg's, as applications have one."""
+
+    def __init__(self, guard: Guard, pool: "AsyncConnectionPool[Any]", url: str) -> None:
+        super().__init__(guard, url)
+        self.pool = pool
+        self._auditor: psycopg.Connection[Any] | None = None
+
+    async def enter(self, key: str, order: str) -> None:
+        async with connection_async(self.guard, self.pool) as db:
+            await db.execute("INSERT INTO orders VALUES (%s, %s)", [key, order])
+
+    async def insert(self, db: psycopg.AsyncConnection[Any], key: str) -> None:
+        """One order, in a transaction that is begun."""
+        self.answers[key] = fresh("order")
+        await db.execute("INSERT INTO orders VALUES (%s, %s)", [key, self.answers[key]])
+
     def ask(self, sql: str, *values: str) -> list[Any]:
         if self._auditor is None or self._auditor.broken:
             self._auditor = psycopg.connect(self.url, autocommit=True)
         return self._auditor.execute(sql.encode(), values).fetchall()
 
-    def close(self) -> None:
-        if self._auditor is not None:
-            self._auditor.close()
+    def entries(self) -> Sequence[Entry]:
+        return self.ask("SELECT key, id FROM orders")
 
     def orders(self, key: str) -> list[str]:
         return [id for (id,) in self.ask("SELECT id FROM orders WHERE key = %s", key)]
 
-    def assert_balanced(self) -> None:
-        """I14: a completed record for each order and an order for each completed record, of the same id."""
-        stored = self.ask(
+    def completed(self) -> Sequence[Entry]:
+        """In one question: there may be many."""
+        return self.ask(
             "SELECT key, convert_from(body, 'UTF8') FROM retrysafe_records WHERE state = 'completed'"
         )
-        assert sorted(self.ask("SELECT key, id FROM orders")) == sorted(stored)
 
-    def assert_none_in_transaction(self) -> None:
-        """No session of anybody's hangs in a transaction."""
-        until = time.monotonic() + PATIENCE
-        while hanging := self.ask(
+    def in_transaction(self) -> Sequence[object]:
+        return self.ask(
             "SELECT pid, query FROM pg_stat_activity "
             "WHERE datname = current_database() AND state LIKE 'idle in transaction%%'"
-        ):
-            assert time.monotonic() < until, hanging
-            time.sleep(0.02)
+        )
 
     async def assert_pool_is_full(self) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -113,9 +166,24 @@ class Books:
         for db in taken:
             await self.pool.putconn(db)
 
+    def close(self) -> None:
+        super().close()
+        if self._auditor is not None:
+            self._auditor.close()
+
+
+def create(url: str) -> None:
+    """Orders; and lines, which may be written without their parents, and not committed."""
+    with psycopg.connect(url) as db:
+        db.execute("CREATE TABLE orders (key text NOT NULL, id text NOT NULL)")
+        db.execute("CREATE TABLE parents (id int PRIMARY KEY)")
+        db.execute("CREATE TABLE lines (parent int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+
 
 @asynccontextmanager
-async def opened(store: str | Store, application: str, auditor: str, **options: Any) -> AsyncGenerator[Books]:
+async def opened(
+    store: str | Store, application: str, auditor: str, **options: Any
+) -> AsyncGenerator[PostgresBooks]:
     """Store, application and auditor may take different ways to the same database."""
     policy: dict[str, Any] = {"effects": "database", "lease": 30.0, **options}
     guard = Guard(store, scope=lambda request: "books", **policy)
@@ -128,7 +196,7 @@ async def opened(store: str | Store, application: str, auditor: str, **options: 
         check=AsyncConnectionPool.check_connection,
     )
     await pool.open()
-    books = Books(guard, pool, auditor)
+    books = PostgresBooks(guard, pool, auditor)
     try:
         yield books
     finally:

@@ -15,7 +15,7 @@ from psycopg_pool import ConnectionPool
 
 from retrysafe.psycopg import connection, connection_async
 from retrysafe.testing.postgres import PostgresServer
-from tests.faults.books import Books, Handle, create, opened
+from tests.faults.books import Handle, PostgresBooks, create, opened
 from tests.faults.scalpel import Moment, Scalpel
 from tests.faults.wire import Deliberate, fresh, until
 
@@ -40,32 +40,32 @@ def url(postgres: PostgresServer) -> str:
     return url
 
 
-async def twice(books: Books, key: str) -> None:
+async def twice(books: PostgresBooks, key: str) -> None:
     """An order, and then a look at it, each in a block of its own."""
     await books.write(key)
     async with connection_async(books.guard, books.pool) as db:
         await db.execute("SELECT id FROM orders WHERE key = %s", [key])
 
 
-async def refused(books: Books, key: str) -> None:
+async def refused(books: PostgresBooks, key: str) -> None:
     """An order that the database takes, and does not commit."""
     async with connection_async(books.guard, books.pool) as db:
         await books.insert(db, key)
         await db.execute("INSERT INTO lines VALUES (0)")
 
 
-async def undone(books: Books, key: str) -> None:
+async def undone(books: PostgresBooks, key: str) -> None:
     await books.write(key)
     raise Deliberate
 
 
 def in_thread(pool: "ConnectionPool[Any]") -> Handle:
-    def work(books: Books, key: str) -> None:
+    def work(books: PostgresBooks, key: str) -> None:
         with connection(books.guard, pool) as db:
             books.answers[key] = fresh("order")
             db.execute("INSERT INTO orders VALUES (%s, %s)", [key, books.answers[key]])
 
-    async def handle(books: Books, key: str) -> None:
+    async def handle(books: PostgresBooks, key: str) -> None:
         await asyncio.to_thread(work, books, key)
 
     return handle
@@ -74,7 +74,7 @@ def in_thread(pool: "ConnectionPool[Any]") -> Handle:
 class Play:
     """One request, with one cut."""
 
-    def __init__(self, books: Books, knife: Knife, at: int, moment: Moment) -> None:
+    def __init__(self, books: PostgresBooks, knife: Knife, at: int, moment: Moment) -> None:
         self._books = books
         self._knife = knife
         self.key = fresh()
@@ -124,7 +124,7 @@ def test_cut_at_every_await(url: str, scene: str, knife: Knife, moment: Moment) 
                 used = await play.run()
                 books.assert_balanced()
                 books.assert_none_in_transaction()
-                books.handle = Books.write
+                books.handle = PostgresBooks.write
                 after = await books.settled(play.key)
                 assert books.orders(play.key) == [after.body.decode()], f"cut {at}"
                 gc.collect(0)

@@ -18,7 +18,7 @@ import pytest
 
 from retrysafe.psycopg import connection_async
 from retrysafe.testing.postgres import PostgresServer
-from tests.faults.books import Books, create, opened
+from tests.faults.books import PostgresBooks, create, opened
 from tests.faults.wire import PATIENCE, fresh
 
 BOUND = 15.0
@@ -37,7 +37,7 @@ def at(url: str, level: str) -> str:
 
 
 @asynccontextmanager
-async def isolated(url: str, level: str, lease: float = 30.0) -> AsyncGenerator[Books]:
+async def isolated(url: str, level: str, lease: float = 30.0) -> AsyncGenerator[PostgresBooks]:
     async with opened(url, at(url, level), url, lease=lease) as books:
         await books.settled(fresh())
         yield books
@@ -51,7 +51,7 @@ def test_serialization_failure(url: str, level: str) -> None:
         async with isolated(url, level) as books:
             key = fresh()
 
-            async def read_then_write(books: Books, key: str) -> None:
+            async def read_then_write(books: PostgresBooks, key: str) -> None:
                 async with connection_async(books.guard, books.pool) as db:
                     await db.execute("SELECT count(*) FROM parents")
                     await asyncio.to_thread(_write_skew, books.url)
@@ -67,7 +67,7 @@ def test_serialization_failure(url: str, level: str) -> None:
             assert heard.status in (500, 503), heard
             assert heard.code in ("handler-failed", "not-done")
             assert books.orders(key) == []
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             assert (await books.settled(key)).status == 201
             books.assert_balanced()
             books.assert_none_in_transaction()
@@ -89,7 +89,7 @@ def test_conflict_at_commit(url: str) -> None:
         async with isolated(url, "serializable") as books:
             both = asyncio.Barrier(2)
 
-            async def skewed(books: Books, key: str) -> None:
+            async def skewed(books: PostgresBooks, key: str) -> None:
                 async with connection_async(books.guard, books.pool) as db:
                     await db.execute("SELECT count(*) FROM parents")
                     await books.insert(db, key)
@@ -102,7 +102,7 @@ def test_conflict_at_commit(url: str) -> None:
             assert sorted(answer.status for answer in heard) == [201, 503]
             assert "not-done" in {answer.code for answer in heard}
             books.assert_balanced()
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             for key in keys:
                 assert (await books.settled(key)).status == 201
             books.assert_balanced()
@@ -115,7 +115,7 @@ def test_renewed_while_a_snapshot_is_held(url: str) -> None:
     that it must not make undone: its completion is refused.  Such handlers have to end before the first
     renewal, a third of the lease; nothing false comes of one that does not."""
 
-    async def slow(books: Books, key: str) -> None:
+    async def slow(books: PostgresBooks, key: str) -> None:
         async with connection_async(books.guard, books.pool) as db:
             await books.insert(db, key)
             (first,) = books.ask("SELECT lease_until FROM retrysafe_records WHERE key = %s", key)
@@ -128,7 +128,7 @@ def test_renewed_while_a_snapshot_is_held(url: str) -> None:
             heard = await books.post(key := fresh())
             assert (heard.status, heard.code) == (503, "not-done")
             assert books.orders(key) == []
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             assert (await books.settled(key)).status == 201
             books.assert_balanced()
         async with opened(url, url, url, lease=1.0) as books:  # READ COMMITTED, as everybody has it
@@ -146,7 +146,7 @@ def test_somebody_has_locked_the_record(url: str) -> None:
         async with opened(url, url, url, lease=1.0) as books:
             other = psycopg.connect(url)
 
-            async def and_locked(books: Books, key: str) -> None:
+            async def and_locked(books: PostgresBooks, key: str) -> None:
                 await books.write(key)
                 other.execute("SELECT 1 FROM retrysafe_records WHERE key = %s FOR UPDATE", [key])
 
@@ -158,7 +158,7 @@ def test_somebody_has_locked_the_record(url: str) -> None:
             assert heard.code in ("not-done", "store-unavailable")
             other.close()
             assert books.orders(key) == []
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             assert (await books.settled(key)).status == 201
             books.assert_balanced()
             books.assert_none_in_transaction()
@@ -173,7 +173,7 @@ def test_a_lock_on_one_record_costs_no_other_its_lease(url: str) -> None:
         async with opened(url, url, url, lease=1.0) as books:
             go_on = asyncio.Event()
 
-            async def slow(books: Books, key: str) -> None:
+            async def slow(books: PostgresBooks, key: str) -> None:
                 await books.write(key)
                 await go_on.wait()
 
@@ -209,7 +209,7 @@ def test_deadlock(url: str) -> None:
             both = asyncio.Barrier(2)
             first = {"a": 1, "b": 2}
 
-            async def crossed(books: Books, key: str) -> None:
+            async def crossed(books: PostgresBooks, key: str) -> None:
                 mine = first[key[-1]]
                 async with connection_async(books.guard, books.pool) as db:
                     await db.execute("SELECT 1 FROM parents WHERE id = %s FOR UPDATE", [mine])
@@ -222,7 +222,7 @@ def test_deadlock(url: str) -> None:
             heard = await asyncio.gather(*(books.post(key) for key in keys))
             assert sorted(answer.status for answer in heard) == [201, 500]
             books.assert_balanced()
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             for key in keys:
                 assert (await books.settled(key)).status == 201
             books.assert_balanced()
@@ -322,7 +322,7 @@ def test_a_workers_clock_is_wrong(url: str, hours: int, monkeypatch: pytest.Monk
     real = time.time
     going = asyncio.Event()
 
-    async def slow(books: Books, key: str) -> None:
+    async def slow(books: PostgresBooks, key: str) -> None:
         await books.write(key)
         await going.wait()
 

@@ -15,7 +15,7 @@ from retrysafe.errors import NotJoined
 from retrysafe.psycopg import connection, connection_async
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
-from tests.faults.books import Books, create, opened
+from tests.faults.books import PostgresBooks, create, opened
 from tests.faults.wire import PATIENCE, fresh, until
 
 
@@ -29,7 +29,7 @@ def url(postgres: PostgresServer) -> str:
 def test_two_tasks_of_one_handler(url: str) -> None:
     """I14: each would open a connection of its own, and only one of them would be committed."""
 
-    async def both(books: Books, key: str) -> None:
+    async def both(books: PostgresBooks, key: str) -> None:
         await asyncio.gather(books.write(key), books.write(key))
 
     async def play() -> None:
@@ -38,7 +38,7 @@ def test_two_tasks_of_one_handler(url: str) -> None:
             heard = await books.post(key := fresh())
             assert (heard.status, heard.code) == (500, "handler-failed")
             assert books.orders(key) == []
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             assert (await books.post(key)).status == 201
             books.assert_balanced()
             books.assert_none_in_transaction()
@@ -50,7 +50,7 @@ def test_two_tasks_of_one_handler(url: str) -> None:
 def test_blocks_side_by_side(url: str) -> None:
     """I14: a block that ends before one that was opened later would take it along, or be taken along."""
 
-    async def crossed(books: Books, key: str) -> None:
+    async def crossed(books: PostgresBooks, key: str) -> None:
         first, second = (connection_async(books.guard, books.pool) for _ in range(2))
         db = await first.__aenter__()
         await second.__aenter__()
@@ -72,7 +72,7 @@ def test_blocks_side_by_side(url: str) -> None:
 class Straggler:
     """A handler whose work is done by a thread, which can be held up."""
 
-    def __init__(self, books: Books, pool: "ConnectionPool[Any]") -> None:
+    def __init__(self, books: PostgresBooks, pool: "ConnectionPool[Any]") -> None:
         self._books = books
         self._pool = pool
         self.working, self.go, self.over = threading.Event(), threading.Event(), threading.Event()
@@ -93,7 +93,7 @@ class Straggler:
 @asynccontextmanager
 async def straggling(
     url: str,
-) -> AsyncGenerator[tuple[Books, Straggler, "ConnectionPool[Any]"]]:
+) -> AsyncGenerator[tuple[PostgresBooks, Straggler, "ConnectionPool[Any]"]]:
     pool: ConnectionPool[Any]
     with ConnectionPool(url, min_size=1, max_size=1, timeout=PATIENCE) as pool:
         async with opened(url, url, url) as books:
@@ -115,7 +115,7 @@ def test_a_thread_goes_on_after_its_call_was_cut_off(url: str, held_up: str) -> 
         async with straggling(url) as (books, straggler, pool):
             before = straggler.go.wait if held_up == "before it asks" else lambda: None
 
-            async def in_thread(books: Books, key: str) -> None:
+            async def in_thread(books: PostgresBooks, key: str) -> None:
                 await asyncio.to_thread(straggler.work, books.guard, key, before)
 
             books.handle = in_thread
@@ -134,7 +134,7 @@ def test_a_thread_goes_on_after_its_call_was_cut_off(url: str, held_up: str) -> 
             books.assert_none_in_transaction()
             with pool.connection(PATIENCE) as db:  # it was given back, or replaced
                 db.execute("SELECT 1")
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             await books.settled(key)
             books.assert_balanced()
 
@@ -154,7 +154,7 @@ def test_a_thread_outlives_its_answer(url: str, inside: bool) -> None:
                     straggler.go.wait()
                     db.execute("INSERT INTO orders VALUES ('nobody', 'late')")
 
-            async def impatient(books: Books, key: str) -> None:
+            async def impatient(books: PostgresBooks, key: str) -> None:
                 straggler.working.clear()
                 before = hold_inside if inside else straggler.go.wait
                 work = asyncio.to_thread(straggler.work, books.guard, key, before)
@@ -170,7 +170,7 @@ def test_a_thread_outlives_its_answer(url: str, inside: bool) -> None:
             assert straggler.error is not None
             assert books.ask("SELECT * FROM orders") == []
             books.assert_none_in_transaction()
-            books.handle = Books.write
+            books.handle = PostgresBooks.write
             await books.settled(key)
             books.assert_balanced()
 

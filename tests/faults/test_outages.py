@@ -1,62 +1,63 @@
-"""PostgreSQL refuses, goes silent, loses answers, dies and comes back (F10 to F15), in both modes.
+"""A database refuses, goes silent, loses answers, dies and comes back (F10 to F15), in the modes that it has.
 
-Store, application and proxy are in this process; the server is a real one, and what is in it is read by a
-connection of its own.  Where nothing is committed together ("lease"), an order is written by an ordinary
+Store, application and proxy are in this process; the server is a real one, and what is in it is read by
+connections of their own.  Where nothing is committed together ("lease"), an order is written by an ordinary
 transaction.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
 
-import psycopg
 import pytest
 
-from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
-from tests.faults.books import Books, create, opened
+from tests.faults.books import Books
+from tests.faults.databases import IN_BOTH_MODES, Database, Mode, Server
 from tests.faults.wire import Heard, fresh
-
-Mode = Literal["tx", "lease"]
 
 BOUND = 15.0
 """No request takes longer, however busy the machine is: a few operations of two seconds each."""
 
-COMPLETION = "UPDATE retrysafe_records AS record SET state"
+
+class Place(NamedTuple):
+    """A server that may be treated badly, and the mode in which it is used."""
+
+    database: Database
+    mode: Mode
+    server: Server
+
+    def behind_proxy(
+        self, lease: float = 30.0, abandoned: str = "hold"
+    ) -> AbstractAsyncContextManager[tuple[Books, Proxy]]:
+        return self.database.behind_proxy(self.server, self.mode, lease, abandoned)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(fsync="off") as server:  # it may be killed, but its machine is not
-        yield server
+def servers() -> Iterator[dict[str, Server]]:
+    """Those that run, by their names: each is started for the first test that needs it."""
+    started: dict[str, Server] = {}
+    yield started
+    for server in started.values():
+        server.close()
 
 
-@pytest.fixture(params=["tx", "lease"])
-def mode(request: pytest.FixtureRequest) -> Mode:
-    found: Mode = request.param
-    return found
+@pytest.fixture(params=IN_BOTH_MODES)
+def place(request: pytest.FixtureRequest, servers: dict[str, Server]) -> Place:
+    database: Database
+    database, mode = request.param
+    if database.name not in servers:
+        servers[database.name] = database.started()
+    return Place(database, mode, servers[database.name])
 
 
-@asynccontextmanager
-async def behind_proxy(
-    server: PostgresServer, mode: Mode, lease: float = 30.0, abandoned: str = "hold"
-) -> AsyncGenerator[tuple[Books, Proxy]]:
-    url = server.new_database()
-    create(url)
-    more = {"effects": "outside", "abandoned": abandoned} if mode == "lease" else {}
-    with Proxy(server.port) as proxy:
-        async with opened(proxy.through(url), proxy.through(url), url, lease=lease, **more) as books:
-            await books.settled(fresh())  # everybody is connected
-            yield books, proxy
-
-
-def test_refused(server: PostgresServer, mode: Mode) -> None:
+def test_refused(place: Place) -> None:
     """F10: 503 with `Retry-After`, and the handler has not run; when the server is back, it runs."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode) as (books, proxy):
+        async with place.behind_proxy() as (books, proxy):
             before = books.attempts
             proxy.refuse()
             proxy.cut()
@@ -73,14 +74,13 @@ def test_refused(server: PostgresServer, mode: Mode) -> None:
     asyncio.run(play())
 
 
-def test_all_connections_in_use(server: PostgresServer, mode: Mode) -> None:
+def test_all_connections_in_use(place: Place) -> None:
     """F10, I17: more claims than connections, and each of those waits for a lock: all are told in time."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode) as (books, _):
+        async with place.behind_proxy() as (books, _):
             before = books.attempts
-            with psycopg.connect(books.url) as other:
-                other.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
+            with place.database.locked(place.server, books.url):
                 began = time.monotonic()
                 keys = [fresh() for _ in range(24)]
                 heard = await asyncio.gather(*(books.post(key) for key in keys))
@@ -94,13 +94,13 @@ def test_all_connections_in_use(server: PostgresServer, mode: Mode) -> None:
     asyncio.run(play())
 
 
-def test_a_claim_whose_acknowledgement_is_lost(server: PostgresServer, mode: Mode) -> None:
+def test_a_claim_whose_acknowledgement_is_lost(place: Place) -> None:
     """F11, I16: the claim is made again with the same token, and is ours: one execution, at once."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode) as (books, proxy):
+        async with place.behind_proxy() as (books, proxy):
             before = books.attempts
-            lost = proxy.lose_response("INSERT INTO retrysafe_records")
+            lost = proxy.lose_response(place.database.claim)
             heard = await books.post(key := fresh())
             assert lost.sprung
             assert (heard.status, heard.replayed) == (201, False)
@@ -113,13 +113,13 @@ def test_a_claim_whose_acknowledgement_is_lost(server: PostgresServer, mode: Mod
     asyncio.run(play())
 
 
-def test_a_completion_whose_acknowledgement_is_lost(server: PostgresServer, mode: Mode) -> None:
+def test_a_completion_whose_acknowledgement_is_lost(place: Place) -> None:
     """F12, I16: applied, and nobody was told.  Lease: said again, it is what was said before.  In a
     transaction: it is undone with it, and the retry runs; or it was the COMMIT, and that is found out."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode) as (books, proxy):
-            lost = proxy.lose_response("^COMMIT" if mode == "tx" else COMPLETION)
+        async with place.behind_proxy() as (books, proxy):
+            lost = proxy.lose_response("^COMMIT" if place.mode == "tx" else place.database.completion)
             heard = await books.post(key := fresh())
             assert lost.sprung
             assert (heard.status, heard.replayed) == (201, False)
@@ -134,12 +134,12 @@ def test_a_completion_whose_acknowledgement_is_lost(server: PostgresServer, mode
 
 
 @pytest.mark.parametrize("abandoned", ["hold", "retry"])
-def test_down_from_the_handlers_end_on(server: PostgresServer, mode: Mode, abandoned: str) -> None:
+def test_down_from_the_handlers_end_on(place: Place, abandoned: str) -> None:
     """F13: lease mode gives the client its real answer, marked as not stored, and what a retry hears is the
     policy's; in a transaction nothing was committed, nothing is said, and the retry runs."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode, lease=1.0, abandoned=abandoned) as (books, proxy):
+        async with place.behind_proxy(lease=1.0, abandoned=abandoned) as (books, proxy):
 
             async def and_down(books: Books, key: str) -> None:
                 await books.write(key)
@@ -151,7 +151,7 @@ def test_down_from_the_handlers_end_on(server: PostgresServer, mode: Mode, aband
             heard = await books.post(key := fresh())
             assert time.monotonic() - began < BOUND
             first, books.handle = books.answers[key], Books.write
-            if mode == "tx":
+            if place.mode == "tx":
                 assert (heard.status, heard.code) == (503, "store-unavailable")
                 assert books.orders(key) == []
                 proxy.restore()
@@ -179,20 +179,20 @@ async def _no_longer_in_flight(books: Books, key: str) -> Heard:
 
 
 @pytest.mark.parametrize("who", ["the network", "the server"])
-def test_black_hole_at_the_claim(server: PostgresServer, mode: Mode, who: str) -> None:
+def test_black_hole_at_the_claim(place: Place, who: str) -> None:
     """F14: nobody answers and nobody hangs up.  Every request is answered in time, and no handler runs."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode) as (books, proxy):
+        async with place.behind_proxy() as (books, proxy):
             before = books.attempts
             keys = [fresh() for _ in range(12)]
-            (proxy.swallow if who == "the network" else server.freeze)()
+            (proxy.swallow if who == "the network" else place.server.freeze)()
             try:
                 began = time.monotonic()
                 heard = await asyncio.gather(*(books.post(key) for key in keys))
                 assert time.monotonic() - began < BOUND
             finally:
-                (proxy.restore if who == "the network" else server.thaw)()
+                (proxy.restore if who == "the network" else place.server.thaw)()
             assert {(answer.status, answer.code) for answer in heard} == {(503, "store-unavailable")}
             assert books.attempts == before
             for key in keys:
@@ -203,11 +203,11 @@ def test_black_hole_at_the_claim(server: PostgresServer, mode: Mode, who: str) -
     asyncio.run(play())
 
 
-def test_black_hole_at_the_end(server: PostgresServer, mode: Mode) -> None:
+def test_black_hole_at_the_end(place: Place) -> None:
     """F14, I17: the same when the handler has written.  Nobody waits for ever, and the books balance."""
 
     async def play() -> None:
-        async with behind_proxy(server, mode, lease=2.0, abandoned="retry") as (books, proxy):
+        async with place.behind_proxy(lease=2.0, abandoned="retry") as (books, proxy):
 
             async def and_silent(books: Books, key: str) -> None:
                 await books.write(key)
@@ -220,7 +220,7 @@ def test_black_hole_at_the_end(server: PostgresServer, mode: Mode) -> None:
             finally:
                 proxy.restore()
             books.handle = Books.write
-            if mode == "tx":
+            if place.mode == "tx":
                 assert (heard.status, heard.code) == (503, "store-unavailable")
                 assert (await books.settled(key)).status == 201
                 books.assert_balanced()
@@ -231,14 +231,13 @@ def test_black_hole_at_the_end(server: PostgresServer, mode: Mode) -> None:
     asyncio.run(play())
 
 
-def test_killed_and_restarted_under_load(mode: Mode) -> None:
+def test_killed_and_restarted_under_load(place: Place) -> None:
     """F15: whatever was acknowledged is still there when the server has come back, byte for byte."""
 
-    async def play(server: PostgresServer) -> None:
-        url = server.new_database()
-        create(url)
-        more = {"effects": "repeatable"} if mode == "lease" else {}
-        async with opened(url, url, url, lease=1.0, **more) as books:
+    async def play() -> None:
+        url = place.database.new(place.server)
+        more = {"effects": "repeatable"} if place.mode == "lease" else {}
+        async with place.database.opened(url, url, url, lease=1.0, **more) as books:
             told: dict[str, bytes] = {}
             going = True
 
@@ -256,18 +255,17 @@ def test_killed_and_restarted_under_load(mode: Mode) -> None:
                 enough = len(told) + 20
                 while len(told) < enough:  # noqa: ASYNC110 - it is a number
                     await asyncio.sleep(0.01)
-                server.kill()
-                await asyncio.to_thread(server.start)
+                place.server.kill()
+                await asyncio.to_thread(place.server.start)
             going = False
             await asyncio.gather(*customers)
             assert len(told) >= 60
             for key, body in told.items():
                 replay = await books.post(key)
                 assert (replay.status, replay.replayed, replay.body) == (201, True, body)
-                if mode == "tx":
+                if place.mode == "tx":
                     assert books.orders(key) == [body.decode()]
-            if mode == "tx":
+            if place.mode == "tx":
                 books.assert_balanced()
 
-    with PostgresServer() as server:
-        asyncio.run(play(server))
+    asyncio.run(play())

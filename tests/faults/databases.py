@@ -1,0 +1,113 @@
+"""The servers that faults happen to: what is started, how it is spoken to, and the books that stand on it.
+
+One row of `DATABASES` for each.  A statement is named by what the proxy sees of it.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, Literal, NamedTuple, Protocol
+
+import psycopg
+import pytest
+
+from retrysafe.testing.adapters import postgres
+from retrysafe.testing.adapters.on_server import Program
+from retrysafe.testing.conversations import Conversation
+from retrysafe.testing.conversations.postgresql import PostgresConversation
+from retrysafe.testing.proxy import Proxy
+from tests.faults.books import Books, create, opened
+from tests.faults.wire import fresh
+from tests.servers import missing
+
+Mode = Literal["tx", "lease"]
+
+
+class Server(Protocol):
+    """What every server of `retrysafe.testing` can be made to do."""
+
+    @property
+    def port(self) -> int: ...
+
+    def new_database(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def freeze(self) -> None: ...
+
+    def thaw(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Database(NamedTuple):
+    name: str
+    modes: tuple[Mode, ...]
+    program: Program[Any]
+    conversation: Callable[[], Conversation]
+    opened: Callable[..., AbstractAsyncContextManager[Books]]
+    """Given the store's address, the application's and the auditor's, and options of the guard."""
+    prepare: Callable[[str], None]
+    """Makes the application's tables."""
+    locked: Callable[[Any, str], AbstractContextManager[None]]
+    """While entered, no client gets a record read or written, and each may wait for that."""
+    claim: str
+    completion: str
+
+    def started(self) -> Server:
+        if not self.program.is_available():
+            missing(self.program.missing)
+        server: Server = self.program.start()
+        return server
+
+    def new(self, server: Server) -> str:
+        url = server.new_database()
+        self.prepare(url)
+        return url
+
+    @asynccontextmanager
+    async def behind_proxy(
+        self, server: Server, mode: Mode, lease: float = 30.0, abandoned: str = "hold"
+    ) -> AsyncGenerator[tuple[Books, Proxy]]:
+        url = self.new(server)
+        more = {"effects": "outside", "abandoned": abandoned} if mode == "lease" else {}
+        with Proxy(server.port, self.conversation) as proxy:
+            through = proxy.through(url)
+            async with self.opened(through, through, url, lease=lease, **more) as books:
+                await books.settled(fresh())  # everybody is connected
+                yield books, proxy
+
+
+@contextmanager
+def _locked_in_postgresql(_: Server, url: str) -> Generator[None]:
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE retrysafe_records IN ACCESS EXCLUSIVE MODE")
+        yield
+        other.rollback()
+
+
+DATABASES = (
+    Database(
+        "PostgreSQL",
+        ("tx", "lease"),
+        postgres.PROGRAM,
+        PostgresConversation,
+        opened,
+        create,
+        _locked_in_postgresql,
+        claim="INSERT INTO retrysafe_records",
+        completion="UPDATE retrysafe_records AS record SET state",
+    ),
+)
+
+IN_BOTH_MODES = [
+    pytest.param((database, mode), id=f"{database.name}-{mode}")
+    for database in DATABASES
+    for mode in database.modes
+]
