@@ -8,9 +8,10 @@ import pytest
 
 from retrysafe.testing.adapters import server
 from tests import reference_forks, sampling
+from tests.any_store import address
 from tests.servers import database, mariadb, postgres, valkey
 
-__all__ = ["database", "mariadb", "postgres", "valkey"]
+__all__ = ["address", "database", "mariadb", "postgres", "valkey"]
 
 LONG = bool(os.environ.get("RETRYSAFE_LONG"))
 """Whether this is `make test-all`, or as thorough."""
