@@ -39,6 +39,23 @@ _PROFILE = "a profile is wire and policy: each is tried on ASGI, and each adapte
 _DJANGO = "test_wrong_results.py and test_rest_framework_databases.py try transactions on both databases"
 _CLOCK = "time is the store's; the adapter has no part in it"
 _REPORTED = "one broken server shows that the demo reports it; the others differ by how it is broken"
+_KEEPER = "leases are renewed by a thread of the process, whichever its adapter: tried on ASGI and WSGI"
+_SECOND_CLAIM = "the claim is the same statement in both modes, and is refused before there is a transaction"
+_BUILT_ON = "who takes over is decided by the store; Flask is built on WSGI and FastAPI on ASGI, which try it"
+_SERVERS_SIDE = "what PostgreSQL makes different is tried on ASGI; the adapter itself on SQLite"
+_BY_KIND = "it is tried with one blocking driver and one asynchronous one"
+_LEASE_MODE = (
+    "test_flask.py::TestThreads",
+    "test_fastapi.py::TestOneProcess",
+    "test_django.py::TestThreads",
+    "test_django.py::TestAsync",
+)
+_TX_MODE = (
+    "test_flask.py::TestTransactions",
+    "test_fastapi.py::TestTransactions",
+    "test_django.py::TestTransactions",
+    "test_django.py::TestAsyncTransactions",
+)
 
 RULES = (
     Rule(_TRANSACTIONS + "test_misuse.py", "pg8000", _SAVEPOINTS),
@@ -96,6 +113,70 @@ RULES = (
         )
         for profile in PROFILES
     ),
+    *(
+        Rule(f"tests/adapters/{where}::{name}", "", _KEEPER)
+        for where in _LEASE_MODE
+        for name in ("test_a_running_request_does_not_expire", "test_a_handler_outlives_its_lease")
+    ),
+    *(Rule(f"tests/adapters/{where}::test_a_handler_outlives_its_lease", "", _KEEPER) for where in _TX_MODE),
+    *(
+        Rule(f"tests/adapters/{where}::test_at_the_claim", "", _SECOND_CLAIM)
+        for where in ("test_transactions.py::TestWsgiOnSqlite", *_TX_MODE)
+    ),
+    *(
+        Rule(f"tests/adapters/{where}::{name}", "", _BUILT_ON)
+        for where in ("test_flask.py::TestThreads", "test_fastapi.py::TestOneProcess")
+        for name in ("test_killed_and_held", "test_frozen_and_held", "test_one_takes_over")
+    ),
+    *(
+        Rule(f"tests/adapters/{where}::{name}", "", _BUILT_ON)
+        for where in ("test_flask.py::TestTransactions", "test_fastapi.py::TestTransactions")
+        for name in (
+            "test_killed_by_itself_time_and_again",
+            "test_one_takes_over",
+            "test_killed_before_the_rollback",
+            "test_frozen_in_its_transaction",
+        )
+    ),
+    *(
+        Rule(f"tests/adapters/{where}::test_killed_and_taken_over", "", _SERVERS_SIDE)
+        for where in (
+            "test_flask.py::TestPostgres",
+            "test_fastapi.py::TestPostgres",
+            "test_django.py::TestAsyncOnPostgres",
+        )
+    ),
+    *(
+        Rule(f"tests/adapters/{where}::test_killed_before_the_commit", "", _SERVERS_SIDE)
+        for where in (
+            "test_flask.py::TestTransactionsOnPostgres",
+            "test_fastapi.py::TestTransactionsOnPostgres",
+            "test_django.py::TestAsyncTransactionsOnPostgres",
+        )
+    ),
+    *(
+        Rule(f"tests/adapters/{where}::test_a_hundred_at_once", "wait", "waiting is tried on SQLite")
+        for where in (
+            "test_asgi.py::TestPostgres",
+            "test_flask.py::TestPostgres",
+            "test_fastapi.py::TestPostgres",
+            "test_django.py::TestPostgres",
+            "test_django.py::TestAsyncOnPostgres",
+            "test_transactions.py::TestAsgiOnPostgres",
+            "test_flask.py::TestTransactionsOnPostgres",
+            "test_fastapi.py::TestTransactionsOnPostgres",
+            "test_django.py::TestAsyncTransactionsOnPostgres",
+            "test_flask.py::TestSync",
+            "test_django.py::TestAsyncInThree",
+        )
+    ),
+    *(
+        Rule(_TRANSACTIONS + "test_one_round_trip.py::test_a_record_that_is_locked", case, _BY_KIND)
+        for case in ("AsyncSession]", "Session]")
+    ),
+    Rule(_TRANSACTIONS + "test_silence.py", "Session, psycopg", _BY_KIND),
+    Rule("tests/cli/test_work.py::test_a_signal_ends_it", "2-", "both signals have one handler"),
+    Rule("tests/django/test_celery.py::test_sent_after_the_commit", "postgresql-django", _BY_KIND),
     Rule("tests/testing/test_stores_by_address.py::test_postgresql", "", "it is tried on SQLite"),
     Rule(_DEMO + "test_demo.py::test_on_a_terminal", "", "the same run, with a bar"),
     Rule(_DEMO + "test_signals.py::test_ctrl_c", "with", _MOMENT),

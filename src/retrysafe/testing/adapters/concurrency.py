@@ -20,7 +20,7 @@ from retrysafe.testing.adapters.suite import (
 )
 
 # A race that is lost once in fifty times is a race: `RETRYSAFE_LONG=1` looks longer.
-ROUNDS = 50 if LONG else 5
+ROUNDS = 50 if LONG else 2
 
 
 class Concurrency(Suite):
