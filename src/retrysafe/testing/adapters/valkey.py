@@ -5,8 +5,9 @@ There is no transactional mode: the application's effects are never in it.
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from retrysafe.testing.adapters.on_server import OnServer, Program
 from retrysafe.testing.adapters.server import Server
@@ -55,7 +56,8 @@ class Valkey(OnServer[ValkeyServer]):
     @contextmanager
     def _full(self, url: str) -> Generator[None]:
 
-        with client(url) as other:
+        client: Any = import_module("redis").Redis  # its own types are incomplete
+        with client.from_url(url) as other:
             other.config_set("maxmemory", "1")
             try:
                 yield
@@ -70,7 +72,3 @@ class Valkey(OnServer[ValkeyServer]):
         finally:
             self.server.thaw()
 
-
-def client(url: str) -> Any:
-    """A connection past the store.  redis-py's own types are incomplete."""
-    return cast("Any", redis.Redis).from_url(url)
