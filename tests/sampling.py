@@ -72,7 +72,7 @@ RULES = (
     Rule("tests/stores/test_from_engine_fork.py", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_batches.py::test_256", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_postgresql_processes.py::TestProcesses", "spawn", "it is tried on SQLite"),
-    Rule("tests/testing/test_mariadb.py::test_it_does_not_outlive", "frozen", "it is tried on PostgreSQL"),
+    Rule("tests/testing/test_mariadb.py::test_it_does_not_outlive", "", "it is tried on PostgreSQL"),
     Rule("examples/agent_platform/tests/test_storm.py::test_storm", "postgresql", "it differs by the store"),
     Rule("examples/orders/tests/test_orders.py::test_shop", "sqlite", "it differs by the store"),
     Rule("examples/erp/tests/test_", "postgresql", "it differs by the store"),

@@ -30,6 +30,7 @@ import pymysql
 
 from retrysafe.testing.ports import free_port
 from retrysafe.testing.server_folder import ServerFolder
+from retrysafe.testing.unprivileged import RUN_AS, UID, check, own
 
 PATIENCE = 60.0
 """Seconds until a server that does not start, or does not stop, is given up.  Far more than it takes."""
@@ -66,32 +67,26 @@ class _Template:
         with self._lock:
             if self._folder is None:
                 self._folder = self._make()
-        shutil.copytree(self._folder.path / "data", data)
+        # By a program, because that runs as the user who owns it.
+        check(["/bin/cp", "-R", self._folder.path / _DATA, data])
 
     def _make(self) -> ServerFolder:
-        folder = ServerFolder("mariadb", pid_file="pid", argument=_DATA)
+        folder = _make_folder()
         atexit.register(folder.close)
-        done = subprocess.run(
+        check(
             [
                 _program("mariadb-install-db"),
                 "--no-defaults",
-                f"--datadir={folder.path / 'data'}",
-                *_as_root(),
+                f"--datadir={folder.path / _DATA}",
                 # `root` gets in by the socket of the server's own user, and without a password nowhere.
                 "--auth-root-authentication-method=socket",
-                f"--auth-root-socket-user={pwd.getpwuid(os.geteuid()).pw_name}",
+                f"--auth-root-socket-user={pwd.getpwuid(UID).pw_name}",
                 "--skip-test-db",
                 "--skip-name-resolve",
                 "--innodb-log-file-size=4M",
                 "--innodb-flush-method=nosync",
-            ],
-            capture_output=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
+            ]
         )
-        if done.returncode:
-            said = (done.stdout + done.stderr).decode(errors="replace")
-            raise RuntimeError(f"mariadb-install-db failed:\n{said}")
         return folder
 
 
@@ -99,24 +94,31 @@ _template = _Template()
 _DATA = "data"
 
 
+def _make_folder() -> ServerFolder:
+    folder = ServerFolder("mariadb", pid_file="pid", argument=_DATA)
+    own(folder.path)
+    return folder
+
+
 class MariaDBServer:
     """One server.  Started when it is made; `with` stops it and removes everything.
 
     Settings are those of an option file, with `_` for `-`.  `innodb_flush_method="nosync"` spares the disk:
-    clients see no difference, and what was committed is lost only if the machine itself goes down.
+    clients see no difference, and what was committed is lost only if the machine itself goes down.  Servers
+    that are one to their clients need the same `password`.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, password: str | None = None, **settings: str) -> None:
         self._program = _program("mariadbd")
-        self._place = ServerFolder("mariadb", pid_file="pid", argument=_DATA)
+        self._place = _make_folder()
         self._folder = self._place.path
-        self._settings = {**_SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
-        self._password = secrets.token_hex(16)
+        self._settings = dict(_SETTINGS)
+        self._password = password or secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self.port = free_port()
             _template.copy(self._folder / _DATA)
-            self._configure()
+            self.configure(**settings)
             self.start()
         except BaseException:
             self.close()
@@ -136,6 +138,10 @@ class MariaDBServer:
     def pid(self) -> int:
         return self._running().pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it responds."""
         with self.log_file.open("ab") as log:
@@ -145,12 +151,12 @@ class MariaDBServer:
                     f"--defaults-file={self._folder / 'my.cnf'}",
                     "--datadir",  # apart from its value, by which the process is recognised
                     self._folder / _DATA,
-                    *_as_root(),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **RUN_AS,
             )
         until = time.monotonic() + PATIENCE
         while not self._responds():
@@ -169,6 +175,8 @@ class MariaDBServer:
     def freeze(self) -> None:
         """Stop it where it is: connections stay open and get no response."""
         self._running().send_signal(signal.SIGSTOP)
+        # Its threads do not all stop at once: one of them could execute a statement still.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self._running().send_signal(signal.SIGCONT)
@@ -201,7 +209,7 @@ class MariaDBServer:
     def new_database(self) -> str:
         """The URL of an empty database."""
         name = f"test_{secrets.token_hex(8)}"
-        self._execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        self.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
@@ -209,7 +217,7 @@ class MariaDBServer:
         name = url.rpartition("/")[2]
         if not name.startswith("test_") or url != self.url(name):
             raise ValueError(f"{url} is not a database that this server created")
-        self._execute(f"DROP DATABASE {name}")
+        self.execute(f"DROP DATABASE {name}")
 
     @property
     def log_file(self) -> Path:
@@ -219,25 +227,34 @@ class MariaDBServer:
     def log(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
-    def _execute(self, statement: str) -> None:
-        with self._connect() as connection, connection.cursor() as cursor:
+    def execute(self, statement: str) -> "tuple[tuple[Any, ...], ...]":
+        """The rows of a statement, on a connection of its own: only this server has this password."""
+        with (
+            pymysql.connect(
+                host="127.0.0.1",
+                port=self.port,
+                user=_USER,
+                password=self._password,
+                connect_timeout=2,
+                read_timeout=PATIENCE,
+                autocommit=True,
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(statement)
-
-    def _connect(self) -> "pymysql.Connection[Any]":
-        """Only the server that was started here has this password."""
-        return pymysql.connect(
-            host="127.0.0.1", port=self.port, user=_USER, password=self._password, connect_timeout=2
-        )
+            return cursor.fetchall()
 
     def _responds(self) -> bool:
         # Asked first without an attempt to log in, which the server's log would report.
         if not self.socket.exists():
             return False
-        with contextlib.suppress(pymysql.OperationalError), self._connect():
-            return True
+        with contextlib.suppress(pymysql.OperationalError):
+            return self.execute("SELECT 1") == ((1,),)
         return False
 
-    def _configure(self) -> None:
+    def configure(self, **settings: str) -> None:
+        """Change settings, from the next start on."""
+        self._settings.update({name.replace("_", "-"): value for name, value in settings.items()})
         # Each statement of such a file is one line.  It is executed before the first client is accepted.
         first = self._private("first.sql")
         first.write_text(
@@ -260,6 +277,7 @@ class MariaDBServer:
     def _private(self, name: str) -> Path:
         file = self._folder / name
         file.touch(mode=0o600)
+        own(file)
         return file
 
 
@@ -275,8 +293,3 @@ def _program(name: str) -> str:
             f"{name} is not installed: run `make services`, or install Debian's mariadb-server"
         )
     return found
-
-
-def _as_root() -> list[str]:
-    # Without it, the server refuses to run as root.
-    return ["--user=root"] if os.geteuid() == 0 else []

@@ -29,14 +29,11 @@ import psycopg
 
 from retrysafe.testing.ports import free_port
 from retrysafe.testing.server_folder import ServerFolder, children
+from retrysafe.testing.unprivileged import RUN_AS, check, own, run
 
 _STILL_ABOUT = "pre-existing shared memory block"
 PATIENCE = 60.0
 """Seconds until a server that does not start, or does not stop, is given up.  Far more than it takes."""
-
-_NOBODY = 65534
-_USER = _NOBODY if os.geteuid() == 0 else None
-_GROUPS: list[int] | None = [] if os.geteuid() == 0 else None
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -56,8 +53,7 @@ def is_available() -> bool:
 class _Folder(ServerFolder):
     def __init__(self) -> None:
         super().__init__("postgres", pid_file="data/postmaster.pid", argument="data")
-        if _USER is not None:
-            os.chmod(self.path, 0o755)  # noqa: S103 - `nobody` has to get in
+        self.path.chmod(0o755)  # the server's user may be another one
 
     @property
     def data(self) -> Path:
@@ -65,8 +61,7 @@ class _Folder(ServerFolder):
 
     def make_data(self) -> None:
         self.data.mkdir(mode=0o700)
-        if _USER is not None:
-            os.chown(self.data, _NOBODY, _NOBODY)
+        own(self.data)
 
 
 class _Template:
@@ -82,14 +77,14 @@ class _Template:
             if self._folder is None:
                 self._folder = self._make(programs)
         # By a program, because that runs as the user who may read it.
-        _check(Path("/bin/cp"), "-R", f"{self._folder.data}/.", str(data))
+        check(["/bin/cp", "-R", f"{self._folder.data}/.", data])
 
     def _make(self, programs: Path) -> _Folder:
         folder = _Folder()
         atexit.register(folder.close)
         folder.make_data()
         options = ["-A", "trust", "-U", "postgres", "-E", "utf8", "--no-sync"]
-        _check(programs / "initdb", "-D", str(folder.data), *options)
+        check([programs / "initdb", "-D", folder.data, *options])
         return folder
 
 
@@ -153,9 +148,7 @@ class PostgresServer:
                 stderr=log,
                 start_new_session=True,
                 cwd="/",
-                user=_USER,
-                group=_USER,
-                extra_groups=_GROUPS,
+                **RUN_AS,
             )
         while True:
             with contextlib.suppress(psycopg.OperationalError):
@@ -281,30 +274,12 @@ class _Replica(PostgresServer):
         self._folder.make_data()
         source = self._primary.url("postgres")
         backup = self._programs / "pg_basebackup"
-        _check(backup, "-D", str(self._data), "-d", source, "-R", "-c", "fast")
+        check([backup, "-D", self._data, "-d", source, "-R", "-c", "fast"])
         self._configure()
-
-
-def _check(program: Path, *arguments: str) -> None:
-    done = _run(program, *arguments)
-    if done.returncode:
-        raise RuntimeError(f"{program.name} failed: {done.stderr.decode(errors='replace')}")
-
-
-def _run(program: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [program, *arguments],
-        capture_output=True,
-        check=False,
-        cwd="/",
-        user=_USER,
-        group=_USER,
-        extra_groups=_GROUPS,
-    )
 
 
 def _may_run(program: Path) -> bool:
     try:
-        return _run(program, "--version").returncode == 0
+        return run([program, "--version"]).returncode == 0
     except OSError:
         return False

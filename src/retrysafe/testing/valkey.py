@@ -49,7 +49,8 @@ def is_available() -> bool:
 class ValkeyServer:
     """One server.  Started when it is made; `with` stops it and removes everything.
 
-    Settings are those of `valkey.conf`, with `_` for `-`.
+    Settings are those of `valkey.conf`, with `_` for `-`.  Servers that talk to each other need the same
+    `requirepass`.
     """
 
     def __init__(self, **settings: str) -> None:
@@ -60,7 +61,7 @@ class ValkeyServer:
         self._place = ServerFolder("valkey", pid_file="pid", argument="valkey.conf")
         self._folder = self._place.path
         self._settings = {**_SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
-        self._password = secrets.token_hex(16)
+        self._password = self._settings.pop("requirepass", "") or secrets.token_hex(16)
         self._numbers = itertools.count()
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -84,6 +85,10 @@ class ValkeyServer:
     @property
     def pid(self) -> int:
         return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it responds."""
