@@ -148,6 +148,10 @@ class Proxy:
         """Take new connections again."""
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(PATIENCE)
 
+    def lead_to(self, port: int) -> None:
+        """Connect new connections with another server, as an address that moves in a fail-over does."""
+        self._upstream = port
+
     def delay(self, seconds: float) -> None:
         """Let everything that the server says arrive so much later."""
         self._latency = seconds

@@ -69,13 +69,9 @@ class ValkeyCluster:
 
     @property
     def url(self) -> str:
-        """By its first node; a client learns about the others there."""
-        return f"redis+cluster://:{self._password}@127.0.0.1:{self.nodes[0].port}"
-
-    @property
-    def urls(self) -> list[str]:
-        """Of each node by itself."""
-        return [node.url(0) for node in self.nodes]
+        """By all of its nodes: the first that responds tells a client about the others."""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"redis+cluster://:{self._password}@{hosts}"
 
     def slot(self, key: str) -> int:
         return key_slot(key.encode())

@@ -9,7 +9,6 @@ with ValkeyReplication() as servers:
 import secrets
 import time
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -64,9 +63,9 @@ class ValkeyReplication:
 
     def catch_up(self) -> None:
         """Wait until all replicas have received what the primary has written."""
-        position = ask(self.primary, "INFO", "replication")["master_repl_offset"]
+        position = int(ask(self.primary, "INFO", "replication")["master_repl_offset"])
         for replica in self.replicas:
-            wait(replica, partial(_has_received, position=position))
+            wait(replica, lambda one: _received(one) >= position)
 
     def cut(self) -> None:
         """Let the replicas receive nothing more; what they have they keep."""
@@ -80,8 +79,11 @@ class ValkeyReplication:
             self.follow(replica)
 
     def promote(self, replica: ValkeyServer | None = None) -> ValkeyServer:
-        """Make it the primary, which the others follow that still run."""
-        self.primary, previous = replica or self.replicas[0], self.primary
+        """Make it the primary, which the others follow; without one, that which has received most.
+
+        The primary so far is removed.
+        """
+        self.primary, previous = replica or max(self.replicas, key=_received), self.primary
         self._servers.remove(previous)
         previous.close()
         ask(self.primary, "REPLICAOF", "NO", "ONE")
@@ -106,8 +108,8 @@ def is_following(replica: ValkeyServer) -> bool:
     return bool(ask(replica, "INFO", "replication")["master_link_status"] == "up")
 
 
-def _has_received(replica: ValkeyServer, position: int) -> bool:
-    return bool(ask(replica, "INFO", "replication")["slave_repl_offset"] >= position)
+def _received(replica: ValkeyServer) -> int:
+    return int(ask(replica, "INFO", "replication")["slave_repl_offset"])
 
 
 def wait(server: ValkeyServer, condition: Callable[[ValkeyServer], bool]) -> None:

@@ -71,4 +71,3 @@ class Valkey(OnServer[ValkeyServer]):
             yield
         finally:
             self.server.thaw()
-

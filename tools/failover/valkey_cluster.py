@@ -1,0 +1,44 @@
+"""Valkey Cluster: a node is killed, or slots move to another one."""
+
+import redis
+
+from retrysafe import stores
+from retrysafe.testing.valkey_cluster import SLOTS, ValkeyCluster
+from tools.failover.traffic import DEADLINE, Fault, Outcome, Traffic, outside
+
+MOVED = 64
+"""Slots that have records in them."""
+
+
+async def node_killed(keys: int) -> Outcome:
+    """One of three primaries is killed, and its replica takes over."""
+
+    def fault(_: Traffic) -> None:
+        cluster.nodes[0].kill()
+        cluster.wait_until_whole()
+
+    with ValkeyCluster() as cluster:
+        return await _outside(cluster, fault, keys)
+
+
+async def slots_moved(keys: int) -> Outcome:
+    """Slots move, one by one, while their records are in use."""
+
+    def fault(_: Traffic) -> None:
+        source, target, _third = cluster.nodes[:3]
+        for slot in _used(source.url(0)):
+            cluster.move(slot, target)
+
+    with ValkeyCluster() as cluster:
+        return await _outside(cluster, fault, keys)
+
+
+async def _outside(cluster: ValkeyCluster, fault: Fault, keys: int) -> Outcome:
+    return await outside(stores.open(f"{cluster.url}?create=1", deadline=DEADLINE), fault, keys)
+
+
+def _used(url: str) -> list[int]:
+    with redis.Redis.from_url(url) as client:
+        counts = ((slot, client.execute_command("CLUSTER COUNTKEYSINSLOT", slot)) for slot in range(SLOTS))
+        used = [slot for slot, count in counts if count]
+    return used[:MOVED]
