@@ -16,6 +16,7 @@ from retrysafe.errors import (
     RetrysafeError,
     SchemaMismatch,
     StoreError,
+    StoreReset,
     StoreUnavailable,
     UnreadableRecord,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "RetrysafeError",
     "SchemaMismatch",
     "StoreError",
+    "StoreReset",
     "StoreUnavailable",
     "UnreadableRecord",
     "Wire",

@@ -2,10 +2,11 @@
 
     RetrysafeError
     ├── ConfigurationError      built wrongly: raised where it was built, or by a scope function's first call
-    ├── StoreError              trouble with the store: 503 `store-unavailable`
+    ├── StoreError              trouble with the store: 503 `store-unavailable`, or `store-reset`
     │   ├── StoreUnavailable    timed out, refused or closed: may be tried again
     │   ├── UnreadableRecord    a record that makes no sense: kept, reported, never taken for absent
-    │   └── SchemaMismatch      tables of another version
+    │   ├── SchemaMismatch      tables of another version
+    │   └── StoreReset          the records are gone, or were never here: 503 until an operator arms it
     ├── NotJoined               a session or connection that cannot be part of the running call's transaction
     ├── CommitRefused           the database refused a commit: for certain nothing of it happened
     └── NotGuarded              `current()` outside a guarded call
@@ -38,6 +39,10 @@ class UnreadableRecord(StoreError):
 
 class SchemaMismatch(StoreError):
     """The tables were made by another version of this library."""
+
+
+class StoreReset(StoreError):
+    """The store has lost its records, or is new: what looks like a new key may have been used before."""
 
 
 class NotJoined(RetrysafeError, RuntimeError):

@@ -60,7 +60,7 @@ def test_opening_touches_nothing(tmp_path: Path) -> None:
         ("postgres+asyncpg://user:hunter2@db/app", r"stores.from_engine\(engine\)"),
         ("sqlite+aiosqlite:///hunter2.db", r"stores.from_engine\(engine\), or write sqlite:"),
         ("mysql+asyncmy://user:hunter2@db/app", "not available in this release"),
-        ("rediss://:hunter2@cache", "not available in this release"),
+        ("mariadb://:hunter2@cache", "not available in this release"),
         ("mongodb://user:hunter2@db", "mongodb: is not a known scheme of stores: expected memory:, sqlite"),
         ("sqllite:///hunter2.db", r"did you mean sqlite:\? Expected memory:, sqlite:"),
         ("Postgres://user:hunter2@db/app", r"did you mean postgres:\?"),

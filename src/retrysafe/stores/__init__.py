@@ -4,6 +4,8 @@
     sqlite:///keys.db           a file, relative to the working directory
     sqlite:////var/lib/keys.db  a file, absolute (SQLAlchemy's convention: the fourth slash is the path's)
     postgresql://user@host/db   a PostgreSQL database, as psql and libpq read it; needs retrysafe[postgres]
+    redis://host:6379/0         a server of Redis or Valkey; rediss: with TLS, redis+cluster: a cluster,
+                                redis+unix: a socket, and the same with valkey; needs retrysafe[redis]
 
     from_engine(engine)         the database of an SQLAlchemy engine: SQLite, or PostgreSQL with any driver
 
@@ -76,6 +78,12 @@ def _postgresql(url: str, *, deadline: float, **options: Unpack[Options]) -> Sto
     return postgresql.open_url(url, deadline=deadline, **options)
 
 
+def _redis(url: str, *, deadline: float, **options: Unpack[Options]) -> Store:
+    from retrysafe.stores import redis
+
+    return redis.open_url(url, deadline=deadline, **options)
+
+
 class Scheme(NamedTuple):
     """A store of this package."""
 
@@ -91,9 +99,19 @@ SCHEMES = {
     "sqlite": Scheme(_sqlite, "sqlite:///keys.db"),
     "postgresql": Scheme(_postgresql, "postgresql://user@host/database", "postgres"),
     "postgres": Scheme(_postgresql, "postgresql://user@host/database", "postgres"),
+    **{
+        f"{flavour}{tls}{kind}": Scheme(_redis, syntax, "redis")
+        for flavour in ("redis", "valkey")
+        for tls in ("", "s")
+        for kind, syntax in (
+            ("", "redis://host:6379/0"),
+            ("+cluster", "redis+cluster://host:6379"),
+            *([] if tls else [("+unix", "redis+unix:///path/of/socket")]),
+        )
+    },
 }
 
-_PLANNED = frozenset({"mysql", "mariadb", "redis", "rediss", "valkey"})
+_PLANNED = frozenset({"mysql", "mariadb"})
 _GROUP = "retrysafe.stores"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 """RFC 3986, section 3.1.  What is not one is not repeated in a message: it may be a part of a password."""
@@ -214,7 +232,7 @@ def _takes(opener: Opener, options: Options) -> bool:
 
 def _refusal(scheme: str, installed: "EntryPoints") -> str:
     base = scheme.partition("+")[0]
-    if base != scheme and base in SCHEMES and base != "memory":
+    if base != scheme and base in ("sqlite", "postgresql", "postgres"):
         return (
             f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
             f"stores.from_engine(engine), or write {SCHEMES[base].syntax} to open the store without it"

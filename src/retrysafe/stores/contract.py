@@ -31,7 +31,7 @@ that was `announced` has been finished or released.  It shortens the wait for an
 correctness does not depend on it.
 
 An unavailable store raises `StoreUnavailable`, a damaged record `UnreadableRecord`, tables of another
-version `SchemaMismatch`; a store raises nothing else.
+version `SchemaMismatch`, one that has lost its records `StoreReset`; a store raises nothing else.
 """
 
 from collections.abc import Mapping, Sequence

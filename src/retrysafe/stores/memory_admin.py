@@ -1,7 +1,6 @@
 """Administration of records in memory: for tests, and for a program that manages its own store."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
 from threading import Lock
@@ -19,22 +18,17 @@ from retrysafe.stores.admin import (
     Note,
     Place,
     Query,
-    Share,
     Sighting,
-    Source,
-    Standing,
     Statistics,
-    in_order,
     redrive_outcome,
     release_outcome,
     resolve_outcome,
     storable,
     waiting_payloads,
 )
+from retrysafe.stores.sightings import Totals, begins, matches, rank, standing_of, without_body
 
 _log = logging.getLogger("retrysafe.store")
-
-K = TypeVar("K")
 
 
 class Row(Protocol):
@@ -90,15 +84,15 @@ class MemoryAdmin(Generic[R]):
         self._clock = clock
 
     def list(self, query: Query, limit: int = 100) -> Sequence[Sighting]:
-        return [_without_body(sighting) for sighting in self.find(query, limit)]
+        return [without_body(sighting) for sighting in self.find(query, limit)]
 
     def find(self, query: Query, limit: int = 10) -> Sequence[Sighting]:
         with self._lock():
             now = self._clock()
             # Their order is that of the records' creation, and a sort keeps it where the times are the same.
             seen = [_sighting(row, now) for row in self._living(now)]
-        found = [sighting for sighting in seen if _matches(sighting, query)]
-        return sorted(found, key=_rank)[:limit]
+        found = [sighting for sighting in seen if matches(sighting, query)]
+        return sorted(found, key=rank)[:limit]
 
     def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
         with self._lock():
@@ -109,28 +103,13 @@ class MemoryAdmin(Generic[R]):
                 yield record
 
     def statistics(self, groups: int = 20) -> Statistics:
+        totals = Totals()
         with self._lock():
             now = self._clock()
-            seen = [_sighting(row, now) for row in self._living(now)]
-            expired = len(self._rows) - len(seen)
-            calls = in_order(self._books.calls)
-        return Statistics(
-            now=now,
-            total=_share(seen),
-            expired=expired,
-            oldest_running=_oldest(seen, "in_progress"),
-            oldest_abandoned=_oldest(seen, "abandoned"),
-            by_door=_grouped(seen, lambda record: str(record.door)),
-            by_route=_grouped(seen, _route, groups),
-            by_scope=_grouped(seen, lambda record: record.scope, groups),
-            verdicts=_verdicts(calls.values()),
-            counted_since=min((each.since for each in calls.values()), default=None),
-            by_source=_sources(seen, groups),
-            oldest_due=min(
-                (each.due_at for each in seen if each.due_at and each.standing == "waiting"), default=None
-            ),
-            calls=dict(islice(calls.items(), groups)),
-        )
+            for row in self._living(now):
+                totals.add(_sighting(row, now))
+            totals.expired = sum(1 for _ in self._expired(now, None))
+            return totals.result(now, groups, self._books.calls)
 
     def expired(self, door: Door | None = None) -> int:
         with self._lock():
@@ -196,7 +175,7 @@ class MemoryAdmin(Generic[R]):
                 and row.payload is not None
                 and row.due_at is not None
                 and row.due_at <= now
-                and _standing(row, now) == "waiting"
+                and standing_of(row.record(), now, row.due_at) == "waiting"
             ]
         return [due for _, due in sorted(found, key=lambda each: each[0])[:limit]]
 
@@ -216,7 +195,7 @@ class MemoryAdmin(Generic[R]):
 
     def audit(self, limit: int = 100, id: str | None = None) -> Sequence[Entry]:
         with self._lock():
-            entries = [entry for entry in reversed(self._books.audit) if _begins(entry.id, id)]
+            entries = [entry for entry in reversed(self._books.audit) if begins(entry.id, id)]
         return entries[:limit]
 
     def diagnose(self) -> Sequence[Finding]:
@@ -276,108 +255,13 @@ class MemoryAdmin(Generic[R]):
         )
 
 
-def _standing(row: Row, now: float) -> Standing:
-    unfinished = row.state == "in_progress" and row.lapsed(now)
-    if row.due_at is not None and (unfinished or row.state == "failed"):
-        return "waiting"
-    return "abandoned" if unfinished else row.state
-
-
 def _sighting(row: Row, now: float) -> Sighting:
+    record = row.record()
     return Sighting(
-        row.record(),
-        _standing(row, now),
+        record,
+        standing_of(record, now, row.due_at),
         len(row.response.body) if row.response else 0,
         now,
         None if row.payload is None else len(row.payload),
         row.due_at,
     )
-
-
-def _without_body(sighting: Sighting) -> Sighting:
-    record = sighting.record
-    if record.response is None:
-        return sighting
-    return sighting._replace(record=record._replace(response=record.response._replace(body=b"")))
-
-
-def _rank(sighting: Sighting) -> tuple[bool, float]:
-    abandoned, made = sighting.standing == "abandoned", sighting.record.created_at
-    return not abandoned, made if abandoned else -made
-
-
-def _matches(sighting: Sighting, query: Query) -> bool:
-    record, age = sighting.record, sighting.now - sighting.record.created_at
-    return (
-        (not query.standings or sighting.standing in query.standings)
-        and query.door in (None, record.door)
-        and set(query.scope) <= set(record.scope)
-        and query.action in (None, record.action)
-        and (query.target is None or _is_at(record.target, query.target))
-        and (query.older is None or age >= query.older)
-        and (query.younger is None or age <= query.younger)
-        and query.key in (None, record.key)
-        and query.request_id in (None, record.request_id)
-        and _begins(record.id, query.id)
-    )
-
-
-def _is_at(target: str, wanted: str) -> bool:
-    return target.startswith(wanted[:-1]) if wanted.endswith("*") else target == wanted
-
-
-def _begins(id: bytes | None, digits: str | None) -> bool:
-    return digits is None or (id is not None and id.hex().startswith(digits.lower()))
-
-
-def _share(sightings: Sequence[Sighting]) -> Share:
-    return Share(Counter(sighting.standing for sighting in sightings), sum(each.size for each in sightings))
-
-
-def _verdicts(calls: Iterable[Calls]) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
-    for each in calls:
-        found.update(each.verdicts)
-    return dict(found.most_common())
-
-
-def _oldest(sightings: Iterable[Sighting], standing: Standing) -> float | None:
-    return min((each.record.created_at for each in sightings if each.standing == standing), default=None)
-
-
-def _sources(seen: Iterable[Sighting], groups: int) -> Mapping[str, Source]:
-    found: dict[str, list[Record]] = {}
-    for sighting in seen:
-        if sighting.record.door == "callback":
-            found.setdefault(sighting.record.action, []).append(sighting.record)
-    largest = sorted(found.items(), key=lambda item: -len(item[1]))[:groups]
-    return {name: _source(records) for name, records in largest}
-
-
-def _source(records: Sequence[Record]) -> Source:
-    took = [
-        record.completed_at - record.created_at
-        for record in records
-        if record.state == "completed" and record.completed_at is not None
-    ]
-    return Source(
-        events=len(records),
-        deliveries=sum(record.deliveries for record in records),
-        handled=len(took),
-        seconds=sum(took) / len(took) if took else None,
-        longest=max(took, default=None),
-    )
-
-
-def _route(record: Record) -> tuple[str, str]:
-    return record.action, record.target if record.door == "request" else ""
-
-
-def _grouped(
-    sightings: Iterable[Sighting], by: Callable[[Record], K], groups: int | None = None
-) -> Mapping[K, Share]:
-    found: dict[K, list[Sighting]] = {}
-    for sighting in sightings:
-        found.setdefault(by(sighting.record), []).append(sighting)
-    largest = sorted(found.items(), key=lambda item: -len(item[1]))[:groups]
-    return {name: _share(members) for name, members in largest}

@@ -44,6 +44,14 @@ a process with a longer one, or by a clock that was wrong, and is due now."""
 _log = logging.getLogger("retrysafe.store")
 
 
+class Operations(Protocol):
+    """What a round is made of."""
+
+    def claim_cleanup(self, turn: float, longest: float, /) -> Operation[bool]: ...
+    def postpone_cleanup(self, pause: float, /) -> Operation[None]: ...
+    def purge(self, limit: int, /) -> Operation[Purged]: ...
+
+
 class Perform(Protocol):
     """Runs an operation, which commits."""
 
@@ -53,7 +61,13 @@ class Perform(Protocol):
 class Cleanup:
     """Of one store in one process."""
 
-    def __init__(self, interval: Duration | None = CLEANUP_INTERVAL, rest: float = 0.0) -> None:
+    def __init__(
+        self,
+        interval: Duration | None = CLEANUP_INTERVAL,
+        rest: float = 0.0,
+        operations: Operations = operations,
+    ) -> None:
+        self._operations = operations
         self._interval = cleanup_seconds(interval)
         self._rest = rest
         """Seconds between two commits, where only one process can write at a time."""
@@ -74,7 +88,7 @@ class Cleanup:
             pause = self._interval if is_done else 0.0
             self._next = began + max(min(took / DUTY, TURN), pause)
             if self._takes_turns:
-                perform(operations.postpone_cleanup(max(pause - took, 0.0)))
+                perform(self._operations.postpone_cleanup(max(pause - took, 0.0)))
         except StoreError as error:
             self._next = began + self._interval
             _log.warning("expired records could not be removed: %s", error)
@@ -82,7 +96,7 @@ class Cleanup:
     def _claim(self, perform: Perform, interval: float) -> bool:
         if self._takes_turns:
             try:
-                return perform(operations.claim_cleanup(TURN, max(interval, TURN)))
+                return perform(self._operations.claim_cleanup(TURN, max(interval, TURN)))
             except NotPermitted as error:
                 self._takes_turns = False
                 _log.info("cleanup does not take turns with other processes: %s", error)
@@ -91,7 +105,7 @@ class Cleanup:
     def _remove(self, perform: Perform, began: float) -> bool:
         """Whether all that had expired was removed."""
         while monotonic() < began + BUDGET:
-            purged = perform(operations.purge(SLICE))
+            purged = perform(self._operations.purge(SLICE))
             for record in purged.unresolved:
                 _log.warning("an abandoned record expired unresolved: %s", record.id.hex()[:8])
             if purged.records < SLICE:

@@ -130,10 +130,15 @@ def deliveries(asked: Mapping[bytes, Deliveries]) -> str:
 
 def calls(ended: Mapping[Counted, int]) -> str:
     """How calls ended, as one JSON text: [[door, route, source, verdict, number], ...]."""
+    return json([(*place, number) for place, number in counted(ended)])
+
+
+def counted(ended: Mapping[Counted, int]) -> list[tuple[tuple[str, ...], int]]:
+    """How many calls ended how: door, route, source and verdict, and the number."""
     numbers: Counter[tuple[str, ...]] = Counter()
     for (verdict, door, route, source), number in ended.items():
         numbers[tuple(storable(part)[:_LONGEST] for part in (door, route, source, verdict))] += number
-    return json([(*place, number) for place, number in sorted(numbers.items())])
+    return sorted(numbers.items())
 
 
 def batch(claims: Sequence[Claim]) -> str:

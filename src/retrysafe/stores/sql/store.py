@@ -1,103 +1,22 @@
-"""A store in an SQL database as the contract wants it: named methods, once blocking and once for coroutines.
+"""A store in an SQL database: `stores/queued.py`, with the operations that SQL stores have in common."""
 
-Which database it is, is not known here: a dialect gives the queues in front of its executors.  Completions
-are urgent, so they go before new claims.  Their bodies, and the payloads that claims bring, bound a batch.
-"""
-
-from typing import Protocol, TypeVar
-
-from retrysafe._core.model import Claim, Final, Found, Purged, Reservation, Response, Unsettled
-from retrysafe.stores.queue import Operation
+from retrysafe._core.model import Purged
+from retrysafe.stores.queued import AsyncQueuedStore, Database, QueuedStore
 from retrysafe.stores.sql import cleanup, operations
 
-T = TypeVar("T")
 
-
-class Queue(Protocol):
-    """For threads."""
-
-    def perform(self, operation: Operation[T], id: bytes, *, size: int = 0, urgent: bool = False) -> T: ...
-
-
-class AsyncQueue(Protocol):
-    """For coroutines."""
-
-    async def perform(
-        self, operation: Operation[T], id: bytes, *, size: int = 0, urgent: bool = False
-    ) -> T: ...
-
-
-class Database(Protocol):
-    """What one process has of a database."""
-
-    @property
-    def queue(self) -> Queue: ...
-    @property
-    def async_queue(self) -> AsyncQueue:
-        """That of the running event loop."""
-        ...
-
-
-def _size(claim: Claim) -> int:
-    return 0 if claim.inbox is None or claim.inbox.payload is None else len(claim.inbox.payload)
-
-
-class SQLStore:
+class SQLStore(QueuedStore):
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database, operations)
         self.aio = AsyncSQLStore(database)
-
-    def reserve(self, claim: Claim) -> Reservation:
-        return self._database.queue.perform(operations.reserve(claim), claim.id, size=_size(claim))
-
-    def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        operation = operations.take_over(claim, previous, state)
-        return self._database.queue.perform(operation, claim.id, size=_size(claim))
-
-    def look(self, id: bytes) -> Found | None:
-        return self._database.queue.perform(operations.look(id), id)
-
-    def checkpoint(self, claim: Claim, head: Response) -> bool:
-        return self._database.queue.perform(operations.checkpoint(claim, head), claim.id, urgent=True)
-
-    def finish(self, claim: Claim, final: Final) -> bool:
-        size = len(final.response.body)
-        operation = operations.finish(claim, final)
-        return self._database.queue.perform(operation, claim.id, size=size, urgent=True)
-
-    def release(self, claim: Claim) -> None:
-        self._database.queue.perform(operations.release(claim), claim.id, urgent=True)
 
     def purge(self, limit: int = 500) -> Purged:
         queue = self._database.queue
         return cleanup.purge(lambda operation: queue.perform(operation, b"purge"), limit)
 
 
-class AsyncSQLStore:
+class AsyncSQLStore(AsyncQueuedStore):
     """The same for coroutines."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def reserve(self, claim: Claim) -> Reservation:
-        operation = operations.reserve(claim)
-        return await self._database.async_queue.perform(operation, claim.id, size=_size(claim))
-
-    async def take_over(self, claim: Claim, previous: bytes, state: Unsettled) -> Reservation:
-        operation = operations.take_over(claim, previous, state)
-        return await self._database.async_queue.perform(operation, claim.id, size=_size(claim))
-
-    async def look(self, id: bytes) -> Found | None:
-        return await self._database.async_queue.perform(operations.look(id), id)
-
-    async def checkpoint(self, claim: Claim, head: Response) -> bool:
-        operation = operations.checkpoint(claim, head)
-        return await self._database.async_queue.perform(operation, claim.id, urgent=True)
-
-    async def finish(self, claim: Claim, final: Final) -> bool:
-        size = len(final.response.body)
-        operation = operations.finish(claim, final)
-        return await self._database.async_queue.perform(operation, claim.id, size=size, urgent=True)
-
-    async def release(self, claim: Claim) -> None:
-        await self._database.async_queue.perform(operations.release(claim), claim.id, urgent=True)
+        super().__init__(database, operations)

@@ -1,0 +1,1 @@
+"""Checks of `retrysafe doctor` on Redis."""
