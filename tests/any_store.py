@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from retrysafe.testing.mariadb import MariaDBServer
+from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.valkey import ValkeyServer
 
-ON_SERVERS = ("postgresql",)
+ON_SERVERS = {"postgresql": "postgres"}
+"""And the fixtures of their servers."""
 
 SHARED = ("sqlite", *ON_SERVERS)
 """Those that several processes can use."""
@@ -30,15 +32,15 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield "memory:"
         case "sqlite":
             yield f"sqlite:///{tmp_path / 'keys.db'}"
-        case "postgresql":
-            yield request.getfixturevalue("database")
-        case "mariadb":
-            mariadb: MariaDBServer = request.getfixturevalue("mariadb")
-            url = mariadb.new_database()
+        case name:
+            url = new_on_server(request, name)
             yield url
-            mariadb.drop_database(url)
-        case "valkey":
-            valkey: ValkeyServer = request.getfixturevalue("valkey")
-            yield valkey.new_database()
-        case other:
-            raise AssertionError(f"{other} is not one of {STORES}")
+            if name != "valkey":  # one of ten thousand, and empty ones cost nothing
+                server: PostgresServer | MariaDBServer = request.getfixturevalue(ON_SERVERS[name])
+                server.drop_database(url)
+
+
+def new_on_server(request: pytest.FixtureRequest, name: str) -> str:
+    """The address of an empty store on the server that the tests of this process share."""
+    server: PostgresServer | MariaDBServer | ValkeyServer = request.getfixturevalue(ON_SERVERS[name])
+    return server.new_database()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from retrysafe.profiles import PROFILES
+from tests.any_store import ON_SERVERS
 
 
 class Rule(NamedTuple):
@@ -19,9 +20,13 @@ class Rule(NamedTuple):
     case: str
     """What their parameters contain; all of them, if it is empty."""
     why: str
+    but: str = ""
+    """What the id of a test contains that stays in `make test` all the same."""
 
     def matches(self, test: str) -> bool:
         name, _, case = test.partition("[")
+        if self.but and self.but in test:
+            return False
         return name.startswith(self.where) and self.case in case
 
 
@@ -44,6 +49,9 @@ _SECOND_CLAIM = "the claim is the same statement in both modes, and is refused b
 _BUILT_ON = "who takes over is decided by the store; Flask is built on WSGI and FastAPI on ASGI, which try it"
 _SERVERS_SIDE = "what PostgreSQL makes different is tried on ASGI; the adapter itself on SQLite"
 _BY_KIND = "it is tried with one blocking driver and one asynchronous one"
+_ON_SQLITE = "every trap is tried on SQLite; one for each store shows that its fences and leases do the same"
+_KILLED_AT = "test_in_between[{}-hold-kill after Effect]"
+_FROZEN_AT = "test_overtaken[{}-stop before Finish]"
 _LEASE_MODE = (
     "test_flask.py::TestThreads",
     "test_fastapi.py::TestOneProcess",
@@ -77,6 +85,7 @@ RULES = (
     Rule("examples/orders/tests/test_orders.py::test_shop", "sqlite", "it differs by the store"),
     Rule("examples/erp/tests/test_", "postgresql", "it differs by the store"),
     Rule("tests/cli/test_postgresql.py::test_the_same_", "", "it differs by the store"),
+    Rule("tests/cli/test_any_store.py::test_the_same_", "", "test_every_command is the short form of it"),
     Rule("tests/mcp/test_over_stdio.py::test_a_server_that_is_killed", "lowlevel", "mcp is built on it"),
     Rule("tests/mcp/test_over_stdio.py::test_a_server_that_is_killed", "fastmcp", "records outlive it alike"),
     Rule(_TRANSACTIONS + "test_silence.py", "pg8000", "the socket is shut down alike for every driver"),
@@ -168,6 +177,17 @@ RULES = (
             "test_django.py::TestAsyncTransactionsOnPostgres",
             "test_flask.py::TestSync",
             "test_django.py::TestAsyncInThree",
+        )
+    ),
+    *(
+        rule
+        for store in ON_SERVERS
+        for rule in (
+            Rule(
+                "tests/faults/test_races.py::test_purge", f"failures-{store}", "the race is tried on SQLite"
+            ),
+            Rule("tests/faults/test_kill.py::", store, _ON_SQLITE, _KILLED_AT.format(store)),
+            Rule("tests/faults/test_freeze.py::", store, _ON_SQLITE, _FROZEN_AT.format(store)),
         )
     ),
     *(

@@ -12,6 +12,9 @@ def test_what_a_rule_matches() -> None:
     assert not rule.matches("tests/a.py::test_one[Session, psycopg-200]")
     assert not rule.matches("tests/b.py::test_one[pg8000]")
     assert Rule("tests/a.py", "", "").matches("tests/a.py::test_two")
+    rule = Rule("tests/a.py", "valkey", "", "test_one[valkey-1]")
+    assert rule.matches("tests/a.py::test_one[valkey-2]")
+    assert not rule.matches("tests/a.py::test_one[valkey-1]")
 
 
 def test_what_is_marked_is_left_out(request: pytest.FixtureRequest) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 
+from retrysafe import stores
 from retrysafe._core import keys
 from retrysafe._core.model import Claim, Door, Final, Headers, Inbox, Mode, Parts, Response
 from retrysafe.stores.contract import Store
@@ -132,6 +133,27 @@ class Shop:
 
     def close(self) -> None:
         self.store.close()
+
+
+class LiveShop(Shop):
+    """The same on any store, by the store's own clock: nothing is older than the test.
+
+    Leases and retentions that have ended at an earlier time end at once here.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store = stores.open(url, deadline=20.0)
+
+    def claim(self, key: str = "pay_2026_11_15_0001", **more: object) -> Claim:
+        ago = float(str(more.pop("ago", 300.0)))
+        lease, retention = float(str(more.get("lease", 30.0))), float(str(more.get("retention", DAY)))
+        more["lease"] = lease if lease > ago else 0.001
+        more["retention"] = retention if retention > ago else 0.001
+        return super().claim(key, **more)  # type: ignore[arg-type]  # its keywords
+
+    def at(self, ago: float) -> None:
+        """No clock is set."""
 
 
 class PostgresShop(Shop):

@@ -1,6 +1,6 @@
 """Several processes, forked from one that has used its guard already, race for a few keys while others purge.
 
-    python tests/faults/racer.py FOLDER --processes N --seconds S [--retention S] [--failures]
+    python tests/faults/racer.py FOLDER --store URL --processes N --seconds S [--retention S] [--failures]
 
 Every process serves requests for the same few keys in process, in several tasks at once, and purges all the
 while.  Records expire after a fraction of a second, so that claims, replays, take-overs and removals of the
@@ -27,10 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retrysafe import Guard, scopes
+from retrysafe import Guard, scopes, stores
 from retrysafe.asgi import Middleware
 from retrysafe.asgi.types import Connection, Message, Receive, Send
-from retrysafe.stores.sql.sqlite import SQLiteStore
 
 KEYS = 4
 TASKS = 4
@@ -45,11 +44,11 @@ class Oops(Exception):
 
 
 class Racer:
-    def __init__(self, folder: Path, retention: float, failures: bool) -> None:
+    def __init__(self, folder: Path, store: str, retention: float, failures: bool) -> None:
         self._folder = folder
         self._failures = failures
         self.guard = Guard(
-            SQLiteStore(folder / "keys.db", deadline=20.0),
+            stores.open(store, deadline=20.0),
             scope=scopes.header("X-Tenant"),
             effects="repeatable",
             retention=retention,
@@ -132,12 +131,13 @@ class Racer:
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--store", required=True)
     arguments.add_argument("--processes", type=int, default=2)
     arguments.add_argument("--seconds", type=float, default=1.5)
     arguments.add_argument("--retention", type=float, default=0.08)
     arguments.add_argument("--failures", action="store_true")
     given = arguments.parse_args()
-    racer = Racer(given.folder, given.retention, given.failures)
+    racer = Racer(given.folder, given.store, given.retention, given.failures)
     racer.log_to("before")
     asyncio.run(racer.ask("used-before-the-fork"))
     assert any(thread.name.startswith("retrysafe") for thread in threading.enumerate()), "nothing to inherit"

@@ -29,13 +29,13 @@ BEFORE_THE_END = [
 
 
 @pytest.fixture
-def retrying(start_trapped: StartTrapped) -> Trapped:
-    return start_trapped(workers=3, lease=LEASE, abandoned="retry", max_response=512)
+def retrying(start_trapped: StartTrapped, kind: str) -> Trapped:
+    return start_trapped(kind, workers=3, lease=LEASE, abandoned="retry", max_response=512)
 
 
 @pytest.fixture
-def holding(start_trapped: StartTrapped) -> Trapped:
-    return start_trapped(workers=3, lease=LEASE, abandoned="hold", max_response=512)
+def holding(start_trapped: StartTrapped, kind: str) -> Trapped:
+    return start_trapped(kind, workers=3, lease=LEASE, abandoned="hold", max_response=512)
 
 
 @pytest.mark.parametrize("trap", BEFORE_THE_END)
@@ -162,10 +162,10 @@ def test_a_release_comes_too_late(retrying: Trapped) -> None:
     assert retrying.effects(label) == 1
 
 
-def test_frozen_for_less_than_a_lease(start_trapped: StartTrapped) -> None:
+def test_frozen_for_less_than_a_lease(start_trapped: StartTrapped, kind: str) -> None:
     """F23: a worker that sleeps through a renewal but not through its lease loses nothing."""
     lease = 6.0
-    api = start_trapped(workers=2, lease=lease, abandoned="retry")
+    api = start_trapped(kind, workers=2, lease=lease, abandoned="retry")
     key, label = fresh(), fresh("label")
 
     def send() -> Reply:
@@ -196,7 +196,7 @@ def test_a_slow_handler_keeps_its_lease(retrying: Trapped) -> None:
 
 
 def test_frozen_inside_a_commit(start_trapped: StartTrapped) -> None:
-    """F8: a worker frozen with the database's write lock keeps everybody from writing, but nobody waiting.
+    """F8: a worker frozen with SQLite's write lock keeps everybody from writing, but nobody waiting.
 
     New keys are 503 with `Retry-After` after the store's deadline, replays go on, and when it wakes up its
     commit counts: nobody could overtake it.

@@ -35,8 +35,8 @@ def abandoned(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def api(start_trapped: StartTrapped, abandoned: str) -> Trapped:
-    return start_trapped(workers=3, lease=LEASE, abandoned=abandoned, max_response=512)
+def api(start_trapped: StartTrapped, kind: str, abandoned: str) -> Trapped:
+    return start_trapped(kind, workers=3, lease=LEASE, abandoned=abandoned, max_response=512)
 
 
 @pytest.mark.parametrize("trap", BEFORE_THE_CLAIM)

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +20,12 @@ from typing import Any
 
 import pytest
 
+from retrysafe import stores
 from retrysafe._core.model import Claim, Found, Reserved
 from retrysafe.stores.contract import Store
-from retrysafe.stores.memory import MemoryStore
-from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing.adapters.client import until
 from retrysafe.testing.stores.harness import a_claim, an_outcome
+from tests.any_store import SHARED, STORES
 
 RACER = Path(__file__).with_name("racer.py")
 LONG = "RETRYSAFE_LONG" in os.environ
@@ -34,22 +35,30 @@ RETENTION = 0.08
 Entry = dict[str, Any]
 
 
-def race(folder: Path, *arguments: str) -> list[Entry]:
+def race(folder: Path, store: str, *arguments: str) -> list[Entry]:
     """Let them race; everything that was seen."""
-    command = [sys.executable, str(RACER), str(folder), f"--seconds={SECONDS}", f"--retention={RETENTION}"]
+    command = [
+        sys.executable,
+        str(RACER),
+        str(folder),
+        f"--store={store}",
+        f"--seconds={SECONDS}",
+        f"--retention={RETENTION}",
+    ]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=SECONDS + 60)
     assert done.returncode == 0, done.stderr
     lines = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.parametrize("address", SHARED, indirect=True)
 @pytest.mark.parametrize("arguments", [[], ["--failures"]], ids=["answers", "failures"])
-def test_purge_against_everybody(tmp_path: Path, arguments: list[str]) -> None:
+def test_purge_against_everybody(tmp_path: Path, address: str, arguments: list[str]) -> None:
     """F26, F9: forked processes purge while they claim, replay and take over: replay or run, never both.
 
     The children are forked from a process whose guard was in use, and parent and children go on using it.
     """
-    seen = race(tmp_path, "--processes=3", *arguments)
+    seen = race(tmp_path, address, "--processes=3", *arguments)
     runs = {entry["run"]: entry for entry in seen if "run" in entry}
     told = [entry for entry in seen if "told" in entry]
     assert sum(entry["purged"] for entry in seen if "purged" in entry) > 0, "nothing was purged"
@@ -99,9 +108,13 @@ def _assert_agreement(runs: dict[str, Entry], told: list[Entry]) -> None:
 # --- threads, right at the store
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "keys.db", deadline=20.0)
+@pytest.fixture
+def store(address: str) -> Iterator[Store]:
+    with closing(stores.open(address, deadline=20.0)) as store:
+        yield store
+
+
+on_every_store = pytest.mark.parametrize("address", STORES, indirect=True)
 
 
 def _at_once(count: int, work: Callable[[int], object]) -> list[object]:
@@ -124,6 +137,7 @@ def _is_gone(store: Store, claim: Claim) -> bool:
     return store.look(claim.id) is None
 
 
+@on_every_store
 def test_an_expired_record_is_claimed_once(store: Store) -> None:
     """F26, I10: of many who find an expired record, while others purge it, one gets it; and the purge takes
     nothing of the new record."""
@@ -146,9 +160,9 @@ def test_an_expired_record_is_claimed_once(store: Store) -> None:
         assert found.record.state == "in_progress"
         losers = [answer for answer in answers if isinstance(answer, Found)]
         assert {loser.record.token for loser in losers} == {found.record.token}
-    store.close()
 
 
+@on_every_store
 def test_a_take_over_happens_once(store: Store) -> None:
     """F26: of many successors of one abandoned attempt, while others purge, one wins; the rest see it."""
     for number in range(40 if LONG else 15):
@@ -174,9 +188,9 @@ def test_a_take_over_happens_once(store: Store) -> None:
         assert store.finish(dead, an_outcome()) is False
         [winner] = [claim for claim in claims if claim.token == found.record.token]
         assert store.finish(winner, an_outcome())
-    store.close()
 
 
+@on_every_store
 def test_a_release_against_a_claim(store: Store) -> None:
     """A key that is released while others bid for it goes to one of them or stays free: nobody is lost."""
     for number in range(40 if LONG else 15):
@@ -196,4 +210,3 @@ def test_a_release_against_a_claim(store: Store) -> None:
         assert len(winners) <= 1
         found = store.look(owner.id)
         assert (found is not None) == bool(winners)
-    store.close()

@@ -26,8 +26,12 @@ class Trapped(Server):
     falls: Path
 
     @classmethod
-    def start(cls, folder: Path, framework: Option = "asgi", **options: Option) -> Self:
-        return cls(str(framework), f"sqlite:///{folder / 'keys.db'}", folder / "effects", **options)
+    def start(
+        cls, folder: Path, framework: Option = "asgi", store: str | None = None, **options: Option
+    ) -> Self:
+        """With a store of its own, or the one that is given."""
+        store = store or f"sqlite:///{folder / 'keys.db'}"
+        return cls(str(framework), store, folder / "effects", **options)
 
     def _start(self) -> Process:
         self.falls = self.effects_file.with_name("falls")
