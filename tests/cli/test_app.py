@@ -245,15 +245,18 @@ def test_the_library_does_not_load_the_command_line() -> None:
 
 
 def test_the_demo_is_passed_on() -> None:
-    """`--serve` and `--seed` reach it, and its verdict is the exit code."""
+    """`--serve`, `--seed` and `--store` reach it, and its verdict is the exit code."""
     code = (
         "import sys, types; demo = types.ModuleType('retrysafe.demo')\n"
-        "demo.run = lambda *, serve, seed: print(serve, seed) or 7\n"
+        "demo.run = lambda *, serve, seed, store: print(serve, seed, store) or 7\n"
         "sys.modules['retrysafe.demo'] = demo; sys.argv = ['retrysafe', 'demo', *sys.argv[1:]]\n"
         "from retrysafe.cli import main; main()"
     )
-    assert run("--serve", "--seed", "3", command=[sys.executable, "-c", code])[:2] == (7, "True 3\n")
-    assert run(command=[sys.executable, "-c", code])[:2] == (7, "False None\n")
+    asked = ["--serve", "--seed", "3", "--store", "sqlite:///keys.db"]
+    assert run(*asked, command=[sys.executable, "-c", code])[:2] == (7, "True 3 sqlite:///keys.db\n")
+    assert run(command=[sys.executable, "-c", code])[:2] == (7, "False None None\n")
+    refused = run("--store", "memory:", command=[sys.executable, "-c", code])
+    assert (refused.code, "exists only inside the process" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(("typed", "offered"), [("retrysafe ls --state a", "abandoned"), ("retrysafe ls --door c", "callback"), ("retrysafe res", "resolve"), ("retrysafe resolve --d", "--done")])  # fmt: skip # noqa: E501

@@ -87,7 +87,7 @@ def build() -> typer.Typer:
         ("export", "Write records as JSON lines.", export.export),
         ("doctor", "Check the store for problems.", doctor.doctor),
         ("routes", "List an application's routes, protected or not.", routes.routes),
-        ("migrate", "Create the tables, or bring them up to date.", schema.migrate),
+        ("migrate", "Make a store ready: create or update its tables.", schema.migrate),
         ("sql", "Print the SQL of the tables.", schema.sql),
         ("skill", "Print for agents how to retry safely.", skill.skill),
         ("demo", "Lose responses, kill a server, count the money.", demo.demo),

@@ -1,4 +1,4 @@
-"""`retrysafe migrate` and `retrysafe sql`: create the tables, or print their SQL."""
+"""`retrysafe migrate` and `retrysafe sql`: make a store ready, or print the SQL of its tables."""
 
 from typing import Annotated
 
@@ -26,6 +26,12 @@ def migrate(
     """Create the store's tables, or apply the migrations that they lack. Running it again does nothing."""
     _refuse_in_project("migrate")
     with open_admin(store) as admin:
+        if index and not admin.schema():
+            raise Failure(
+                "--index is for tables, and this store has none: ls looks through all records here",
+                "Leave --index out. Nothing was done.",
+                Exit.USAGE,
+            )
         done = admin.migrate([one.of_store for one in index or ()])
     if json:
         output.write_json({"done": done})

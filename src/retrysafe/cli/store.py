@@ -46,19 +46,18 @@ def check_address(url: str | None) -> str:
     if not url:
         raise Failure(
             "no store was given",
-            "Give --store sqlite:///keys.db or --store postgresql://user@host/database, or set "
-            f"{ENVIRONMENT} to such an address.",
+            f"Give --store with the service's address, such as {_examples()}, or set {ENVIRONMENT} to it.",
             Exit.USAGE,
         )
     if url.startswith("memory:"):
         raise Failure(
             "a memory: store exists only inside the process that uses it, so no command can open it",
-            "Use a store that processes share: sqlite:///keys.db or postgresql://user@host/database.",
+            f"Use a store that processes share: {_examples()}.",
             Exit.USAGE,
         )
     scheme = url.partition(":")[0]
     dialect, plus, driver = scheme.partition("+")
-    if plus and dialect in stores.SCHEMES:
+    if plus and dialect in stores.SCHEMES and scheme not in stores.SCHEMES:
         # Only the scheme is repeated: the rest may contain a password.
         raise Failure(
             f"{scheme}: is an address for SQLAlchemy, and this command opens the store without it",
@@ -66,3 +65,12 @@ def check_address(url: str | None) -> str:
             Exit.USAGE,
         )
     return url
+
+
+def _examples() -> str:
+    """An address of each kind of store."""
+    kinds = dict.fromkeys(
+        scheme.syntax for name, scheme in stores.SCHEMES.items() if name != "memory" and "+" not in name
+    )
+    *others, last = kinds
+    return f"{', '.join(others)} or {last}"
