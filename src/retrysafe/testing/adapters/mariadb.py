@@ -3,14 +3,12 @@
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
-
-import pymysql
+from typing import Literal
 
 from retrysafe.testing.adapters.on_server import OnServer, Program
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.mariadb import MariaDBServer, is_available
+from retrysafe.testing.reference.databases import connect_to_mysql
 
 Kind = Literal["full", "locked", "stopped"]
 
@@ -70,7 +68,7 @@ class MariaDB(OnServer[MariaDBServer]):
 
     @contextmanager
     def _full(self, url: str) -> Generator[None]:
-        with closing(connect(url)) as other, other.cursor() as cursor:
+        with closing(connect_to_mysql(url)) as other, other.cursor() as cursor:
             for operation in _OPERATIONS:
                 cursor.execute(_REFUSE.format(operation))
             yield
@@ -79,20 +77,7 @@ class MariaDB(OnServer[MariaDBServer]):
 
     @contextmanager
     def _locked(self, url: str) -> Generator[None]:
-        with closing(connect(url)) as other, other.cursor() as cursor:
+        with closing(connect_to_mysql(url)) as other, other.cursor() as cursor:
             cursor.execute("LOCK TABLES retrysafe_records READ")
             yield
             cursor.execute("UNLOCK TABLES")
-
-
-def connect(url: str) -> "pymysql.Connection[Any]":
-    """A connection past the store, whichever driver the application uses; each statement is committed."""
-    found = urlsplit(url)
-    return pymysql.connect(
-        host=found.hostname or "",
-        port=found.port or 3306,
-        user=unquote(found.username or ""),
-        password=unquote(found.password or ""),
-        database=found.path.removeprefix("/"),
-        autocommit=True,
-    )

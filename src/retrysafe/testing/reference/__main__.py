@@ -175,7 +175,11 @@ def _on_its_own(given: argparse.Namespace, told: dict[str, Any], file: Path) -> 
         return Guard(open_store(given.store), scope=signed_in_or_public, **told)
 
     def make_journal(guard: Guard) -> Journal:
-        return tables.Tables(database_of(given.store, guard), file) if given.tx else Files(file)
+        return (
+            tables.Tables(database_of(given.store, guard), tables.dialect_of(given.store), file)
+            if given.tx
+            else Files(file)
+        )
 
     def make_tables() -> None:
         if given.tx:
@@ -191,7 +195,11 @@ def _on_django(given: argparse.Namespace, told: dict[str, Any], file: Path) -> M
     project.configure(given.store, told)
 
     def make_journal(_: Guard) -> Journal:
-        return tables.Tables(project.Database(), file) if given.tx else Files(file)
+        return (
+            tables.Tables(project.Database(), tables.dialect_of(given.store), file)
+            if given.tx
+            else Files(file)
+        )
 
     def make_tables() -> None:
         project.migrate()

@@ -7,22 +7,26 @@ one in its transaction.
     sqlite+aiosqlite:///… postgresql+asyncpg://…        SQLAlchemy, asynchronous
 
 With a driver in the address the store has an engine (`stores.from_engine`), without one it is opened by its
-address.  Parameters in SQL are `:named`, and every statement gives rows.
+address.  Parameters in SQL are `:named`.
 """
 
 import asyncio
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 
 from retrysafe import Guard, stores
 from retrysafe.errors import ConfigurationError
 from retrysafe.stores.contract import Store
 
 if TYPE_CHECKING:
+    import pymysql
     from psycopg_pool import ConnectionPool
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+T = TypeVar("T")
 
 Rows = Sequence[Sequence[Any]]
 
@@ -38,23 +42,38 @@ class Database(Protocol):
         """Called in the process that serves, in its event loop if it has one."""
         ...
 
-    def run(self, sql: str, **values: str) -> Rows:
-        """Run a statement in the transaction of the guarded call, or else commit it by itself."""
+    def ask(self, sql: str, **values: str) -> Rows:
+        """The rows of a query, in the transaction of the guarded call if there is one."""
+        ...
+
+    def insert(self, sql: str, **values: str) -> int:
+        """Insert in the transaction of the guarded call, or else commit it by itself; how many rows."""
         ...
 
     def close(self) -> None: ...
 
 
+def names_driver(url: str) -> bool:
+    """Whether an address is for SQLAlchemy: `redis+cluster:` is not."""
+    scheme = url.partition(":")[0]
+    return "+" in scheme and scheme not in stores.SCHEMES
+
+
+def percent_style(sql: str) -> str:
+    """With parameters as most drivers have them."""
+    return re.sub(r":(\w+)", r"%(\1)s", sql)
+
+
 def open_store(url: str) -> Store:
     """The store that an address names, with or without a driver of SQLAlchemy's."""
-    if "+" not in url.partition(":")[0]:
+    if not names_driver(url):
         return stores.open(url)
     return stores.from_engine(_engine(url))
 
 
 def is_asynchronous(url: str) -> bool:
     """Whether everything that uses it needs an event loop."""
-    if "+" not in url.partition(":")[0]:
+    if not names_driver(url):
         return False
     from sqlalchemy import exc, make_url
 
@@ -71,7 +90,7 @@ def database_of(url: str, guard: Guard) -> Database:
             return Sqlite3(guard)
         case "postgresql" | "postgres":
             return Psycopg(guard, url)
-        case scheme if "+" in scheme:
+        case _ if names_driver(url):
             return AsyncAlchemy(guard) if is_asynchronous(url) else Alchemy(guard)
         case scheme:
             raise ConfigurationError(
@@ -96,11 +115,17 @@ class Sqlite3:
     def open(self) -> None:
         """A connection is opened where it is used."""
 
-    def run(self, sql: str, **values: str) -> Rows:
+    def ask(self, sql: str, **values: str) -> Rows:
         from retrysafe.sqlite3 import connection
 
         with connection(self._guard) as database:
             return database.execute(sql, values).fetchall()
+
+    def insert(self, sql: str, **values: str) -> int:
+        from retrysafe.sqlite3 import connection
+
+        with connection(self._guard) as database:
+            return database.execute(sql, values).rowcount
 
     def close(self) -> None:
         """And closed there."""
@@ -125,17 +150,40 @@ class Psycopg:
             open=True,
         )
 
-    def run(self, sql: str, **values: str) -> Rows:
+    def ask(self, sql: str, **values: str) -> Rows:
         from retrysafe.psycopg import connection
 
         assert self._pool is not None, "it is opened first"
         with connection(self._guard, self._pool) as database:
-            rows: Rows = database.execute(re.sub(r":(\w+)", r"%(\1)s", sql).encode(), values).fetchall()
+            rows: Rows = database.execute(percent_style(sql).encode(), values).fetchall()
             return rows
+
+    def insert(self, sql: str, **values: str) -> int:
+        from retrysafe.psycopg import connection
+
+        assert self._pool is not None, "it is opened first"
+        with connection(self._guard, self._pool) as database:
+            return int(database.execute(percent_style(sql).encode(), values).rowcount)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
+
+
+def connect_to_mysql(url: str) -> "pymysql.Connection[Any]":
+    """A connection of the application's own, whose statements are committed one by one."""
+    import pymysql
+
+    found = urlsplit(url)
+    return pymysql.connect(
+        host=found.hostname or "127.0.0.1",
+        port=found.port or 3306,
+        user=unquote(found.username or ""),
+        password=unquote(found.password or ""),
+        database=found.path.removeprefix("/"),
+        connect_timeout=int(PATIENCE),
+        autocommit=True,
+    )
 
 
 class Alchemy:
@@ -148,13 +196,20 @@ class Alchemy:
     def open(self) -> None:
         """The engine connects when it is asked to."""
 
-    def run(self, sql: str, **values: str) -> Rows:
+    def ask(self, sql: str, **values: str) -> Rows:
         from sqlalchemy import text
 
         with self._session() as session:
-            rows = session.execute(text(sql), values).all()
+            return session.execute(text(sql), values).all()
+
+    def insert(self, sql: str, **values: str) -> int:
+        from sqlalchemy import CursorResult, text
+
+        with self._session() as session:
+            done = session.execute(text(sql), values)
+            assert isinstance(done, CursorResult)
             session.commit()
-            return rows
+            return int(done.rowcount)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -173,18 +228,31 @@ class AsyncAlchemy:
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def run(self, sql: str, **values: str) -> Rows:
+    def ask(self, sql: str, **values: str) -> Rows:
+        return self._await(self._ask(sql, values))
+
+    def insert(self, sql: str, **values: str) -> int:
+        return self._await(self._insert(sql, values))
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None, "it is opened first"
         # The context of this thread goes along, and with it the guarded call that runs here.
-        return asyncio.run_coroutine_threadsafe(self._run(sql, values), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _run(self, sql: str, values: dict[str, str]) -> Rows:
+    async def _ask(self, sql: str, values: dict[str, str]) -> Rows:
         from sqlalchemy import text
 
         async with self._session() as session:
-            rows = (await session.execute(text(sql), values)).all()
+            return (await session.execute(text(sql), values)).all()
+
+    async def _insert(self, sql: str, values: dict[str, str]) -> int:
+        from sqlalchemy import CursorResult, text
+
+        async with self._session() as session:
+            done = await session.execute(text(sql), values)
+            assert isinstance(done, CursorResult)
             await session.commit()
-            return rows
+            return int(done.rowcount)
 
     def close(self) -> None:
         if self._loop is not None:

@@ -5,7 +5,6 @@ The store is the project's database, and so is, in transactional mode, what the 
 """
 
 import fcntl
-import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
@@ -16,7 +15,7 @@ from django.db import Error, connection, connections
 
 from retrysafe import Guard, scopes
 from retrysafe.errors import ConfigurationError
-from retrysafe.testing.reference.databases import Rows
+from retrysafe.testing.reference.databases import Rows, percent_style
 from retrysafe.testing.reference.tables import LOCK
 
 _HERE = "retrysafe.testing.reference.django"
@@ -123,11 +122,16 @@ class Database:
     def open(self) -> None:
         """Django opens one in each thread that asks for it."""
 
-    def run(self, sql: str, **values: str) -> Rows:
+    def ask(self, sql: str, **values: str) -> Rows:
         with connection.cursor() as cursor:
-            cursor.execute(re.sub(r":(\w+)", r"%(\1)s", sql), values)
+            cursor.execute(percent_style(sql), values)
             rows: Rows = cursor.fetchall()
             return rows
+
+    def insert(self, sql: str, **values: str) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(percent_style(sql), values)
+            return int(cursor.rowcount)
 
     def close(self) -> None:
         """And closes it at the end of the request."""
