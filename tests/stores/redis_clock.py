@@ -2,7 +2,8 @@
 
 import struct
 import time
-from urllib.parse import urlsplit
+from itertools import count
+from typing import Any
 
 import redis
 
@@ -21,13 +22,19 @@ PATIENT = 20.0
 """Seconds.  A busy machine is no fault of the store."""
 
 
-class Keys:
-    """The database of a test."""
+Client = redis.Redis | redis.RedisCluster
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._layout = Layout("retrysafe")
-        self._client = redis.Redis.from_url(urlsplit(url)._replace(query="").geturl())
+_prefixes = count()
+
+
+class Keys:
+    """The keys of a test, under a prefix that no other test has."""
+
+    def __init__(self, url: str, client: Client) -> None:
+        prefix = f"test-{next(_prefixes)}"
+        self.url = f"{url}?prefix={prefix}"
+        self.layout = Layout(prefix)
+        self.client: Any = client  # of which redis-py says different things by class
         self._now = time.time()
         self._tell()
 
@@ -39,15 +46,17 @@ class Keys:
         self._tell()
 
     def lose_lease(self, id: bytes) -> None:
-        key = self._layout.of(id).record + id
-        head = self._client.hget(key, "s")
-        assert isinstance(head, bytes)
-        self._client.hset(key, "s", head[:10] + struct.pack("<d", -1.0) + head[18:])
+        key = self.record(id)
+        head = self.client.hget(key, "s")
+        self.client.hset(key, "s", head[:10] + struct.pack("<d", -1.0) + head[18:])
+
+    def record(self, id: bytes) -> bytes:
+        """The key of its hash."""
+        return self.layout.of(id).record + id
 
     def _tell(self) -> None:
-        """For all buckets."""
-        names = [bucket.armed.removesuffix(b"armed") + b"clock" for bucket in self._layout.all]
-        self._client.mset(dict.fromkeys(names, repr(self._now)))
-
-    def close(self) -> None:
-        self._client.close()
+        """To all buckets."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for bucket in self.layout.all:
+                pipeline.set(bucket.armed.removesuffix(b"armed") + b"clock", repr(self._now))
+            pipeline.execute()

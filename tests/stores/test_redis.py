@@ -3,20 +3,27 @@
 from collections.abc import Iterator
 
 import pytest
+import redis
 
 from retrysafe.stores.contract import Store
 from retrysafe.testing import StoreSuite
 from retrysafe.testing.stores.harness import Elapse, LoseLease
 from retrysafe.testing.valkey import ValkeyServer
-from tests.stores.redis_clock import Keys
+from tests.stores.redis_clock import Client, Keys
+
+
+@pytest.fixture(scope="module")
+def place(valkey: ValkeyServer) -> Iterator[tuple[str, Client]]:
+    """One database for the whole suite, and a connection to it from behind the stores' backs."""
+    url = valkey.new_database()
+    with redis.Redis.from_url(url) as client:
+        yield url, client
 
 
 class TestRedis(StoreSuite):
     @pytest.fixture
-    def keys(self, valkey: ValkeyServer) -> Iterator[Keys]:
-        keys = Keys(valkey.new_database())
-        yield keys
-        keys.close()
+    def keys(self, place: tuple[str, Client]) -> Keys:
+        return Keys(*place)
 
     @pytest.fixture
     def store(self, keys: Keys) -> Iterator[Store]:

@@ -108,7 +108,7 @@ def _check_server(address: Address, node: Node, reply: object) -> None:
         _warn_unchecked()
         return
     info = read_info(reply)
-    if info.get("role") == "slave":
+    if info.get("role") == "slave" and not address.is_cluster:  # one of a cluster says who the primary is
         raise StoreUnavailable(f"Redis at {node} is a replica: retrysafe needs the primary")
     if info.get("loading") == "1":
         raise StoreUnavailable(f"Redis at {node} is loading its data after a start")

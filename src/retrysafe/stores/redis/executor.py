@@ -7,7 +7,7 @@ yields what to send and receives what came of it.  It is driven in a thread, or 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from secrets import token_hex
-from time import time
+from time import monotonic, time
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from retrysafe.errors import StoreError, StoreUnavailable
@@ -30,6 +30,8 @@ class Sent(NamedTuple):
     data: bytes
     number: int
     """Of replies to it."""
+    within: float | None = None
+    """Seconds until it is given up; the deadline, if it is not said."""
 
 
 Request = Mapping[Node, Sent]
@@ -226,6 +228,10 @@ def _all_of(replies: Sequence[Any]) -> list[Any]:
     return list(replies)
 
 
+def _until(until: float, within: float | None) -> float:
+    return until if within is None else min(until, monotonic() + within)
+
+
 def refused(refusal: Refusal) -> Trouble | StoreError:
     return trouble_of(refusal)
 
@@ -285,9 +291,10 @@ class RedisExecutor:
     def _exchange(self, request: Request, until: float) -> Response:
         response: dict[Node, list[Any] | Trouble | StoreError] = {}
         sent: list[tuple[Node, Session]] = []
-        for node, (data, _) in request.items():
+        for node, (data, _, within) in request.items():
             connecting = self._connections.to(node)
             try:
+                until = _until(until, within)
                 session = connecting.connected(until)
                 has_worked = session.has_worked
                 with connecting.in_use(session):
@@ -316,7 +323,12 @@ class AsyncRedisExecutor:
         self._pipeline = pipeline
         self._connections = _Connections(open)
 
-    async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:  # noqa: ARG002
+    async def run(
+        self,
+        calls: Sequence[Call],
+        until: float,
+        patience: float,  # noqa: ARG002
+    ) -> Sequence[Outcome]:
         conversation = self._pipeline.run(calls)
         try:
             request = next(conversation)
@@ -330,8 +342,9 @@ class AsyncRedisExecutor:
         response: dict[Node, list[Any] | Trouble | StoreError] = {}
         sent: list[tuple[Node, Session, asyncio.Future[list[Any]]]] = []
         loop = asyncio.get_running_loop()
-        for node, (data, number) in request.items():
+        for node, (data, number, within) in request.items():
             try:
+                until = _until(until, within)
                 session = await self._connections.to(node).connected_async(until, loop)
                 sent.append((node, session, session.begin(data, number, until)))
             except (Trouble, StoreError) as error:

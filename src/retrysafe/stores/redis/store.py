@@ -1,8 +1,11 @@
 """The Redis store: an address; the rest is `stores/queued.py`."""
 
+from contextlib import closing
+
 from retrysafe._core.model import Purged
 from retrysafe._core.times import Duration
 from retrysafe.stores.options import CLEANUP_INTERVAL, check_deadline
+from retrysafe.stores.queue import perform_alone
 from retrysafe.stores.queued import QueuedStore
 from retrysafe.stores.redis.address import Address
 from retrysafe.stores.redis.admin import RedisAdmin
@@ -50,7 +53,9 @@ class RedisStore(QueuedStore):
         return f"<RedisStore {', '.join(map(str, self._redis.address.nodes))}>"
 
     def purge(self, limit: int = 500) -> Purged:
-        return self._redis.queue.perform(self._own.purge(limit), b"purge")
+        # On a connection of its own: no claim waits for it.
+        with closing(self._redis.executor()) as executor:
+            return perform_alone(executor, self._own.purge(limit), self._deadline)
 
     def open_keeper(self) -> RedisRenewer:
         return RedisRenewer(self._redis.executor(), self._own, self._deadline, self._cleanup)
