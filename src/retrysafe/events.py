@@ -149,7 +149,9 @@ class Observers:
             case Result("store-unavailable", trouble=UnreadableRecord() as damage):
                 log.error("record %s: refused as store-unavailable: %s", id, damage)
                 return
-            case Result("store-unavailable" | "unprotected", trouble=trouble) if trouble is not None:
+            case Result("store-unavailable" | "store-reset" | "unprotected", trouble=trouble) if (
+                trouble is not None
+            ):
                 self._outage.note(id, result.verdict, trouble)
                 return
             case Result("unstored", trouble=trouble):
@@ -189,7 +191,7 @@ class _Outage:
     def __init__(self) -> None:
         self._lock = Lock()
         self._began = 0.0
-        self._counts = {"store-unavailable": 0, "unprotected": 0}
+        self._counts = {"store-unavailable": 0, "store-reset": 0, "unprotected": 0}
 
     def note(self, id: str, verdict: str, trouble: Exception) -> None:
         with self._lock:
@@ -198,15 +200,16 @@ class _Outage:
                 return
             self.lasts = True
             self._began = monotonic()
-        if verdict == "store-unavailable":
+        if verdict == "unprotected":
             log.error(
-                "record %s: refused as store-unavailable: %s (until it is back, others are only counted)",
-                id,
-                trouble,
+                "record %s: ran unprotected: %s (until it is back, others are only counted)", id, trouble
             )
         else:
             log.error(
-                "record %s: ran unprotected: %s (until it is back, others are only counted)", id, trouble
+                "record %s: refused as %s: %s (until it is back, others are only counted)",
+                id,
+                verdict,
+                trouble,
             )
 
     def end(self) -> None:
@@ -215,7 +218,8 @@ class _Outage:
                 return
             self.lasts = False
             lasted = monotonic() - self._began
-            refused, ran = self._counts["store-unavailable"], self._counts["unprotected"]
+            ran = self._counts["unprotected"]
+            refused = sum(self._counts.values()) - ran
             self._counts = dict.fromkeys(self._counts, 0)
         log.warning(
             "the store can be used again after %.1f s: %d calls were refused, %d ran unprotected",

@@ -7,7 +7,7 @@ Refused
 ├── PreviouslyFailed   previously-failed: the first call failed, and is not made again
 ├── OutcomeUnknown     outcome-unknown: the first call was interrupted, how far it got is not known
 ├── Undone             not-done, handler-failed: the transaction was not committed, nothing is left of it
-├── Unavailable        store-unavailable, draining: try again later
+├── Unavailable        store-unavailable, store-reset, draining: try again later
 ├── PayloadRefused     payload-invalid, body-too-large, signature-invalid: what was delivered cannot be taken
 └── SubjectUnknown     subject-unknown: the run or resource of a delivery does not exist
 """
@@ -45,6 +45,7 @@ _TEXTS: Mapping[Code, tuple[str, str]] = {
     "not-done": ("Nothing was done, or it was undone.", "Call again with the same key."),
     "handler-failed": ("The transaction was not committed, and nothing is left of it.", "See the cause."),
     "store-unavailable": ("", "Call again after retry_after seconds with the same key."),
+    "store-reset": ("The store has lost its records, or is new.", "See what `retrysafe doctor` says of it."),
     "draining": ("This process is shutting down.", "Call again, in another process, with the same key."),
 }
 """What happened and what to do about it, in the words of a call.  Empty: as the occurrence says."""
@@ -72,6 +73,7 @@ _DELIVERY_TEXTS: Mapping[Code, tuple[str, str]] = {
     "not-done": ("Nothing was done, or it was undone.", "Have it delivered again."),
     "handler-failed": ("The transaction was not committed, and nothing is left of it.", "See the cause."),
     "store-unavailable": ("", "Do not acknowledge it: have it delivered again."),
+    "store-reset": ("The store has lost its records, or is new.", "See what `retrysafe doctor` says of it."),
     "draining": ("This process is shutting down.", "Do not acknowledge it: have it delivered again."),
 }
 """The same in the words of a delivery."""
@@ -181,6 +183,7 @@ _KINDS: Mapping[Code, type[Refused]] = {
     "not-done": Undone,
     "handler-failed": Undone,
     "store-unavailable": Unavailable,
+    "store-reset": Unavailable,
     "draining": Unavailable,
     "payload-invalid": PayloadRefused,
     "body-too-large": PayloadRefused,

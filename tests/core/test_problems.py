@@ -34,6 +34,7 @@ STATUS_AND_RETRY: dict[Code, tuple[int, bool | None]] = {
     "handler-failed": (500, False),
     "not-done": (503, True),
     "store-unavailable": (503, True),
+    "store-reset": (503, True),
     "draining": (503, True),
     "signature-invalid": (401, None),
     "payload-invalid": (422, None),

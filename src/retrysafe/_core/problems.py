@@ -24,6 +24,7 @@ Code = Literal[
     "handler-failed",
     "not-done",
     "store-unavailable",
+    "store-reset",
     "draining",
     "signature-invalid",
     "payload-invalid",
@@ -129,6 +130,14 @@ CATALOGUE: dict[Code, Kind] = {
         True,
         "The key could not be looked up, or its outcome is not known yet.",
         _AFTER_A_WHILE,
+    ),
+    "store-reset": Kind(
+        503,
+        "Idempotency store was reset",
+        True,
+        "The store has lost its records, or is new: a key that looks new may have been used. Nothing was "
+        "executed.",
+        "Wait until an operator has looked at it, then send the same request again, with the same key.",
     ),
     "draining": Kind(
         503, "Shutting down", True, "The server is shutting down. Nothing was executed.", _AFTER_A_WHILE

@@ -92,7 +92,7 @@ from retrysafe._core.steps import (
     Wait,
     ask,
 )
-from retrysafe.errors import CommitRefused, StoreError, StoreUnavailable, UnreadableRecord
+from retrysafe.errors import CommitRefused, StoreError, StoreReset, StoreUnavailable, UnreadableRecord
 from retrysafe.policy import CallbackRules, Policy, Rules
 
 Draining = Callable[[], bool]
@@ -794,5 +794,5 @@ def _refuse(problem: Problem) -> Result:
 
 
 def _unavailable(detail: str, trouble: StoreError) -> Result:
-    problem = Problem("store-unavailable", detail)
+    problem = Problem("store-reset" if isinstance(trouble, StoreReset) else "store-unavailable", detail)
     return Result(problem.code, problem, trouble=trouble)

@@ -237,7 +237,7 @@ class Worker:
         return new[:places]
 
     def _note(self, due: Due, call: "_Work", result: Result) -> None:
-        if result.verdict in ("store-unavailable", "draining"):
+        if result.verdict in ("store-unavailable", "store-reset", "draining"):
             self._set_aside(due)
         else:
             self._aside.pop(due.record.id, None)

@@ -100,7 +100,7 @@ def _add_problems(responses: Document, receipts: Receipts[Any]) -> None:
 def _possible(receipts: Receipts[Any]) -> list[Code]:
     """What a sender may be told instead of the handler's own response."""
     policy = receipts.rules.policy
-    found: list[Code] = ["key-reused", "payload-invalid", "store-unavailable", "draining"]
+    found: list[Code] = ["key-reused", "payload-invalid", "store-unavailable", "store-reset", "draining"]
     if receipts.webhook is not None:
         found.append("signature-invalid")
     if receipts.check is not None:

@@ -274,6 +274,7 @@ _CHECKS: dict[str, Callable[[Received], None]] = {
     "released": _released,
     "unstored": _store_failed,
     "store-unavailable": _store_failed,
+    "store-reset": _store_failed,
     "unprotected": _unprotected,
     "draining": _draining,
     "replay-forbidden": _forbidden,
