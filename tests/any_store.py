@@ -7,15 +7,17 @@ Each stands on the server that the tests of this process share (`tests/servers.p
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from retrysafe import stores
 from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.valkey import ValkeyServer
 
-ON_SERVERS = {"postgresql": "postgres"}
+ON_SERVERS = {"postgresql": "postgres", "valkey": "valkey"}
 """And the fixtures of their servers."""
 
 SHARED = ("sqlite", *ON_SERVERS)
@@ -43,4 +45,13 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def new_on_server(request: pytest.FixtureRequest, name: str) -> str:
     """The address of an empty store on the server that the tests of this process share."""
     server: PostgresServer | MariaDBServer | ValkeyServer = request.getfixturevalue(ON_SERVERS[name])
-    return server.new_database()
+    url = server.new_database()
+    if name == "valkey":
+        arm(url)
+    return url
+
+
+def arm(url: str) -> None:
+    """As an operator does with a store on Valkey that is new."""
+    with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
+        admin.migrate()

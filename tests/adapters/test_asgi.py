@@ -15,6 +15,7 @@ from retrysafe.testing.adapters import (
     Stored,
 )
 from retrysafe.testing.adapters.postgres import Postgres
+from retrysafe.testing.adapters.valkey import Valkey
 from tests.adapters.sampling import sample
 
 
@@ -52,6 +53,36 @@ class TestPostgresLocked(Outage):
     backing = Postgres(outage="locked")
 
 
+@sample(
+    Concurrency.test_a_hundred_at_once,
+    Abandoned.test_frozen_and_overtaken,
+    Clock.test_after_the_retention,
+    Stored.test_a_response_that_says_no,
+    Outage.test_at_the_end,
+)
+class TestValkey(AdapterSuite):
+    """There is no memory for records during an outage."""
+
+    framework = "asgi"
+    backing = Valkey()
+
+
+@sample(Outage.test_a_short_one_at_the_end)
+class TestValkeyStopped(Outage):
+    """The server is killed, and started again with what it had written."""
+
+    framework = "asgi"
+    backing = Valkey(outage="stopped")
+
+
+@sample(Outage.test_at_the_claim)
+class TestValkeyFrozen(Outage):
+    """The server says nothing."""
+
+    framework = "asgi"
+    backing = Valkey(outage="frozen")
+
+
 class TestMemory(Enforcement, Stored):
     """A smoke test: the store that is for tests behaves as the one that is not."""
 
@@ -74,3 +105,8 @@ class TestThreeProcesses(AdapterSuite):
 @sample(Concurrency.test_a_hundred_at_once)
 class TestThreeOnPostgres(TestThreeProcesses):
     backing = Postgres()
+
+
+@sample(Concurrency.test_a_hundred_at_once)
+class TestThreeOnValkey(TestThreeProcesses):
+    backing = Valkey()

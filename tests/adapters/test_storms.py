@@ -12,6 +12,7 @@ from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import LONG, assert_replay, fresh
+from retrysafe.testing.adapters.valkey import Valkey
 
 CONNECTIONS = 256
 ROUNDS = 10 if LONG else 1
@@ -50,3 +51,7 @@ class TestSqlite(_Storm):
 
 class TestPostgres(_Storm):
     backing = Postgres()
+
+
+class TestValkey(_Storm):
+    backing = Valkey()

@@ -4,11 +4,12 @@ There is no transactional mode: the application's effects are never in it.
 """
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from retrysafe import stores
 from retrysafe.testing.adapters.on_server import OnServer, Program
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.valkey import ValkeyServer, is_available
@@ -39,7 +40,10 @@ class Valkey(OnServer[ValkeyServer]):
         self._kind: Kind = outage
 
     def new(self, folder: Path) -> str:  # noqa: ARG002 - it has a place of its own
-        return self.server.new_database()
+        url = self.server.new_database()
+        with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
+            admin.migrate()  # it is armed, as an operator does with one that is new
+        return url
 
     def outage(self, url: str) -> AbstractContextManager[None]:
         match self._kind:
