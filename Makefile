@@ -65,7 +65,7 @@ test-store: .url-given $(INSTALLED)  ## The store suite on any store: make test-
 .PHONY: .url-given
 .url-given:
 	@test -n "$$RETRYSAFE_STORE" || { echo "make test-store needs the address of a store, as in" \
-	    "make test-store URL=sqlite:///keys.db or URL=postgresql://user@host/database" >&2; exit 2; }
+	    "make test-store URL=sqlite:///keys.db, URL=postgresql://user@host/database or URL=redis://host:6379/0" >&2; exit 2; }
 
 test-tools: $(INSTALLED)  ## The tests of our own tools: planted bugs, crash harness, fuzzing, evidence, benchmarks
 	$(BIN)/python -m pytest tests/tools $(PYTEST_ARGS)

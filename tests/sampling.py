@@ -179,6 +179,8 @@ RULES = (
             "test_django.py::TestAsyncInThree",
         )
     ),
+    Rule(_OUTAGES + "test_black_hole", "Valkey", "test_asgi.py::TestValkeyFrozen tries it over sockets"),
+    Rule(_OUTAGES + "test_all_connections_in_use", "Valkey", "one that waits is tried as one that is silent"),
     *(
         rule
         for store in ON_SERVERS
@@ -198,6 +200,7 @@ RULES = (
     Rule("tests/cli/test_work.py::test_a_signal_ends_it", "2-", "both signals have one handler"),
     Rule("tests/django/test_celery.py::test_sent_after_the_commit", "postgresql-django", _BY_KIND),
     Rule("tests/testing/test_stores_by_address.py::test_postgresql", "", "it is tried on SQLite"),
+    Rule(_DEMO + "test_demo.py::test_its_picture", "", "the same run, drawn"),
     Rule(_DEMO + "test_demo.py::test_on_a_terminal", "", "the same run, with a bar"),
     Rule(_DEMO + "test_signals.py::test_ctrl_c", "with", _MOMENT),
     Rule(_DEMO + "test_signals.py::test_ctrl_c", "restarted", _MOMENT),

@@ -1,6 +1,7 @@
 """An application with a ledger, in process, and what must hold of it after every fault.
 
-Its orders are rows of the database that the records are in.
+Its orders are rows of the database that the records are in; or, where a store has no transactions for
+applications, entries of another system.
 """
 
 import asyncio
@@ -172,6 +173,23 @@ class PostgresBooks(Books):
             self._auditor.close()
 
 
+class BooksElsewhere(Books):
+    """Orders are entered in another system: what a store without transactions is for."""
+
+    def __init__(self, guard: Guard, url: str) -> None:
+        super().__init__(guard, url)
+        self._entries: list[Entry] = []
+
+    async def enter(self, key: str, order: str) -> None:
+        self._entries.append((key, order))
+
+    def entries(self) -> Sequence[Entry]:
+        return self._entries
+
+    def in_transaction(self) -> Sequence[object]:
+        return ()
+
+
 def create(url: str) -> None:
     """Orders; and lines, which may be written without their parents, and not committed."""
     with psycopg.connect(url) as db:
@@ -203,4 +221,19 @@ async def opened(
         books.close()
         with contextlib.suppress(asyncio.CancelledError):
             await pool.close(5)
+        await asyncio.to_thread(guard.close)
+
+
+@asynccontextmanager
+async def opened_elsewhere(
+    store: str | Store, _application: str, auditor: str, **options: Any
+) -> AsyncGenerator[BooksElsewhere]:
+    """The application has no way to the store."""
+    policy: dict[str, Any] = {"lease": 30.0, **options}
+    guard = Guard(store, scope=lambda request: "books", **policy)
+    books = BooksElsewhere(guard, auditor)
+    try:
+        yield books
+    finally:
+        books.close()
         await asyncio.to_thread(guard.close)

@@ -10,17 +10,20 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from importlib import import_module
 from typing import Any, Literal, NamedTuple, Protocol
 
 import psycopg
 import pytest
 
-from retrysafe.testing.adapters import postgres
+from retrysafe.testing.adapters import postgres, valkey
 from retrysafe.testing.adapters.on_server import Program
 from retrysafe.testing.conversations import Conversation
 from retrysafe.testing.conversations.postgresql import PostgresConversation
+from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
-from tests.faults.books import Books, create, opened
+from tests.any_store import arm
+from tests.faults.books import Books, create, opened, opened_elsewhere
 from tests.faults.wire import fresh
 from tests.servers import missing
 
@@ -92,6 +95,16 @@ def _locked_in_postgresql(_: Server, url: str) -> Generator[None]:
         other.rollback()
 
 
+@contextmanager
+def _locked_in_valkey(_: Server, url: str) -> Generator[None]:
+    """Scripts wait, as they do behind one that is slow."""
+    client: Any = import_module("redis").Redis  # its own types are incomplete
+    with client.from_url(url) as other:
+        other.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        yield
+        other.execute_command("CLIENT", "UNPAUSE")
+
+
 DATABASES = (
     Database(
         "PostgreSQL",
@@ -103,6 +116,17 @@ DATABASES = (
         _locked_in_postgresql,
         claim="INSERT INTO retrysafe_records",
         completion="UPDATE retrysafe_records AS record SET state",
+    ),
+    Database(
+        "Valkey",
+        ("lease",),
+        valkey.PROGRAM,
+        RedisConversation,
+        opened_elsewhere,
+        arm,
+        _locked_in_valkey,
+        claim="^EVALSHA .*-- Reserve a key that has no record",
+        completion="^EVALSHA .*-- Store the outcome of a running record",
     ),
 )
 

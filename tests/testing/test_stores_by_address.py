@@ -13,7 +13,10 @@ import psycopg
 import pytest
 
 from retrysafe import stores
+from retrysafe.stores.admin import Query
 from retrysafe.testing.stores import a_claim, an_outcome
+from retrysafe.testing.valkey import ValkeyServer
+from tests.any_store import arm
 from tests.stores.test_entry_points import install
 
 ROOT = Path(__file__).parents[2]
@@ -123,3 +126,29 @@ def test_make() -> None:
     assert done.returncode == 2
     assert "make test-store needs the address of a store, as in make test-store URL=sqlite:" in done.stderr
     assert done.stdout == ""
+
+
+def test_in_a_checkout(tmp_path: Path) -> None:
+    """As `make test-store` does: the fixtures and rules of the tests around it are none of its business."""
+    done = run(f"sqlite:///{tmp_path / 'keys.db'}", "-k", "test_ids_are_bytes", cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_valkey(valkey: ValkeyServer, tmp_path: Path) -> None:
+    """Beside other records; one that is not armed is refused with what to do, and no test is run."""
+    url = valkey.new_database()
+    refused = run(url, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "retrysafe migrate" in refused.stderr
+    arm(url)
+    with closing(stores.open(url)) as store:
+        store.reserve(running := a_claim("running")._replace(lease=3600.0))
+        done = run(url, "-k", "Contract", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = store.look(running.id)
+        assert found is not None
+        assert found.record.token == running.token
+        with closing(store.open_admin()) as admin:
+            left = admin.list(Query(standings=frozenset({"in_progress", "abandoned"})))
+            assert [sighting.record.id for sighting in left] == [running.id]

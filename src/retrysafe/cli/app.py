@@ -32,7 +32,7 @@ from retrysafe.cli import (
     work,
 )
 from retrysafe.cli.exits import Exit, Failure, PipeClosed
-from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError, UnreadableRecord
+from retrysafe.errors import ConfigurationError, SchemaMismatch, StoreError, StoreReset, UnreadableRecord
 
 _EPILOG = (
     "Exit codes: 0 fine, 1 found a problem or not found, 2 wrong usage, 3 the store cannot be used, "
@@ -171,6 +171,8 @@ def _advice(error: StoreError) -> str:
             return "Run python manage.py migrate, or retrysafe doctor for more."
         case SchemaMismatch():
             return "Run retrysafe migrate to bring older tables up to date, or retrysafe doctor for more."
+        case StoreReset():
+            return "Find out what became of the records, then run retrysafe migrate, which arms the store."
         case UnreadableRecord():
             return "The record was left as it is. Run retrysafe doctor to check the whole store."
         case _:

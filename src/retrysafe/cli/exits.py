@@ -12,7 +12,7 @@ class Exit(IntEnum):
     USAGE = 2
     """Wrong usage; nothing was done."""
     STORE = 3
-    """The store cannot be used: unreachable, locked, tables of another version, a damaged record."""
+    """The store cannot be used: unreachable, locked, reset, tables of another version, a damaged record."""
     INTERRUPTED = 130
     """128 + SIGINT, as shells report it."""
     PIPE_CLOSED = 141

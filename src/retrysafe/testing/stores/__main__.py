@@ -35,8 +35,8 @@ def main() -> int:
             store.look(os.urandom(32))
     except (ConfigurationError, StoreError) as error:
         arguments.error(str(error))
-    # No configuration: that of the project in this folder is about other tests.
-    options = ["-c", os.devnull, "-p", "no:cacheprovider", "--pyargs", at_address.__name__]
+    # No configuration and no fixtures: those of the project in this folder are about other tests.
+    options = ["-c", os.devnull, "-p", "no:cacheprovider", "--noconftest", "--pyargs", at_address.__name__]
     return pytest.main([*options, *unknown, *sys.argv[2:]], plugins=[at_address.Address(url)])
 
 
