@@ -11,6 +11,7 @@ from retrysafe.stores.admin import Finding, Query
 from retrysafe.stores.sql import doctor as generic
 from retrysafe.stores.sql.postgresql import doctor
 from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.postgres_replication import PostgresReplication
 from retrysafe.testing.stores import an_outcome
 from tests.stores.admins import Books, admin_at
 from tests.stores.pooler import Gives, Pooler
@@ -148,6 +149,38 @@ def test_a_replica(postgres: PostgresServer) -> None:
     assert list(found) == ["server"]
     assert found["server"][0] == "problem"
     assert "replica" in found["server"][1]
+
+
+def test_standbys(postgres: PostgresServer) -> None:
+    """Whether what was acknowledged survives a promotion: one that is waited for, not waited for, or away."""
+    del postgres  # only where there is one
+    with PostgresReplication(synchronous=True) as servers:
+        books = Books(servers.primary.new_database())
+        name = books.url.rpartition("/")[2]
+
+        def found() -> tuple[str, str]:
+            finding = the(books.url, "standbys")
+            return finding.level, f"{finding.found} | {finding.advice}"
+
+        assert found()[0] == "ok"
+        for setting in ("local", "remote_write"):
+            books.execute(f"ALTER DATABASE {name} SET synchronous_commit = {setting}")
+            level, says = found()
+            assert level == "warning"
+            assert "SET synchronous_commit = on" in says
+        books.execute(f"ALTER DATABASE {name} RESET synchronous_commit")
+        servers.cut()
+        level, says = found()
+        assert level == "warning"
+        assert "none is connected" in says
+        servers.repair()
+        books.close()
+    with PostgresReplication(synchronous=False) as servers:
+        books = Books(servers.primary.new_database())
+        level, says = found()
+        assert level == "warning"
+        assert "none of them synchronous" in says
+        books.close()
 
 
 def test_nobody_there() -> None:

@@ -137,6 +137,45 @@ def durability(server: Server) -> Iterator[Finding]:
         yield Finding("durability", "ok", f"{found}: what was acknowledged is on the disk")
 
 
+_WAITED_FOR = {
+    "local": "no commit waits for them",
+    "remote_write": "commits do not wait for their disks",
+}
+"""What `synchronous_commit` takes back.  `off` is not among them: the store overrides it."""
+
+
+def standbys(server: Server, transaction: Transaction) -> Iterator[Finding]:
+    """What a promotion would lose; nothing is found where there is no standby."""
+    [(names, receiving)] = cast("list[tuple[str, int]]", transaction.query("standbys"))
+    if server.follows or not (names or receiving):
+        return
+    if not names:
+        yield Finding(
+            "standbys",
+            "warning",
+            f"{receiving} connected, none of them synchronous",
+            "if one is promoted, what it had not received is lost, and executed again on a retry: set "
+            "synchronous_standby_names, with more standbys than are waited for",
+        )
+    elif not receiving:
+        yield Finding(
+            "standbys",
+            "warning",
+            f"synchronous_standby_names is {names!r}, and none is connected",
+            "no commit is acknowledged, and requests get 503: start the standby, or have another one",
+        )
+    elif server.synchronous_commit in _WAITED_FOR:
+        yield Finding(
+            "standbys",
+            "warning",
+            f"{receiving} connected, and {_WAITED_FOR[server.synchronous_commit]}",
+            "if one is promoted, acknowledged records can be lost: "
+            f"ALTER ROLE {server.role} SET synchronous_commit = on",
+        )
+    else:
+        yield Finding("standbys", "ok", f"{receiving} connected, commits wait for {names}")
+
+
 def isolation(server: Server) -> Iterator[Finding]:
     if server.isolation in ("read committed", "read uncommitted"):
         yield Finding("isolation", "ok", f"transactions are {server.isolation} by default")
@@ -250,6 +289,7 @@ class _Examination:
         found = [
             *kind(server),
             *durability(server),
+            *self._run("standbys", lambda transaction: standbys(server, transaction)),
             *isolation(server),
             *clock(server),
             *doctor.run("pooler", lambda: pooler(self._connect, self._session.deadline)),

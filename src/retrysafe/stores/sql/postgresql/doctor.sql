@@ -34,6 +34,13 @@ SELECT
         + CAST(coalesce(current_setting('reserved_connections', true), '0') AS integer),
     CAST((SELECT sum(numbackends) FROM pg_stat_database) AS bigint)
 
+-- name: standbys
+-- Which standbys a commit waits for, and how many servers receive the log.  Every role sees their number.
+-- Columns: synchronous_standby_names, servers
+SELECT
+    current_setting('synchronous_standby_names'),
+    (SELECT count(*) FROM pg_stat_replication)
+
 -- name: table_properties
 -- Which of our tables are emptied by a crash, and which show this role not all of their rows.
 -- Columns: table, whether it is unlogged or temporary, whether row security is active for this role
