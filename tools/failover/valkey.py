@@ -8,7 +8,7 @@ from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
 from retrysafe.testing.valkey import ValkeyServer
 from retrysafe.testing.valkey_replication import ValkeyReplication
-from tools.failover.traffic import DEADLINE, Outcome, Traffic, outside
+from tools.failover.traffic import CLIENTS, DEADLINE, Outcome, Traffic, outside
 
 CREATE = "?create=1"
 
@@ -39,7 +39,7 @@ async def promoted(keys: int, *, wait: bool, behind: bool = False) -> Outcome:
             if behind:
                 servers.cut()
                 if wait:
-                    traffic.wait_for_refused(keys)
+                    traffic.wait_for_refused(2 * CLIENTS)
                 else:
                     traffic.wait_for_acknowledged(keys)
             address.refuse()

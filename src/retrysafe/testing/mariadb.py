@@ -22,6 +22,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -227,22 +228,32 @@ class MariaDBServer:
     def log(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
+    @contextlib.contextmanager
+    def connected(self) -> "Iterator[pymysql.Connection[Any]]":
+        """A connection of an operator: only this server has this password."""
+        with pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=_USER,
+            password=self._password,
+            connect_timeout=2,
+            read_timeout=PATIENCE,
+            autocommit=True,
+        ) as connection:
+            yield connection
+
     def execute(self, statement: str) -> "tuple[tuple[Any, ...], ...]":
-        """The rows of a statement, on a connection of its own: only this server has this password."""
-        with (
-            pymysql.connect(
-                host="127.0.0.1",
-                port=self.port,
-                user=_USER,
-                password=self._password,
-                connect_timeout=2,
-                read_timeout=PATIENCE,
-                autocommit=True,
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
+        """The rows of a statement, on a connection of its own."""
+        with self.connected() as connection, connection.cursor() as cursor:
             cursor.execute(statement)
-            return cursor.fetchall()
+            return tuple(cursor.fetchall())
+
+    @contextlib.contextmanager
+    def paused(self) -> "Iterator[None]":
+        """Let it write nothing meanwhile, what other servers send included; it can be read."""
+        with self.connected() as connection, connection.cursor() as cursor:
+            cursor.execute("FLUSH TABLES WITH READ LOCK")
+            yield
 
     def _responds(self) -> bool:
         # Asked first without an attempt to log in, which the server's log would report.
