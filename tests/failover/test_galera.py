@@ -58,9 +58,12 @@ def test_a_node_that_is_behind(three: GaleraCluster) -> None:
             nodes[0].reserve(claim)
             nodes[0].finish(claim, an_outcome())
             assert nodes[1].look(claim.id) is None
-            with galera_nodes.synchronous_reads(three), galera_nodes.opened(three, database) as waiting:
-                with pytest.raises(StoreUnavailable):
-                    waiting[1].look(claim.id)
+            with (
+                galera_nodes.synchronous_reads(three),
+                galera_nodes.opened(three, database) as waiting,
+                pytest.raises(StoreUnavailable),
+            ):
+                waiting[1].look(claim.id)
             with pytest.raises(StoreUnavailable):
                 nodes[1].reserve(a_claim())
         until_seen(nodes[1], claim.id)

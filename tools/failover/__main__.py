@@ -70,8 +70,8 @@ FAULTS = (
     Fault("galera", "Galera, the node killed that takes the writes", galera.node_killed),
     Fault(
         "valkey",
-        "Valkey without persistence, killed and started again",
-        valkey.restarted,
+        "Valkey without persistence, killed, started and armed again",
+        partial(valkey.restarted, is_empty=True),
         may_lose=True,
     ),
     Fault(

@@ -163,7 +163,7 @@ class Traffic:
             if code == "outcome-unknown":
                 self._counts["unknown"] += 1
                 return
-            if code == "store-unavailable":
+            if response.status_code == 503:
                 self._counts["refused"] += 1
             elif code != "in-flight":
                 self._unexpected[code] += 1
@@ -200,7 +200,7 @@ class Traffic:
 
     async def _settled(self, key: str) -> httpx.Response:
         until = time.monotonic() + PATIENCE
-        while _code(response := await self._post(key)) in {"in-flight", "store-unavailable"}:
+        while _code(response := await self._post(key)) == "in-flight" or response.status_code == 503:
             if time.monotonic() > until:
                 raise RuntimeError(f"expected a result within {PATIENCE:g} s, got {response.text}")
             await asyncio.sleep(PAUSE)

@@ -3,25 +3,33 @@
 A proxy stands for the address that clients have, which leads to the new primary when there is one.
 """
 
+from contextlib import closing
+
 from retrysafe import stores
+from retrysafe.stores.contract import Store
 from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
 from retrysafe.testing.valkey import ValkeyServer
 from retrysafe.testing.valkey_replication import ValkeyReplication
 from tools.failover.traffic import CLIENTS, DEADLINE, Outcome, Traffic, outside
 
-CREATE = "?create=1"
 
+async def restarted(keys: int, *, is_empty: bool = False, **settings: str) -> Outcome:
+    """Killed and started again: `appendonly` and `appendfsync` say what is on the disk.
 
-async def restarted(keys: int, **settings: str) -> Outcome:
-    """Killed and started again: `appendonly` and `appendfsync` say what is on the disk."""
+    `is_empty`: nothing is, so the store refuses everything until an operator arms it again.
+    """
     with ValkeyServer(**settings) as server:
+        store = armed(server.new_database())
 
-        def fault(_: Traffic) -> None:
+        def fault(traffic: Traffic) -> None:
             server.kill()
             server.start()
+            if is_empty:
+                traffic.wait_for_refused(2 * CLIENTS)
+                arm(store)
 
-        return await outside(stores.open(server.new_database() + CREATE, deadline=DEADLINE), fault, keys)
+        return await outside(store, fault, keys)
 
 
 async def promoted(keys: int, *, wait: bool, behind: bool = False) -> Outcome:
@@ -47,5 +55,18 @@ async def promoted(keys: int, *, wait: bool, behind: bool = False) -> Outcome:
             address.lead_to(servers.fail_over().port)
             address.accept()
 
-        url = address.through(servers.primary.url(0)) + CREATE + ("&wait=1" if wait else "")
-        return await outside(stores.open(url, deadline=DEADLINE), fault, keys)
+        url = address.through(servers.primary.url(0)) + ("?wait=1" if wait else "")
+        return await outside(armed(url), fault, keys)
+
+
+def armed(url: str) -> Store:
+    """A store that is ready."""
+    store = stores.open(url, deadline=DEADLINE)
+    arm(store)
+    return store
+
+
+def arm(store: Store) -> None:
+    """What an operator does by `retrysafe migrate`."""
+    with closing(store.open_admin()) as admin:
+        admin.migrate()

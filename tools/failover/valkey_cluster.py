@@ -2,11 +2,11 @@
 
 import redis
 
-from retrysafe import stores
 from retrysafe.testing.valkey_cluster import SLOTS, ValkeyCluster
-from tools.failover.traffic import DEADLINE, Fault, Outcome, Traffic, outside
+from tools.failover.traffic import Fault, Outcome, Traffic, outside
+from tools.failover.valkey import armed
 
-MOVED = 64
+MOVED = 16
 """Slots that have records in them."""
 
 
@@ -34,7 +34,7 @@ async def slots_moved(keys: int) -> Outcome:
 
 
 async def _outside(cluster: ValkeyCluster, fault: Fault, keys: int) -> Outcome:
-    return await outside(stores.open(f"{cluster.url}?create=1", deadline=DEADLINE), fault, keys)
+    return await outside(armed(cluster.url), fault, keys)
 
 
 def _used(url: str) -> list[int]:

@@ -100,11 +100,14 @@ class ValkeyCluster:
         ask(target, "CLUSTER", "SETSLOT", number, "IMPORTING", _id(source))
         ask(source, "CLUSTER", "SETSLOT", number, "MIGRATING", _id(target))
         with redis.Redis.from_url(source.url(0)) as client:
-            while keys := client.execute_command("CLUSTER GETKEYSINSLOT", number, 100):
+            # In two words: for the one that redis-py knows, it would take the keys for text.
+            while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", number, 100):
                 client.execute_command(
                     "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "AUTH", self._password, "KEYS", *keys
                 )
-        for node in (target, source):
+        # The target first, or the slot would have no owner for a moment; the others would learn it later.
+        others = [node for node in self.running if node not in (target, source) and _is_primary(node)]
+        for node in (target, source, *others):
             ask(node, "CLUSTER", "SETSLOT", number, "NODE", _id(target))
         for node in self.running:
             wait(node, lambda one: _owner(one, slot) == target.port)
@@ -142,6 +145,10 @@ def _owner(node: ValkeyServer, slot: int) -> int | None:
 
 def _slots(node: ValkeyServer, alive: set[int]) -> int:
     return sum(len(part) for port, slots in _primaries(node) if port in alive for part in slots)
+
+
+def _is_primary(node: ValkeyServer) -> bool:
+    return bool(ask(node, "INFO", "replication")["role"] == "master")
 
 
 def _is_ok(node: ValkeyServer) -> bool:
