@@ -78,6 +78,22 @@ def test_what_a_replica_did_not_receive(wait: bool) -> None:
             assert store.reserve(a_claim("lost")) == Reserved(1)
 
 
+@pytest.mark.full
+def test_the_wrong_replica_is_promoted() -> None:
+    """A limit of `wait=1` with two replicas: one of them has the record, and the other one is promoted."""
+    with ValkeyReplication(replicas=2) as servers:
+        behind, _ = servers.replicas
+        with closing(faults.armed(servers.primary.url(0) + "?wait=1")) as store:
+            finish(store, a_claim("kept"))
+            servers.catch_up()
+            servers.cut(behind)
+            finish(store, a_claim("lost"))
+        servers.primary.kill()
+        with closing(stores.open(servers.promote(behind).url(0))) as store:
+            assert isinstance(store.reserve(a_claim("kept")), Found)
+            assert store.reserve(a_claim("lost")) == Reserved(1)
+
+
 def finish(store: Store, claim: Claim) -> None:
     """Reserve and complete: the caller is told that it is stored."""
     assert store.reserve(claim) == Reserved(1)

@@ -30,9 +30,17 @@ def test_slots_move() -> None:
 @pytest.mark.full
 def test_a_primary_is_killed() -> None:
     """Requests whose slot no node has get 503, and a result once the replica has taken over.  What the
-    replica had not received could be lost: it is given it here, as on a network that is not overloaded."""
+    replica had not received is lost, and executed again."""
     outcome = asyncio.run(valkey_cluster.node_killed(KEYS))
     assert outcome.acknowledged >= 2 * KEYS
     assert outcome.contradicted == 0
     assert outcome.refused > 0
     assert not outcome.unexpected
+
+
+@pytest.mark.full
+def test_a_primary_is_killed_with_wait() -> None:
+    """F16: its replica has what was acknowledged; no other is until the node is back, as a replica."""
+    outcome = asyncio.run(valkey_cluster.node_killed(KEYS, wait=True))
+    assert_one_effect(outcome)
+    assert outcome.refused > 0

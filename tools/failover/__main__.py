@@ -9,11 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.failover import galera, mariadb, postgresql, valkey, valkey_cluster
+from retrysafe.testing.galera import GaleraCluster
+from tools.failover import galera, galera_nodes, mariadb, postgresql, valkey, valkey_cluster
 from tools.failover.traffic import Outcome
 
 KEYS = 1000
 """Acknowledged before the fault, and again afterwards."""
+
+RACES = 300
+
+SEVERAL_NODES = "galera-nodes"
+"""The name of what is no fault, and has no line in the table."""
 
 BEGIN, END = "<!-- python -m tools.failover: begin -->", "<!-- end -->"
 
@@ -92,6 +98,11 @@ FAULTS = (
         partial(valkey.promoted, wait=True, behind=True),
     ),
     Fault("cluster", "Valkey Cluster, a primary killed", valkey_cluster.node_killed, may_lose=True),
+    Fault(
+        "cluster-wait",
+        "the same with `?wait=1`, and the primary back",
+        partial(valkey_cluster.node_killed, wait=True),
+    ),
     Fault("cluster-slots", "Valkey Cluster, slots moved", valkey_cluster.slots_moved),
 )
 
@@ -129,6 +140,26 @@ def table(measured: Sequence[tuple[Fault, Outcome]]) -> str:
     return "\n".join(lines)
 
 
+def several_nodes(keys: int) -> tuple[str, list[str]]:
+    """What came of writes to two nodes of Galera, and what must not be."""
+    with GaleraCluster() as cluster:
+        races = galera_nodes.races(cluster, keys)
+        reads = galera_nodes.reads(cluster, keys)
+        with galera_nodes.synchronous_reads(cluster):
+            waiting = galera_nodes.reads(cluster, keys)
+    text = (
+        f"Galera with writes to several nodes: {races.won_once} of {races.keys} races for a key at two nodes "
+        f"had one winner. Of {reads.keys} reads at another node, right after a request was acknowledged, "
+        f"{reads.stale} missed it; with `wsrep_sync_wait = 1`, {waiting.stale} of {waiting.keys} did."
+    )
+    found = []
+    if races.won_once < races.keys:
+        found.append(f"{SEVERAL_NODES}: {races.keys - races.won_once} races had no winner, or two")
+    if waiting.stale:
+        found.append(f"{SEVERAL_NODES}: {waiting.stale} reads were stale, with wsrep_sync_wait")
+    return text, found
+
+
 def write(page: Path, text: str) -> None:
     """Replace the table on a page."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
@@ -139,7 +170,7 @@ def write(page: Path, text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    names = {fault.name: fault for fault in FAULTS}
+    names = {fault.name: fault for fault in FAULTS} | {SEVERAL_NODES: None}
     parser = argparse.ArgumentParser(prog="python -m tools.failover", description="measure fail-overs")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--keys", type=int, default=KEYS, help="acknowledged before and after each fault")
@@ -153,12 +184,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.ERROR)
     measured: list[tuple[Fault, Outcome]] = []
     found: list[str] = []
-    for fault in (names[name] for name in options.names or names):
+    for fault in filter(None, (names[name] for name in options.names or names)):
         outcome = asyncio.run(fault.run(options.keys))
         measured.append((fault, outcome))
         found += violations(fault, outcome)
         sys.stderr.write(f"{fault.name}: {outcome}\n")
     text = table(measured)
+    if SEVERAL_NODES in (options.names or names):
+        said, wrong = several_nodes(RACES)
+        text += f"\n\n{said}"
+        found += wrong
     sys.stdout.write(f"{text}\n")
     if options.write:
         write(options.write, text)

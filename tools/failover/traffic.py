@@ -176,18 +176,22 @@ class Traffic:
 
     async def _audit(self) -> Outcome:
         """Repeat each request whose result is known, once."""
-        lost = contradicted = 0
-        for key, told in self._acknowledged.items():
-            response = await self._settled(key)
-            is_replay = response.headers.get("idempotent-replayed") == "true"
-            if not is_replay:
-                lost += 1
-            elif response.content != told:
-                contradicted += 1
+        found: Counter[str] = Counter()
+        left = iter(self._acknowledged.items())
+
+        async def client() -> None:
+            for key, told in left:
+                response = await self._settled(key)
+                if response.headers.get("idempotent-replayed") != "true":
+                    found["lost"] += 1
+                elif response.content != told:
+                    found["contradicted"] += 1
+
+        await asyncio.gather(*(client() for _ in range(self._clients)))
         return Outcome(
             acknowledged=len(self._acknowledged),
-            lost=lost,
-            contradicted=contradicted,
+            lost=found["lost"],
+            contradicted=found["contradicted"],
             repeated=sum(len(found) > 1 for found in self.effects.values()),
             unstored=self._counts["unstored"],
             unknown=self._counts["unknown"],

@@ -67,11 +67,13 @@ class ValkeyReplication:
         for replica in self.replicas:
             wait(replica, lambda one: _received(one) >= position)
 
-    def cut(self) -> None:
-        """Let the replicas receive nothing more; what they have they keep."""
-        for replica in self.replicas:
+    def cut(self, *replicas: ValkeyServer) -> None:
+        """Let these replicas, or all, receive nothing more; what they have they keep."""
+        chosen = replicas or self.replicas
+        left = len(self.replicas) - len(chosen)
+        for replica in chosen:
             ask(replica, "REPLICAOF", "127.0.0.1", str(free_port()))  # where no server listens
-        wait(self.primary, lambda primary: ask(primary, "INFO", "replication")["connected_slaves"] == 0)
+        wait(self.primary, lambda primary: ask(primary, "INFO", "replication")["connected_slaves"] == left)
 
     def repair(self) -> None:
         """Let the replicas receive again, and catch up."""
