@@ -4,7 +4,9 @@ A call is the name of a script and the commands that it is made of, one for most
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import randrange
 from typing import Any, cast
 
 from retrysafe._core.model import (
@@ -140,16 +142,25 @@ class Operations:
         return {number: ids for number, ids in found if ids}
 
     def purge_noted(self, limit: int, door: Door | None, note: Sequence[bytes]) -> Operation[Purged]:
-        """Remove expired records, of all buckets a few at a time; with a note, what was removed is noted in
-        the same step."""
+        """Remove expired records, bucket by bucket; with a note, what was removed is noted in the same step.
+
+        It begins anywhere, so that processes which clean up at the same moment share the work.  Where much
+        has expired a few buckets have enough; where little has, each round asks twice as many as the last.
+        """
         removed, unresolved = 0, list[Record]()
-        offsets = dict.fromkeys(range(BUCKETS), 0)
-        while offsets and removed < limit:
+        first = randrange(BUCKETS)  # noqa: S311 - nothing is to be kept secret
+        unasked = deque((first + place) % BUCKETS for place in range(BUCKETS))
+        offsets: dict[int, int] = {}
+        at_once = 2 * -(-limit // _CANDIDATES)
+        while (offsets or unasked) and removed < limit:
+            while unasked and len(offsets) < at_once:
+                offsets[unasked.popleft()] = 0
+            at_once *= 2
             candidates = yield from self.expired_candidates(offsets, limit - removed)
             offsets = {number: offsets[number] for number in candidates}
             steps = list(_up_to(limit - removed, candidates))
             if not steps:
-                break
+                continue
             replies = yield call("purge", [self._purge(number, ids, door, note) for number, ids in steps])
             for (number, _), reply in zip(steps, cast("Sequence[list[Any]]", replies), strict=True):
                 count, stayed, lost, *found = reply
