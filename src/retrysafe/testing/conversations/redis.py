@@ -5,7 +5,6 @@ without being asked (a push of the third version) belongs to no group.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 
 from retrysafe.testing.conversations import Said
@@ -89,17 +88,21 @@ def _value(buffer: bytearray, at: int) -> int | None:
 
 
 def _statement(words: Sequence[bytes]) -> str:
-    texts = [word.decode(errors="replace") for word in words]
+    texts = [_blanks(word) for word in words]
     command = texts[0].upper() if texts else ""
     if command == "SCRIPT" and len(texts) > 2 and texts[1].upper() == "LOAD":
         _note(words[2])
     elif command in ("EVAL", "EVAL_RO") and len(texts) > 1:
         _note(words[1])
     elif command in ("EVALSHA", "EVALSHA_RO") and len(texts) > 1:
-        texts[1] = f"{texts[1]} {_scripts.get(texts[1].lower(), '')}"
-    return re.sub(r"\s+", " ", " ".join(texts)).strip()
+        texts.insert(2, _scripts.get(texts[1].lower(), ""))
+    return " ".join(filter(None, texts))
+
+
+def _blanks(raw: bytes) -> str:
+    return " ".join(raw.decode(errors="replace").split())
 
 
 def _note(script: bytes) -> None:
     # SHA-1 is the server's own name for a script.
-    _scripts[hashlib.sha1(script, usedforsecurity=False).hexdigest()] = script.decode(errors="replace")
+    _scripts[hashlib.sha1(script, usedforsecurity=False).hexdigest()] = _blanks(script)
