@@ -10,7 +10,8 @@ from retrysafe._core.model import Claim, Final, Record
 from retrysafe.stores.admin import Query
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
-from retrysafe.stores.sql.postgresql.admin import WRITE, AdminSession, PostgresAdmin
+from retrysafe.stores.sql.admin_session import AdminSession
+from retrysafe.stores.sql.postgresql.admin import WRITE, PostgresAdmin
 from retrysafe.stores.sql.postgresql.connect import Address, Source
 from retrysafe.stores.sql.postgresql.executor import PsycopgAdminConnection
 from retrysafe.testing.stores import a_claim

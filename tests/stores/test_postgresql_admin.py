@@ -13,8 +13,9 @@ import pytest
 from retrysafe._core.model import Final, Purged, Record, Response
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Admin, Note, Query, Share
-from retrysafe.stores.sql.postgresql import admin as admin_module
-from retrysafe.stores.sql.postgresql.admin import SNAPSHOT, AdminSession
+from retrysafe.stores.sql import admin_session as admin_module
+from retrysafe.stores.sql.admin_session import AdminSession
+from retrysafe.stores.sql.postgresql.admin import SNAPSHOT
 from retrysafe.stores.sql.statements import load
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import an_outcome
@@ -190,7 +191,7 @@ class TestPurging:
         for n in range(7):
             books.reserve(f"key {n}", lease=1.0)
         books.elapse(3600.0)
-        monkeypatch.setattr(admin_module.PostgresAdmin, "step", 3)
+        monkeypatch.setattr(admin_module.ServerAdmin, "step", 3)
         rests: list[float] = []
 
         def rest(seconds: float) -> None:

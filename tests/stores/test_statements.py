@@ -13,7 +13,7 @@ from retrysafe.stores import sql
 from retrysafe.stores.sql import migrations
 from retrysafe.stores.sql.statements import fill, load, parse, source
 
-DIALECTS = ("sqlite", "postgresql")
+DIALECTS = ("sqlite", "postgresql", "mysql")
 FILES = {"schema.sql", "records.sql", "leases.sql", "admin.sql", "doctor.sql", "fragments.sql"}
 ONCE = {"existing_tables", "table_columns", "meta", "index_request_id", "index_scope"}
 # An operator may wait, and an index would cost every request.
@@ -90,10 +90,10 @@ def test_a_statement_uses_an_index(name: str) -> None:
     assert walked == ([of_scopes] if name == "list_records_by_scope" else [])
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 def test_finishing_in_time_leaves_the_expiry_alone(dialect: str) -> None:
     """Naming the indexed column would move its entry at every finish, changed or not; and what is due is not
-    that of a request."""
+    that of a request.  InnoDB looks whether it is changed."""
     assignments = load(dialect)["finish"].partition("WHERE")[0]
     assert "expires_at" not in assignments
     assert "due_at" not in assignments
@@ -102,11 +102,11 @@ def test_finishing_in_time_leaves_the_expiry_alone(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_field_of_a_record_has_its_column(dialect: str) -> None:
     """What the model says a record is, the table has; the response as three columns."""
-    columns = {name.strip() for name in load(dialect)["columns"].split(",")}
+    columns = {name.strip().strip("`") for name in load(dialect)["columns"].split(",")}
     assert columns == set(Record._fields) - {"response", "omitted"} | {"version"}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 def test_reserving_an_expired_key_sets_every_column(dialect: str) -> None:
     """A column that is left out would have the value of the old record."""
     assignments = re.search(r"DO UPDATE SET(.*?)WHERE", load(dialect)["reserve"], re.DOTALL)
@@ -115,6 +115,15 @@ def test_reserving_an_expired_key_sets_every_column(dialect: str) -> None:
     columns += ["status", "headers", "body", "omitted", "payload", "due_at"]
     expected = [f"{name} = excluded.{name}" for name in columns if name != "id"]
     assert [assignment.strip() for assignment in assignments[1].split(",")] == expected
+
+
+def test_replacing_an_expired_record_sets_every_column() -> None:
+    """The same on MySQL, where it is a statement of its own."""
+    update, _ = load("mysql")["replace_expired"].split(";")
+    assignments = re.findall(r"^    `?(\w+)`? = ", update.partition("WHERE")[0], re.MULTILINE)
+    columns = [name.strip().strip("`") for name in load("mysql")["columns"].split(",")]
+    columns += ["status", "headers", "body", "omitted", "payload", "due_at"]
+    assert assignments == [name for name in columns if name != "id"]
 
 
 def test_the_function_for_batches_does_as_the_statements() -> None:

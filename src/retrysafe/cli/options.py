@@ -81,6 +81,7 @@ class Index(StrEnum):
 class Dialect(StrEnum):
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
 
 
 StoreOption = Annotated[
@@ -89,8 +90,8 @@ StoreOption = Annotated[
         "--store",
         metavar="URL",
         envvar=ENVIRONMENT,
-        help="Where the records are: sqlite:///relative.db, sqlite:////absolute.db or "
-        "postgresql://user@host/database.",
+        help="Where the records are: sqlite:///relative.db, sqlite:////absolute.db, "
+        "postgresql://user@host/database or mysql://user@host/database.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]

@@ -4,6 +4,7 @@
     sqlite:///keys.db           a file, relative to the working directory
     sqlite:////var/lib/keys.db  a file, absolute (SQLAlchemy's convention: the fourth slash is the path's)
     postgresql://user@host/db   a PostgreSQL database, as psql and libpq read it; needs retrysafe[postgres]
+    mysql://user@host/db        a MySQL or MariaDB database, also as mariadb://; needs retrysafe[mysql]
     redis://host:6379/0         a server of Redis or Valkey; rediss: with TLS, redis+cluster: a cluster,
                                 redis+unix: a socket, and the same with valkey; needs retrysafe[redis]
 
@@ -84,6 +85,12 @@ def _redis(url: str, *, deadline: float, **options: Unpack[Options]) -> Store:
     return redis.open_url(url, deadline=deadline, **options)
 
 
+def _mysql(url: str, *, deadline: float, **options: Unpack[Options]) -> Store:
+    from retrysafe.stores.sql import mysql
+
+    return mysql.open_url(url, deadline=deadline, **options)
+
+
 class Scheme(NamedTuple):
     """A store of this package."""
 
@@ -99,6 +106,8 @@ SCHEMES = {
     "sqlite": Scheme(_sqlite, "sqlite:///keys.db"),
     "postgresql": Scheme(_postgresql, "postgresql://user@host/database", "postgres"),
     "postgres": Scheme(_postgresql, "postgresql://user@host/database", "postgres"),
+    "mysql": Scheme(_mysql, "mysql://user@host/database", "mysql"),
+    "mariadb": Scheme(_mysql, "mariadb://user@host/database", "mysql"),
     **{
         f"{flavour}{tls}{kind}": Scheme(_redis, syntax, "redis")
         for flavour in ("redis", "valkey")
@@ -111,7 +120,6 @@ SCHEMES = {
     },
 }
 
-_PLANNED = frozenset({"mysql", "mariadb"})
 _GROUP = "retrysafe.stores"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 """RFC 3986, section 3.1.  What is not one is not repeated in a message: it may be a part of a password."""
@@ -232,13 +240,11 @@ def _takes(opener: Opener, options: Options) -> bool:
 
 def _refusal(scheme: str, installed: "EntryPoints") -> str:
     base = scheme.partition("+")[0]
-    if base != scheme and base in ("sqlite", "postgresql", "postgres"):
+    if base != scheme and base in ("sqlite", "postgresql", "postgres", "mysql", "mariadb"):
         return (
             f"{scheme}: is an address for SQLAlchemy: pass the engine that you made from it to "
             f"stores.from_engine(engine), or write {SCHEMES[base].syntax} to open the store without it"
         )
-    if base in _PLANNED:
-        return f"{scheme}: is not available in this release: expected {_known(installed)}"
     from difflib import get_close_matches  # only here
 
     near = get_close_matches(scheme.lower(), [*SCHEMES, *installed.names], n=1)

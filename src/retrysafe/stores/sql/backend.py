@@ -32,6 +32,11 @@ class AdminConnection(Protocol):
         keeps no note of it."""
         ...
 
+    @property
+    def usable(self) -> bool:
+        """Whether it lives, as far as can be seen while nothing is under way on it."""
+        ...
+
     def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
         """Run a statement of ours by its name, and give all rows.
 

@@ -13,7 +13,7 @@ from retrysafe.stores.sql import statements
 
 T = TypeVar("T")
 
-Dialect = Literal["sqlite", "postgresql"]
+Dialect = Literal["sqlite", "postgresql", "mysql"]
 
 
 NotCommitted = CommitRefused | StoreUnavailable

@@ -20,8 +20,8 @@ _STATEMENT = re.compile(r"((?:[^;$]|\$\w*\$.*?\$\w*\$)+);", re.DOTALL)
 """Up to its semicolon; those in the body of a function, which stands between dollar signs, do not end it."""
 
 _TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*)\)[^()]*(?:\([^()]*\))?", re.DOTALL)
-_INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS (\w+)")
-_CONSTRAINT = re.compile(r",\s*PRIMARY KEY \([^()]*\)")
+_INDEX = re.compile(r"CREATE INDEX (?:IF NOT EXISTS )?(\w+)")
+_CONSTRAINT = re.compile(r",\s*(?:PRIMARY )?KEY (?:\w+ )?\([^()]*\)")
 """Of a table, and so of several of its columns."""
 _COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
 
@@ -87,4 +87,4 @@ def columns_of_table(statement: str) -> list[Column]:
     if found is None:
         return []
     columns = _CONSTRAINT.sub("", found[2]).split(",")
-    return [(found[1], line.split()[0]) for line in columns if line.strip()]
+    return [(found[1], line.split()[0].strip("`")) for line in columns if line.strip()]

@@ -17,9 +17,10 @@ from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Finding
 from retrysafe.stores.queue import Row
 from retrysafe.stores.sql import doctor
+from retrysafe.stores.sql.admin_session import AdminSession, Transaction
 from retrysafe.stores.sql.backend import AdminConnection
 from retrysafe.stores.sql.postgresql import schema
-from retrysafe.stores.sql.postgresql.admin import SNAPSHOT, AdminSession, Transaction
+from retrysafe.stores.sql.postgresql.admin import SNAPSHOT
 
 Check = Callable[[Transaction], Iterator[Finding]]
 

@@ -95,6 +95,10 @@ class PsycopgAdminConnection:
     def process(self) -> int | None:
         return self._session.pgconn.backend_pid
 
+    @property
+    def usable(self) -> bool:
+        return self._session.usable
+
     def query(self, name: str, arguments: Mapping[str, object], within: float) -> Sequence[Row]:
         with explained():
             conversation = self._session.query(name, **arguments)

@@ -58,6 +58,10 @@ class AsyncAdminConnection(_AdminConnection):
     def process(self) -> int | None:
         return self._connection.process
 
+    @property
+    def usable(self) -> bool:
+        return self._connection.usable
+
     def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]:
         return self._thread.run(self._connection.run(about), within, self._backend.timed_out)
 
@@ -94,6 +98,10 @@ class BlockingAdminConnection(_AdminConnection):
     @property
     def process(self) -> int | None:
         return self._connection.process
+
+    @property
+    def usable(self) -> bool:
+        return self._connection.usable
 
     def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]:
         try:

@@ -1,0 +1,164 @@
+"""Statements with their values: written into the SQL as literals, or left to a driver as `:named` arguments.
+
+Many statements have lists in them, whose length is that of a batch: rows with `UNION ALL` between them, and
+the values of an IN.  So an argument may be a part of a statement, which is written where its name stands.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from retrysafe.stores.queue import Arguments
+from retrysafe.stores.sql import statements
+from retrysafe.stores.sql.mysql.schema import DIALECT
+
+Put = Callable[[Any], str]
+"""Gives what stands for a value."""
+
+
+class Text:
+    """One SQL statement, taken apart at its arguments."""
+
+    __slots__ = ("_names", "_texts", "is_select", "locks")
+
+    def __init__(self, sql: str) -> None:
+        pieces = re.split(r":(\w+)", sql)
+        self._texts = pieces[::2]
+        self._names = pieces[1::2]
+        self.is_select = sql.startswith("SELECT")
+        self.locks = not self.is_select or "FOR UPDATE" in sql
+        """Whether it writes or locks."""
+
+    def written(self, arguments: Mapping[str, object], put: Put) -> str:
+        first, *others = self._texts
+        parts = [first]
+        for name, text in zip(self._names, others, strict=True):
+            parts += (put(arguments[name]), text)
+        return "".join(parts)
+
+
+@cache
+def texts(name: str) -> Sequence[Text]:
+    """The statements that a call is made of."""
+    return [Text(sql.strip()) for sql in statements.load(DIALECT)[name].split(";")]
+
+
+class Step(NamedTuple):
+    """One statement to be executed."""
+
+    text: Text
+    arguments: Mapping[str, object]
+
+    def with_literals(self) -> str:
+        """For a session whose mode is ours: in UTF-8, where a backslash escapes."""
+        return self.text.written(self.arguments, literal)
+
+    def with_names(self) -> tuple[str, Arguments]:
+        given: Arguments = {}
+
+        def put(value: object) -> str:
+            if isinstance(value, Part):
+                return value.written(put)
+            name = f"a{len(given)}"
+            given[name] = value
+            return f":{name}"
+
+        return self.text.written(self.arguments, put), given
+
+
+# --- arguments that are parts of a statement
+
+
+class Part:
+    """Is written where its name stands."""
+
+    def written(self, put: Put) -> str:
+        raise NotImplementedError
+
+
+class Repeated(Part):
+    """A statement of one row, once for each of these arguments."""
+
+    def __init__(self, name: str, of: Sequence[Mapping[str, object]], between: str = "\nUNION ALL\n") -> None:
+        [self._text] = texts(name)
+        self._of = of
+        self._between = between
+
+    def written(self, put: Put) -> str:
+        return self._between.join(self._text.written(each, put) for each in self._of)
+
+
+class Values(Part):
+    """The list of an IN."""
+
+    def __init__(self, of: Iterable[object]) -> None:
+        self._of = list(of)
+
+    def written(self, put: Put) -> str:
+        return ",".join(map(put, self._of))
+
+
+class Pairs(Part):
+    """The list of an IN for two columns."""
+
+    def __init__(self, of: Iterable[tuple[object, object]]) -> None:
+        self._of = list(of)
+
+    def written(self, put: Put) -> str:
+        return ",".join(f"({put(first)},{put(second)})" for first, second in self._of)
+
+
+class Always(Part):
+    """A condition that is true."""
+
+    def written(self, put: Put) -> str:  # noqa: ARG002 - it has no values
+        return "TRUE"
+
+
+# --- literals
+
+
+class _Literal(Protocol):
+    def __call__(self, value: Any, /) -> str: ...  # noqa: ANN401 - by its type
+
+
+def literal(value: Any) -> str:  # noqa: ANN401 - whatever an operation has as an argument
+    try:
+        return _LITERALS[type(value)](value)
+    except KeyError:
+        if isinstance(value, Part):
+            return value.written(literal)
+        raise
+
+
+def _bytes(value: bytes) -> str:
+    return f"x'{value.hex()}'"
+
+
+def _quoted(value: str) -> str:
+    if "\\" in value:
+        value = value.replace("\\", "\\\\")
+    if "'" in value:
+        value = value.replace("'", "''")
+    return f"'{value}'"
+
+
+_word = lru_cache(maxsize=1024)(_quoted)
+
+_SHORT = 256
+"""Characters of a text that may be the same in many calls, such as a door, a scope or the headers."""
+
+
+def _text(value: str) -> str:
+    return _word(value) if len(value) < _SHORT else _quoted(value)
+
+
+_LITERALS: Mapping[type, _Literal] = {
+    type(None): lambda _: "NULL",
+    bytes: _bytes,
+    str: _text,
+    int: repr,
+    float: repr,
+    bool: lambda value: repr(int(value)),
+}
