@@ -52,7 +52,7 @@ class Keys:
 
     def record(self, id: bytes) -> bytes:
         """The key of its hash."""
-        return self.layout.of(id).record + id
+        return self.layout.of(id).record_of(id)
 
     def _tell(self) -> None:
         """To all buckets."""

@@ -8,6 +8,7 @@ one view: what changes meanwhile may be seen before or after.
 import heapq
 import json
 import logging
+from binascii import unhexlify
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from secrets import token_hex
@@ -35,10 +36,10 @@ from retrysafe.stores.admin import (
     storable,
 )
 from retrysafe.stores.queue import Operation, Rows, perform_alone
-from retrysafe.stores.redis import records
+from retrysafe.stores.redis import doctor, records
 from retrysafe.stores.redis.database import Database
 from retrysafe.stores.redis.executor import Conversation
-from retrysafe.stores.redis.operations import Operations, call
+from retrysafe.stores.redis.operations import Operations, call, identities
 from retrysafe.stores.redis.scripts import BOOKS, BUCKETS, Command, number_of, pack
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sightings import (
@@ -74,6 +75,8 @@ class RedisAdmin:
         self._operations = operations
         self._deadline = deadline
         self._executor = database.executor()
+        self.unreadable = 0
+        """Records that could not be read so far."""
 
     # --- reading
 
@@ -98,8 +101,8 @@ class RedisAdmin:
 
     def export(self, expiring: float | None = None, door: Door | None = None) -> Iterator[Record]:
         self._now()
-        for number in range(BUCKETS):
-            [ids] = self._perform(self._walk([number]))
+        for numbers in _pages(range(BUCKETS), _WALKED):
+            ids = [id for bucket in self._perform(self._walk(numbers)) for id in bucket]
             for page in _pages(sorted(ids), _PAGE // 10):
                 for sighting, _ in self._read(page, bodies=True, what="exported"):
                     record = sighting.record
@@ -229,7 +232,13 @@ class RedisAdmin:
         return ""
 
     def diagnose(self) -> Sequence[Finding]:
-        return ()
+        return doctor.examine(
+            self._database.address,
+            self._database.scripts,
+            self._deadline,
+            lambda: self._converse(self._database.pipeline.sentinels()),
+            self._legible,
+        )
 
     def close(self) -> None:
         self._executor.close()
@@ -268,6 +277,16 @@ class RedisAdmin:
                 for sighting, _ in self._read(page):
                     yield sighting
 
+    def _legible(self) -> Iterator[Sighting | None]:
+        """Every record without its body, and `None` for one that cannot be read."""
+        for numbers in _pages(range(BUCKETS), _WALKED):
+            ids = [id for bucket in self._perform(self._walk(numbers)) for id in bucket]
+            for page in _pages(ids, _PAGE * _WALKED):
+                before = self.unreadable
+                for sighting, _ in self._read(page):
+                    yield sighting
+                yield from [None] * (self.unreadable - before)
+
     def _walk(self, numbers: Sequence[int]) -> Operation[Sequence[Sequence[bytes]]]:
         """All identities of some buckets."""
         buckets = self._operations.layout.buckets
@@ -282,7 +301,7 @@ class RedisAdmin:
             walked = zip(cursors, cast("Sequence[tuple[bytes, list[bytes]]]", replies), strict=True)
             cursors = {}
             for number, (cursor, words) in walked:
-                found[number].update(words[::2])  # one may be come by twice
+                found[number].update(identities(words[::2]))  # one may be come by twice
                 if cursor != b"0":
                     cursors[number] = cursor
         return [list(ids) for ids in found.values()]
@@ -296,9 +315,9 @@ class RedisAdmin:
         for id in ids:
             buckets.setdefault(number_of(id), []).append(id)
         pages = [(number, page) for number, mine in buckets.items() for page in _pages(mine, _PAGE)]
-        record = [bucket.record for bucket in self._operations.layout.buckets]
+        buckets_of = self._operations.layout.buckets
         commands = [
-            self._operations.about_bucket(number, "read", [record[number] + id for id in page], flags)
+            self._operations.about_bucket(number, "read", [*map(buckets_of[number].record_of, page)], flags)
             for number, page in pages
         ]
         found: dict[bytes, tuple[Sighting, bytes | None]] = {}
@@ -313,6 +332,7 @@ class RedisAdmin:
                 try:
                     found[id] = _sighting(id, fields, time)
                 except UnreadableRecord as damage:
+                    self.unreadable += 1
                     _log.warning("a record is not %s: %s", what, damage)
         return [found[id] for id in ids if id in found]
 
@@ -325,7 +345,7 @@ class RedisAdmin:
         ]
         replies = cast("Sequence[list[bytes]]", (yield call("list_due", commands)))
         return {
-            number: [(float(due), id) for id, due in zip(reply[::2], reply[1::2], strict=True)]
+            number: [(float(due), id) for id, due in zip(identities(reply[::2]), reply[1::2], strict=True)]
             for number, reply in zip(offsets, replies, strict=True)
             if reply
         }
@@ -376,7 +396,7 @@ class RedisAdmin:
 
     def _intervene(self, seen: Record, script: str, arguments: Sequence[bytes]) -> bool:
         bucket = self._operations.layout.of(seen.id)
-        keys = bucket.record + seen.id, bucket.audit
+        keys = bucket.record_of(seen.id), bucket.audit
         command = self._operations.about_bucket(seen.id[0], script, keys, arguments)
         [done] = self._perform(_ask(script, [command]))
         return cast(object, done) == 1
@@ -484,7 +504,7 @@ def _entry(said: Mapping[str, bytes]) -> Entry:
         reason=said["reason"].decode("utf-8", "replace"),
         act=cast("Literal['release', 'resolve', 'redrive', 'purge']", said["act"].decode()),
         outcome=said["outcome"].decode(),
-        id=said.get("id"),
+        id=unhexlify(said["id"]) if "id" in said else None,
         key=key[1:] if key else None,
         scope=parts,
         action=action,

@@ -24,7 +24,7 @@ from retrysafe.stores.redis.session import Session
 
 _log = logging.getLogger("retrysafe.store")
 
-INFO = pack("INFO", "ALL")
+INFO = pack("INFO")
 
 
 def open_session(address: Address, node: Node, scripts: Scripts, deadline: float) -> Session:

@@ -8,7 +8,7 @@ from retrysafe.stores.redis.replies import Refusal
 from retrysafe.stores.retry import NotPermitted, Trouble
 
 _PASSING = frozenset({"TRYAGAIN", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "LOADING"})
-"""Keys of a slot that is being moved; a script of somebody else's that runs for long; a cluster that is
+"""Keys of a slot that is being moved; a script of another application that runs for long; a cluster that is
 electing, and a server that is starting: a moment later they may be over it."""
 
 _SESSION = frozenset({"READONLY", "UNBLOCKED"})
@@ -27,7 +27,6 @@ _EXPLAINED = {
     "NOAUTH": "the server asks for a password: write redis://:password@host",
     "WRONGPASS": "the server refuses this user or password",
     "NOPERM": "this user may not run what retrysafe needs",
-    "WRONGTYPE": "one of retrysafe's keys holds something else: use another prefix",
 }
 
 RESET = (
@@ -65,7 +64,7 @@ def trouble_of(refusal: Refusal) -> RedisTrouble | StoreError:
         return StoreReset(RESET)
     if code == "STOREVERSION":
         return SchemaMismatch(f"the records were made by another release ({text}): use that one")
-    if code == "UNREADABLE":
+    if code in ("UNREADABLE", "WRONGTYPE"):
         return UnreadableRecord(
             "the record cannot be read by this release. It is left unchanged; requests with its key get 503 "
             "until it expires or an operator deletes it"

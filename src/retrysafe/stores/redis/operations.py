@@ -4,6 +4,7 @@ A call is the name of a script and the commands that it is made of, one for most
 """
 
 import logging
+from binascii import unhexlify
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import randrange
@@ -139,7 +140,7 @@ class Operations:
         ]
         replies = yield call("list_expired", commands)
         found = zip(numbers, cast("Sequence[list[bytes]]", replies), strict=True)
-        return {number: ids for number, ids in found if ids}
+        return {number: identities(names) for number, names in found if names}
 
     def purge_noted(self, limit: int, door: Door | None, note: Sequence[bytes]) -> Operation[Purged]:
         """Remove expired records, bucket by bucket; with a note, what was removed is noted in the same step.
@@ -176,7 +177,7 @@ class Operations:
 
     def _purge(self, number: int, ids: Sequence[bytes], door: Door | None, note: Sequence[bytes]) -> Command:
         bucket = self.layout.buckets[number]
-        keys = [bucket.audit, *(bucket.record + id for id in ids)]
+        keys = [bucket.audit, *map(bucket.record_of, ids)]
         return self.about_bucket(number, "purge", keys, ((door or "").encode(), *note))
 
     # --- commands
@@ -185,7 +186,7 @@ class Operations:
         """A script about one record."""
         number = number_of(id)
         bucket = self.layout.buckets[number]
-        key = bucket.record + id
+        key = bucket.record_of(id)
         head = self._scripts[script].head(4, len(arguments))
         return Command(
             number,
@@ -213,6 +214,11 @@ class Operations:
         return script, {"commands": (self.command(id, script, arguments),)}
 
 
+def identities(names: Sequence[bytes]) -> list[bytes]:
+    """As they are in the sorted sets: in hexadecimal."""
+    return [unhexlify(name) for name in names]
+
+
 def _is_done(replies: Rows) -> bool:
     done: object = replies[0]
     return done == 1
@@ -236,6 +242,6 @@ def _up_to(limit: int, candidates: Mapping[int, Sequence[bytes]]) -> Iterator[tu
 def _unresolved(found: Iterable[Sequence[Any]]) -> Iterator[Record]:
     for id, *stored in found:
         try:
-            yield records.record(id, stored)
+            yield records.record(unhexlify(id), stored)
         except UnreadableRecord as damage:
             _log.warning("removed an expired record that could not be read: %s", damage)

@@ -108,9 +108,14 @@ class Bucket(NamedTuple):
     due: bytes
     audit: bytes
     record: bytes
-    """What the key of a record begins with; its identity follows."""
+    """What the key of a record begins with; its identity follows, in hexadecimal as logs and operators have
+    it."""
     packed: bytes
     """The first three of them."""
+
+    def record_of(self, id: bytes) -> bytes:
+        """The key of a record."""
+        return self.record + id.hex().encode()
 
 
 class Layout:

@@ -97,7 +97,7 @@ class Cluster:
         for node in known:
             reply = (yield {node: Sent(_SLOTS, 1, _WITHIN)})[node]
             if isinstance(reply, list) and isinstance(reply[0], list):
-                found = dict(_primaries(cast("Sequence[Any]", reply[0]), node))
+                found = dict(primaries(cast("Sequence[Any]", reply[0]), node))
                 self._nodes = [
                     found.get(slot, before) for slot, before in zip(self._slots, self._nodes, strict=True)
                 ]
@@ -111,7 +111,7 @@ class Cluster:
             raise trouble
 
 
-def _primaries(ranges: Sequence[Any], asked: Node) -> Iterator[tuple[int, Node]]:
+def primaries(ranges: Sequence[Any], asked: Node) -> Iterator[tuple[int, Node]]:
     """Each slot, and the node that accepts writes for it."""
     for first, last, primary, *_ in ranges:
         host, port = primary[:2]

@@ -10,7 +10,7 @@ if not head then
     return 0
 end
 if is_damaged(head) then
-    return redis.error_reply('UNREADABLE')
+    return redis.error_reply('UNREADABLE record')
 end
 if string.byte(head, 2) ~= RUNNING or token_of(head) ~= ARGV[1] then
     return 0

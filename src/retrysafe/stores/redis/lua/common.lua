@@ -6,7 +6,7 @@
 --   KEYS[1]  :armed   the sentinel: version of this layout, incarnation, time of arming
 --   KEYS[2]  :ids     a sorted set of all identities, by the time at which to look whether they have expired
 --   KEYS[3]  :due     a sorted set of those whose payload a worker may handle, by the time from which on
---   KEYS[4]  :r:<id>  a record, where the script is about one
+--   KEYS[4]  :r:<id>  a record, where the script is about one; its identity is in hexadecimal
 --
 -- A record is a hash: s its head, c what was claimed (door, scope, key, action, target, request id, correlation id),
 -- d details, r status and headers of the response, b its body, p the payload, q how often it was asked for again.

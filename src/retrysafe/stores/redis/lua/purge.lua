@@ -14,7 +14,8 @@ local unresolved = {}
 for place = 5, #KEYS do
     local key = KEYS[place]
     local id = id_of(key)
-    local head, door = unpack(redis.call('HMGET', key, 's', 'c'))
+    local stored = redis.pcall('HMGET', key, 's', 'c') -- an error, if something else has its name
+    local head, door = stored[1], stored[2]
     door = door and string.match(door, '^%Z*')
     if not head and redis.call('EXISTS', key) == 0 then
         redis.call('ZREM', KEYS[2], id)

@@ -8,8 +8,10 @@
 local found = {struct.pack('<d', now)}
 for place = 4, #KEYS do
     local key = KEYS[place]
-    local stored = redis.call('HMGET', key, 's', 'c', 'd', 'r', 'b', 'q')
-    if not (stored[1] or stored[2]) then
+    local stored = redis.pcall('HMGET', key, 's', 'c', 'd', 'r', 'b', 'q')
+    if stored.err then
+        found[#found + 1] = {'', false, false, false, false, false, -1, -1} -- something else has its name
+    elseif not (stored[1] or stored[2]) then
         found[#found + 1] = false
     else
         stored[7] = stored[5] and #stored[5] or -1
