@@ -5,15 +5,17 @@ is there for the audit to count.
 """
 
 import hashlib
+from typing import ClassVar
 
-from sqlalchemy import ForeignKey, orm
+from sqlalchemy import ForeignKey, String, orm
 from sqlalchemy.orm import Mapped, mapped_column
 
 import retrysafe.sqlalchemy
 
 
 class Base(orm.DeclarativeBase):
-    pass
+    # MySQL has no index on a text of any length.
+    type_annotation_map: ClassVar = {str: String(255)}
 
 
 # The tables of the guard are part of the schema: `create_all` makes them, and Alembic knows them.
@@ -65,7 +67,7 @@ class Action(Intended):
     __tablename__ = "actions"
 
     dweller_id: Mapped[int] = mapped_column(ForeignKey("dwellers.id"))
-    text: Mapped[str]
+    text: Mapped[str] = mapped_column(String(4000))
     turn: Mapped[int]
 
 

@@ -4,16 +4,17 @@ No reference is unique, and a bill may be paid in parts: that a request is enter
 alone, and `audit.py` would see it if it were not.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from sqlalchemy import CheckConstraint, ForeignKey, UniqueConstraint, orm
+from sqlalchemy import CheckConstraint, ForeignKey, String, Text, UniqueConstraint, orm
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 import retrysafe.sqlalchemy
 
 
 class Base(orm.DeclarativeBase):
-    pass
+    # MySQL has no index on a text of any length.
+    type_annotation_map: ClassVar = {str: String(255)}
 
 
 # The tables of the guard are part of the schema: `create_all` makes them, and Alembic knows them.
@@ -100,7 +101,7 @@ class Bill(Base):
     kind: Mapped[Literal["sale", "order"]]
     reference: Mapped[str]
     """The number of the receipt, or the customer's own number of the order."""
-    remarks: Mapped[str]
+    remarks: Mapped[str] = mapped_column(Text)
     total: Mapped[int]
     lines: Mapped[list["Line"]] = relationship(back_populates="bill", order_by="Line.id")
     payments: Mapped[list["Payment"]] = relationship(back_populates="bill", order_by="Payment.id")

@@ -1,15 +1,16 @@
 """What the shop stores: products, orders with their items, and what is still to be sent to the provider."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from sqlalchemy import CheckConstraint, ForeignKey, UniqueConstraint, orm
+from sqlalchemy import CheckConstraint, ForeignKey, String, UniqueConstraint, orm
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 import retrysafe.sqlalchemy
 
 
 class Base(orm.DeclarativeBase):
-    pass
+    # MySQL has no index on a text of any length.
+    type_annotation_map: ClassVar = {str: String(255)}
 
 
 # The tables of the guard are part of the schema: `create_all` makes them, and Alembic knows them.

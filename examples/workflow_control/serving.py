@@ -22,9 +22,9 @@ LEASE = "2"
 
 
 class Service:
-    """Runs as long as the `with` does.  Its databases and its log are in `folder`."""
+    """Runs as long as the `with` does.  Its databases and its log are in `folder`; its keys in any store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keys: str | None = None) -> None:
         self.database = f"sqlite:///{folder}/workflows.sqlite"
         self.deliveries = folder / "deliveries.sqlite"
         self.kills = 0
@@ -35,7 +35,7 @@ class Service:
         self._environment = {
             **os.environ,
             "CONTROL_DATABASE": self.database,
-            "CONTROL_KEYS": f"sqlite:///{folder}/keys.db",
+            "CONTROL_KEYS": keys or f"sqlite:///{folder}/keys.db",
             "CONTROL_DELIVERIES": str(self.deliveries),
             "CONTROL_LEASE": LEASE,
             "CONTROL_TOKENS": f"storm={TOKEN}",

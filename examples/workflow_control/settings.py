@@ -6,7 +6,8 @@ DATABASE = os.environ.get("CONTROL_DATABASE", "sqlite:///workflows.sqlite")
 """DBOS's; for PostgreSQL `postgresql+psycopg://user:secret@localhost/workflows`."""
 
 KEYS = os.environ.get("CONTROL_KEYS", "sqlite:///control-keys.db")
-"""The records of request keys; for PostgreSQL `postgresql://user:secret@localhost/keys`."""
+"""The records of request keys: any store, such as `postgresql://user:secret@localhost/keys` or
+`redis://localhost:6379/0`, which `retrysafe migrate` has armed."""
 
 DELIVERIES = os.environ.get("CONTROL_DELIVERIES", "deliveries.sqlite")
 LEASE = float(os.environ.get("CONTROL_LEASE", "30"))

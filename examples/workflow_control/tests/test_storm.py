@@ -31,6 +31,16 @@ def test_storm(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("address", ["postgresql", "valkey"], indirect=True)
+def test_on_another_store(tmp_path: Path, address: str) -> None:
+    """The keys are elsewhere, and the workflows stay where they are."""
+    with Service(tmp_path, keys=address) as service:
+        report = storm.run(service, reports=REPORTS, kills=KILLS)
+    assert report.is_well, list(report.lines())
+    assert report.replays > 0
+
+
+@pytest.mark.full
 def test_without_keys(tmp_path: Path) -> None:
     """The check can fail: the same client, network and count, and more workflows than were wanted."""
     with Service(tmp_path) as service:
