@@ -17,7 +17,7 @@ from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.valkey import ValkeyServer
 
-ON_SERVERS = {"postgresql": "postgres", "valkey": "valkey"}
+ON_SERVERS = {"postgresql": "postgres", "mariadb": "mariadb", "valkey": "valkey"}
 """And the fixtures of their servers."""
 
 SHARED = ("sqlite", *ON_SERVERS)

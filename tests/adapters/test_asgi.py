@@ -14,6 +14,7 @@ from retrysafe.testing.adapters import (
     Outage,
     Stored,
 )
+from retrysafe.testing.adapters.mariadb import MariaDB
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.valkey import Valkey
 from tests.adapters.sampling import sample
@@ -51,6 +52,34 @@ class TestPostgresLocked(Outage):
 
     framework = "asgi"
     backing = Postgres(outage="locked")
+
+
+@sample(
+    Concurrency.test_a_hundred_at_once,
+    Abandoned.test_frozen_and_overtaken,
+    Clock.test_after_the_retention,
+    Stored.test_a_response_that_says_no,
+    Outage.test_at_the_end,
+)
+class TestMariaDB(AdapterSuite):
+    framework = "asgi"
+    backing = MariaDB()
+
+
+@sample(Outage.test_a_short_one_at_the_end)
+class TestMariaDBStopped(Outage):
+    """The server is killed, and started again."""
+
+    framework = "asgi"
+    backing = MariaDB(outage="stopped")
+
+
+@sample(Outage.test_at_the_claim)
+class TestMariaDBLocked(Outage):
+    """Another session has locked the table of records, and holds the lock."""
+
+    framework = "asgi"
+    backing = MariaDB(outage="locked")
 
 
 @sample(
@@ -105,6 +134,11 @@ class TestThreeProcesses(AdapterSuite):
 @sample(Concurrency.test_a_hundred_at_once)
 class TestThreeOnPostgres(TestThreeProcesses):
     backing = Postgres()
+
+
+@sample(Concurrency.test_a_hundred_at_once)
+class TestThreeOnMariaDB(TestThreeProcesses):
+    backing = MariaDB()
 
 
 @sample(Concurrency.test_a_hundred_at_once)

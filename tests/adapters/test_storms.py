@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from retrysafe.testing.adapters import Suite
 from retrysafe.testing.adapters.client import Reply
+from retrysafe.testing.adapters.mariadb import MariaDB
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Server
 from retrysafe.testing.adapters.suite import LONG, assert_replay, fresh
@@ -51,6 +52,10 @@ class TestSqlite(_Storm):
 
 class TestPostgres(_Storm):
     backing = Postgres()
+
+
+class TestMariaDB(_Storm):
+    backing = MariaDB()
 
 
 class TestValkey(_Storm):

@@ -52,6 +52,8 @@ COMBINATIONS = frozenset(
         _asgi("SQLite", 3, True, "part"),
         _asgi("PostgreSQL", 1, True, "part"),
         _asgi("PostgreSQL", 3, True, "part"),
+        _asgi("MariaDB", 1, False, "part"),
+        _asgi("MariaDB", 3, False, "part"),
         _asgi("Valkey", 1, False, "part"),
         _asgi("Valkey", 3, False, "part"),
         _asgi("SQLite, SQLAlchemy with pysqlite", 1, False, "part"),
