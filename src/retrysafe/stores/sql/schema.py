@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from retrysafe.errors import SchemaMismatch
+from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Index
 from retrysafe.stores.queue import Row
 from retrysafe.stores.sql.migrations import (
@@ -109,6 +109,9 @@ def index_statements(dialect: str) -> Mapping[str, str]:
 def chosen_indexes(ask: Ask, dialect: str, wanted: Sequence[Index]) -> Mapping[str, str]:
     """Those of the indexes that an operator has chosen which do not exist, and how to create them."""
     there = {str(name) for (name,) in ask("existing_tables")}
+    for index in wanted:
+        if f"index_{index.replace('-', '_')}" not in load(dialect):
+            raise StoreUnavailable(f"there is no index on {index} in {dialect}: lists by it scan the table")
     return {
         _CHOSEN[index]: load(dialect)[f"index_{index.replace('-', '_')}"]
         for index in wanted
@@ -120,7 +123,7 @@ def plan(ask: Ask, dialect: str) -> Plan:
     """What is to be done.  A `SchemaMismatch` is what cannot be."""
     there = {str(name) for (name,) in ask("existing_tables")}
     missing = [table for table in TABLES if table not in there]
-    if len(missing) == len(TABLES):
+    if len(missing) == len(TABLES) or _is_unfinished(ask, dialect, there):
         every = [statement for each in migrations(dialect) for statement in each.statements]
         return Plan(True, [*missing, *index_statements(dialect)], [], every, {})
     vital = sorted(_VITAL - there)
@@ -155,6 +158,20 @@ def plan(ask: Ask, dialect: str) -> Plan:
         changes if is_marked else [_MARK, *changes],
         statements,
         indexes,
+    )
+
+
+def _is_unfinished(ask: Ask, dialect: str, there: set[str]) -> bool:
+    """Whether a creation broke off, where the server commits each change of a table by itself.
+
+    retrysafe_meta is then the first table, and gets its version last.
+    """
+    created = list(_created_by(dialect))
+    return (
+        created[0] == "retrysafe_meta"
+        and "retrysafe_meta" in there
+        and created[-1] not in there
+        and not ask("meta")
     )
 
 

@@ -69,7 +69,7 @@ class Resources:
     def __init__(self, address: Address, deadline: float, migrated_by: str | None) -> None:
         self._address = address
         self._settled = address
-        """Says whether the server has TLS, where the address leaves it open: asyncmy has to know."""
+        """Says whether the server had TLS the last time, where the address leaves it open: asyncmy has to know."""
         self._deadline = deadline
         self._prepare = partial(prepare, migrated_by=migrated_by)
         self._are_tables_there = False
@@ -81,7 +81,8 @@ class Resources:
         self.loops.close()
 
     def open(self) -> MySQLSession:
-        session = opened(self._address, self._deadline, None if self._are_tables_there else self._prepare)
+        address, self._settled = self._settled, self._address
+        session = opened(address, self._deadline, None if self._are_tables_there else self._prepare)
         self._are_tables_there = True
         self._settled = self._address.settled(has_tls=session.has_tls)
         return session

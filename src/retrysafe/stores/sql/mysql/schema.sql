@@ -13,8 +13,7 @@ SELECT LOWER(INDEX_NAME) FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = DATABASE()
     AND SEQ_IN_INDEX = 1
     AND LOWER(INDEX_NAME) IN (
-        'retrysafe_records_expires_at', 'retrysafe_records_due_at', 'retrysafe_records_request_id',
-        'retrysafe_records_scope'
+        'retrysafe_records_expires_at', 'retrysafe_records_due_at', 'retrysafe_records_request_id'
     )
 
 -- name: table_columns
@@ -29,10 +28,6 @@ WHERE TABLE_SCHEMA = DATABASE()
 -- name: index_request_id
 -- For operators who often look for a request.
 CREATE INDEX retrysafe_records_request_id ON retrysafe_records (request_id(128))
-
--- name: index_scope
--- For operators who often look for a tenant or a user.
-CREATE INDEX retrysafe_records_scope ON retrysafe_records (scope(255))
 
 -- name: meta
 -- What is known about the store itself: the version of its tables.

@@ -100,11 +100,9 @@ class MySQLSession:
             raise unreachable(error) from None
         try:
             options: dict[str, Any] = {}
-            tls = address.tls()
-            if tls is None:
-                options["ssl_disabled"] = True
-            elif address.ssl_mode != "preferred":
-                options["ssl"] = tls
+            if address.ssl_mode != "preferred":  # which is what the driver does by itself
+                tls = address.tls()
+                options.update({"ssl_disabled": True} if tls is None else {"ssl": tls})
             connection: pymysql.Connection[Any] = pymysql.Connection(
                 host=address.host,
                 user=address.user,
