@@ -15,12 +15,15 @@ import pytest
 from retrysafe import stores
 from retrysafe.errors import StoreUnavailable, UnreadableRecord
 from retrysafe.stores.contract import Claim, Final, Found, Reservation, Reserved, Store
+from retrysafe.stores.sql.mysql import MySQLStore
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
+from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome
 from tests.stores.engines import engine_for
 from tests.stores.rows import PATIENT
+from tests.stores.rows_mysql import connect
 
 CROWD = 256
 LARGEST = 1_000
@@ -30,6 +33,7 @@ take a gigabyte."""
 _LIMIT_IN_POSTGRESQL = f"""
     ALTER TABLE retrysafe_records ADD CONSTRAINT largest CHECK (octet_length(body) <= {LARGEST})
 """
+_LIMIT_IN_MARIADB = f"ALTER TABLE retrysafe_records ADD CONSTRAINT largest CHECK (length(body) <= {LARGEST})"
 _LIMIT_IN_SQLITE = f"""
     CREATE TRIGGER largest BEFORE UPDATE ON retrysafe_records WHEN length(NEW.body) > {LARGEST}
     BEGIN SELECT RAISE(ABORT, 'too large'); END
@@ -42,6 +46,8 @@ class Prepared(NamedTuple):
 
     store: Store
     execute: Callable[[str, Sequence[object]], object]
+    limit: str
+    """SQL that makes larger bodies impossible."""
     lock: Callable[[Sequence[Claim]], Callable[[], None]] | None
     """Lock these records in another transaction; returns what ends that.  `None`: SQLite locks files."""
 
@@ -68,14 +74,39 @@ def in_postgresql(url: str, store: Store) -> Iterator[Prepared]:
             admin.migrate()
         side.execute("DELETE FROM retrysafe_records")
         side.execute("ALTER TABLE retrysafe_records DROP CONSTRAINT IF EXISTS largest")
-        yield Prepared(store, execute, lock)
+        yield Prepared(store, execute, _LIMIT_IN_POSTGRESQL, lock)
+
+
+def in_mariadb(server: MariaDBServer, store: Store, url: str) -> Iterator[Prepared]:
+    with closing(store.open_admin()) as admin:
+        admin.migrate()
+    with closing(connect(url)) as side, closing(connect(url)) as locking:
+
+        def execute(sql: str, arguments: Sequence[object]) -> None:
+            with side.cursor() as cursor:
+                cursor.execute(sql, arguments)
+
+        def lock(claims: Sequence[Claim]) -> Callable[[], None]:
+            locking.begin()
+            with locking.cursor() as cursor:
+                ids = [claim.id for claim in claims]
+                cursor.execute("SELECT 1 FROM retrysafe_records WHERE id IN %s FOR UPDATE", [ids])
+            return locking.rollback
+
+        yield Prepared(store, execute, _LIMIT_IN_MARIADB, lock)
+    server.drop_database(url)
 
 
 def in_sqlite(path: Path, store: Store) -> Iterator[Prepared]:
     with closing(store.open_admin()) as admin:
         admin.migrate()
     with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENT)) as side:
-        yield Prepared(store, lambda sql, arguments: side.execute(sql.replace("%s", "?"), arguments), None)
+        yield Prepared(
+            store,
+            lambda sql, arguments: side.execute(sql.replace("%s", "?"), arguments),
+            _LIMIT_IN_SQLITE,
+            None,
+        )
 
 
 @pytest.fixture
@@ -83,12 +114,17 @@ def deadline() -> float:
     return PATIENT
 
 
-@pytest.fixture(params=["psycopg", "asyncpg", "pg8000", "sqlite"])
+@pytest.fixture(params=["psycopg", "asyncpg", "pg8000", "sqlite", "mariadb"])
 def prepared(request: pytest.FixtureRequest, tmp_path: Path, deadline: float) -> Iterator[Prepared]:
     if request.param == "sqlite":
         path = tmp_path / "keys.db"
         store: Store = SQLiteStore(path, deadline=deadline)
         yield from in_sqlite(path, store)
+    elif request.param == "mariadb":
+        server: MariaDBServer = request.getfixturevalue("mariadb")
+        address = server.new_database()
+        store = MySQLStore(address, deadline=deadline)
+        yield from in_mariadb(server, store, address)
     else:
         url: str = request.getfixturevalue("url")
         if request.param == "psycopg":
@@ -170,7 +206,7 @@ def callers(request: pytest.FixtureRequest, prepared: Prepared) -> Iterator[Call
 
 def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared, callers: Callers) -> None:
     """All other calls of their batch are served, before the lock is released."""
-    store, execute, lock = prepared
+    store, execute, limit, lock = prepared
     damaged, locked, oversized = a_claim("damaged"), a_claim("locked"), a_claim("oversized")
     running = [a_claim(f"running {number}") for number in range(10)]
     new = [a_claim(f"new {number}") for number in range(10)]
@@ -178,7 +214,7 @@ def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared
         assert store.reserve(claim) == Reserved(1)
     store.finish(damaged, an_outcome())
     execute(_DAMAGE + "%s", [damaged.id])
-    execute(_LIMIT_IN_SQLITE if lock is None else _LIMIT_IN_POSTGRESQL, [])
+    execute(limit, [])
     unlock = None if lock is None else lock([locked])
 
     too_large = an_outcome(bytes(LARGEST + 1))
@@ -205,10 +241,10 @@ def test_a_damaged_a_locked_and_an_oversized_record_are_alone(prepared: Prepared
 
 
 @pytest.mark.parametrize("deadline", [4.0])
-@pytest.mark.parametrize("prepared", ["psycopg"], indirect=True)
+@pytest.mark.parametrize("prepared", ["psycopg", "mariadb"], indirect=True)
 def test_locked_records_do_not_hold_up_the_others(prepared: Prepared, callers: Callers) -> None:
     """However many of a batch have to wait: the others are run first, and well within their deadline."""
-    store, _, lock = prepared
+    store, _, _, lock = prepared
     locked = [a_claim(f"locked {number}") for number in range(4)]
     running = [a_claim(f"running {number}") for number in range(20)]
     for claim in (*locked, *running):

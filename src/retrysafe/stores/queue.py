@@ -157,7 +157,10 @@ class Batch(Sequence[Call]):
     then not done, and their callers can be sure of that.
     """
 
-    def __init__(self, jobs: Sequence[Job[Any]]) -> None:
+    def __init__(self, jobs: Sequence[Job[Any]], *, alone: bool = False) -> None:
+        self.alone = alone
+        """Whether it is a call that is run by itself, because it was in the way of others or they in its
+        way."""
         self._jobs = jobs
         self._calls = [job.call for job in jobs if job.call is not None]
 
@@ -343,7 +346,7 @@ def run_alone(job: Job[Any], patience: float = _BATCH_PATIENCE) -> Plan:
     while job.call is not None and not job.abandoned:
         left = max((job.until - monotonic()) * _SHARE, 0.001)
         try:
-            [outcome] = yield Run(Batch([job]), left if retries.is_last else min(left, patience))
+            [outcome] = yield Run(Batch([job], alone=True), left if retries.is_last else min(left, patience))
             if isinstance(outcome, Trouble | StoreError):
                 raise outcome
             job.receive(outcome)

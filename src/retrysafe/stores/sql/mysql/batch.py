@@ -1,9 +1,13 @@
 """The calls of a batch as SQL, and what came of it as the rows of each call.
 
 Steps that belong together are given to an executor at once, which may send them as one text: the reservations
-as one insert and one look at what came of it, the completions as one locking look and one update, then the
-statements of all other calls.  Where more than one of them writes or locks, they are one transaction;
-otherwise that one commits by itself.
+as one insert, the completions as one locking look and one update, then the statements of all other calls.
+Where more than one of them writes or locks, they are one transaction; otherwise that one commits by itself.
+What only reads comes after it, and so does the look at what came of the reservations.
+
+A batch waits for as little as possible, because all its callers do.  Completions skip rows that are locked,
+and reservations skip keys that another transaction is storing.  Those calls have trouble of their own, and
+are run by themselves: first without waiting for any lock, then with all the time that is left.
 
 Rows are matched by id, never by their order.  Few calls take a second round trip: those that change only what
 they found not locked by others, and a reservation whose key has an expired record.
@@ -12,12 +16,13 @@ they found not locked by others, and a reservation whose key has an expired reco
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import groupby
 from json import loads
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from retrysafe.stores.queue import Arguments, Call, Outcome, Rows
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql import codec
 from retrysafe.stores.sql.mysql import rows
+from retrysafe.stores.sql.mysql.retry import LOCK_TIMEOUT, MySQLTrouble
 from retrysafe.stores.sql.mysql.texts import Always, Pairs, Part, Repeated, Step, Text, Values, texts
 
 T = TypeVar("T")
@@ -25,33 +30,43 @@ T = TypeVar("T")
 BEGIN = Step(Text("START TRANSACTION"), {})
 COMMIT = Step(Text("COMMIT"), {})
 ROLLBACK = Step(Text("ROLLBACK"), {})
+UNCOMMITTED = Step(Text("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"), {})
+"""For the next transaction alone.  Nothing that it reads is told to anyone: it lets an insert pass over keys
+that another transaction is about to store, instead of waiting for it."""
 
 Conversation = Generator[Sequence[Step], Sequence[Rows], T]
-"""Yields steps, and receives the rows of each, none where it gives none."""
+"""Yields steps, and receives the rows of each: none where it gives none."""
+
+Manner = Literal["together", "at once", "patiently"]
+"""How a call waits for locks: as one of a batch; alone, and not at all; alone, with the session's
+patience."""
 
 
-def converse(calls: Sequence[Call]) -> Conversation[list[Outcome]]:
+def manner(patience: float, *, alone: bool) -> Manner:
+    if not alone:
+        return "together"
+    return "patiently" if patience >= 1.0 else "at once"
+
+
+def converse(calls: Sequence[Call], how: Manner) -> Conversation[list[Outcome]]:
     """Run these calls, all of them or none; their outcomes."""
     outcomes: list[Outcome] = [()] * len(calls)
-    shares = _shares(calls)
-    steps = _steps(shares)
-    follows = any(share.follows for share in shares)
-    alone = not follows and sum(step.text.locks for step in steps) < 2
+    shares = _shares(calls, how)
+    before = [UNCOMMITTED] if any(share.passes_over for share in shares) else []
+    steps, after = _steps(shares), [step for share in shares for step in share.after]
     try:
-        if alone:
-            later = _taken(shares, (yield steps), outcomes)
-        elif not follows:
-            _, *found, _ = yield [BEGIN, *steps, COMMIT]
+        if any(share.follows for share in shares):
+            _, found = yield from _said([*before, BEGIN], steps)
             later = _taken(shares, found, outcomes)
+            _, _, looked = yield from _said(_steps(later), [COMMIT], after)
         else:
-            _, *found = yield [BEGIN, *steps]
-            later = _taken(shares, found, outcomes)
-            *found, _ = yield [*_steps(later), COMMIT]
-            _taken(later, found, outcomes)
-            return outcomes
-        if later:
-            _, *found, _ = yield [BEGIN, *_steps(later), COMMIT]
-            _taken(later, found, outcomes)
+            begin, end = ([BEGIN], [COMMIT]) if sum(step.text.locks for step in steps) > 1 else ([], [])
+            _, found, _, looked = yield from _said([*before, *begin], steps, end, after)
+            _taken(shares, found, outcomes)
+        expired = _looked(shares, looked, outcomes)
+        if expired:
+            _, found, _ = yield from _said([BEGIN], _steps(expired), [COMMIT])
+            _taken(expired, found, outcomes)
     except Trouble as trouble:
         if not trouble.disconnected:
             yield [ROLLBACK]
@@ -62,8 +77,10 @@ def converse(calls: Sequence[Call]) -> Conversation[list[Outcome]]:
 def within(name: str, arguments: Mapping[str, object]) -> Conversation[Rows]:
     """One call in a transaction that is open already, or that needs none; its rows."""
     outcomes: list[Outcome] = [()]
-    [share] = _shares([(name, dict(arguments))])
-    later = share.take((yield share.steps), outcomes)
+    [share] = _shares([(name, dict(arguments))], "patiently")
+    found, looked = yield from _said(share.steps, share.after)
+    later = share.take(found, outcomes)
+    share.look(looked, outcomes)
     if later:
         yield _steps(later)
     [outcome] = outcomes
@@ -71,17 +88,40 @@ def within(name: str, arguments: Mapping[str, object]) -> Conversation[Rows]:
     return outcome
 
 
+def _said(*sections: Sequence[Step]) -> Conversation[list[Sequence[Rows]]]:
+    """Say all of this at once; the rows of each section."""
+    found = yield [step for section in sections for step in section]
+    parts: list[Sequence[Rows]] = []
+    place = 0
+    for section in sections:
+        end = place + len(section)
+        parts.append(found[place:end])
+        place = end
+    return parts
+
+
 def _steps(shares: Sequence["_Share"]) -> list[Step]:
     return [step for share in shares for step in share.steps]
 
 
 def _taken(shares: Sequence["_Share"], found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence["_Share"]:
-    """Give each share the rows of its steps; what follows from them."""
+    """Give each share the rows of its steps; what follows from them in the same transaction."""
     later: list[_Share] = []
     place = 0
     for share in shares:
         end = place + len(share.steps)
         later += share.take(found[place:end], outcomes)
+        place = end
+    return later
+
+
+def _looked(shares: Sequence["_Share"], found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence["_Share"]:
+    """The same of what was read after the transaction."""
+    later: list[_Share] = []
+    place = 0
+    for share in shares:
+        end = place + len(share.after)
+        later += share.look(found[place:end], outcomes)
         place = end
     return later
 
@@ -92,12 +132,18 @@ def _taken(shares: Sequence["_Share"], found: Sequence[Rows], outcomes: list[Out
 class _Share:
     follows = False
     """Whether something may follow in the same transaction when it is known what was found."""
+    passes_over = False
+    """Whether it leaves out keys that another transaction is storing."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], after: Sequence[Step] = ()) -> None:
         self.steps = steps
+        self.after = after
+        """What reads only, when everything is committed."""
 
     def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence["_Share"]:  # noqa: ARG002
-        """Take what came of its steps; what follows from it."""
+        return ()
+
+    def look(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence["_Share"]:  # noqa: ARG002
         return ()
 
 
@@ -108,33 +154,47 @@ class _One(_Share):
         self,
         place: int,
         name: str,
-        arguments: Mapping[str, object],
+        steps: Sequence[Step],
         follow: "Callable[[Rows], Sequence[_Share]] | None" = None,
     ) -> None:
-        super().__init__(steps_of(name, arguments))
+        writes = any(step.text.locks for step in steps)
+        super().__init__(*((steps, ()) if writes else ((), steps)))
         self.follows = follow is not None
         self._place = place
         self._name = name
         self._follow = follow
 
     def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
+        if not self.steps:
+            return ()
         all_found = [row for each in found for row in each]
         outcomes[self._place] = rows.read(self._name, all_found)
         return self._follow(all_found) if self._follow is not None and all_found else ()
 
+    def look(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
+        if self.after:
+            outcomes[self._place] = rows.read(self._name, [row for each in found for row in each])
+        return ()
+
 
 class _Reserve(_Share):
-    def __init__(self, of: Sequence[tuple[int, Arguments]]) -> None:
+    def __init__(self, of: Sequence[tuple[int, Arguments]], how: Manner) -> None:
+        self.passes_over = how != "patiently"
         self._of = {arguments["id"]: (place, arguments) for place, arguments in of}
         bids = [arguments for _, arguments in of]
-        super().__init__(steps_of("reserve", {"bids": Repeated("bid", bids), **_named(bids)}))
+        insert, look = steps_of("reserve", {"bids": Repeated("bid", bids), **_named(bids)})
+        super().__init__([insert], [look])
 
-    def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
+    def look(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
+        if self.passes_over:
+            for place, _ in self._of.values():
+                outcomes[place] = _locked("another transaction is storing a record of this key")
         expired: list[_Share] = []
-        for row in found[-1]:
+        for row in found[0]:
             id, outcome = rows.reserved(row)
             place, arguments = self._of[id]
             if outcome is None:
+                outcomes[place] = ()
                 expired.append(_Replace(place, arguments))
             else:
                 outcomes[place] = outcome
@@ -151,7 +211,7 @@ class _Replace(_Share):
     def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
         for row in found[-1]:
             _, outcome = rows.reserved(row)
-            if outcome is not None:  # otherwise it has expired again, and the operation does too
+            if outcome is not None:  # otherwise it has expired again, and the operation looks for it
                 outcomes[self._place] = outcome
         return ()
 
@@ -163,25 +223,31 @@ class _Finish(_Share):
         super().__init__(steps_of("finish", {"finals": Repeated("final", finals), **_named(finals)}))
 
     def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
+        for place in self._places.values():
+            outcomes[place] = _locked("the record is locked by another transaction, or not as it was")
         for (id,) in found[0]:
             outcomes[self._places[id]] = [(1,)]
         return ()
 
 
-def _shares(calls: Sequence[Call]) -> Sequence[_Share]:
+def _locked(reason: str) -> Trouble:
+    return MySQLTrouble(reason, LOCK_TIMEOUT)
+
+
+def _shares(calls: Sequence[Call], how: Manner) -> Sequence[_Share]:
     reserves: list[tuple[int, Arguments]] = []
     finishes: list[tuple[int, Arguments]] = []
     others: list[_Share] = []
     for place, (name, arguments) in enumerate(calls):
         if name == "reserve":
             reserves.append((place, arguments))
-        elif name == "finish":
+        elif name == "finish" and how == "together":
             finishes.append((place, arguments))
         else:
-            others.append(_one(place, name, arguments))
+            others.append(_one(place, name, arguments, how))
     many: list[_Share] = []
     if reserves:
-        many.append(_Reserve(reserves))
+        many.append(_Reserve(reserves, how))
     if finishes:
         many.append(_Finish(finishes))
     return [*many, *others]
@@ -194,19 +260,24 @@ def steps_of(name: str, arguments: Mapping[str, object]) -> Sequence[Step]:
 # --- calls whose arguments are lists, or that change only what they found
 
 
-def _one(place: int, name: str, arguments: Arguments) -> _Share:
-    prepared = prepare(name, arguments)
+def _one(place: int, name: str, arguments: Arguments, how: Manner) -> _Share:
+    # Alone, a completion is told from one that is fenced, so it may wait; and it may be late.
+    steps = steps_of("finish_late" if name == "finish" else name, prepare(name, arguments))
+    if how == "at once":
+        steps = [step.at_once() for step in steps]
     match name:
+        case "take_over" if how == "at once":
+            return _One(place, name, [*steps_of("lock", {"id": arguments["id"]}), *steps])
         case "purge":
-            return _One(place, name, prepared, _purge_found)
+            return _One(place, name, steps, _purge_found)
         case "claim_cleanup":
-            return _One(place, name, prepared, lambda _: [_Share(steps_of("cleanup_claimed", arguments))])
+            return _One(place, name, steps, lambda _: [_Share(steps_of("cleanup_claimed", arguments))])
         case "renew":
-            return _One(place, name, prepared, lambda found: _renew_found(_claims(arguments), found))
+            return _One(place, name, steps, lambda found: _renew_found(_claims(arguments), found))
         case "add_deliveries":
-            return _One(place, name, prepared, lambda found: _add_deliveries(_deliveries(arguments), found))
+            return _One(place, name, steps, lambda found: _add_deliveries(_deliveries(arguments), found))
         case _:
-            return _One(place, name, prepared)
+            return _One(place, name, steps)
 
 
 def prepare(name: str, arguments: Mapping[str, Any]) -> Mapping[str, object]:

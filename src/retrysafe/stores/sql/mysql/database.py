@@ -69,7 +69,8 @@ class Resources:
     def __init__(self, address: Address, deadline: float, migrated_by: str | None) -> None:
         self._address = address
         self._settled = address
-        """Says whether the server had TLS the last time, where the address leaves it open: asyncmy has to know."""
+        """Says whether the server had TLS the last time, where the address leaves it open: asyncmy has to
+        know."""
         self._deadline = deadline
         self._prepare = partial(prepare, migrated_by=migrated_by)
         self._are_tables_there = False

@@ -9,7 +9,7 @@ from retrysafe._runtime import fork
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.watchdog import cutting_after
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.queue import Call, Outcome, Row
+from retrysafe.stores.queue import Batch, Outcome, Row
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.connecting import Connecting
 from retrysafe.stores.sql.mysql import schema
@@ -35,10 +35,10 @@ class MySQLExecutor:
     def __init__(self, open: Open) -> None:
         self._connecting = Connecting(open)
 
-    def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
         session = self._connecting.connected(until)
         with self._connecting.in_use(session):
-            return _bounded(session, until, lambda: session.run(calls, patience))
+            return _bounded(session, until, lambda: session.run(calls, patience, alone=calls.alone))
 
     def close(self) -> None:
         self._connecting.close()
@@ -67,12 +67,12 @@ class AsyncMySQLExecutor:
         _inherited.append(self._session)
         self._session = None
 
-    async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    async def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
         session = await self._connected(until)
         has_worked = session.has_worked
         timer = asyncio.get_running_loop().call_later(until - monotonic(), session.cut)
         try:
-            outcomes = await session.run(calls, patience)
+            outcomes = await session.run(calls, patience, alone=calls.alone)
         except Trouble as trouble:
             if trouble.disconnected:
                 trouble.stale = has_worked

@@ -118,6 +118,15 @@ SELECT
 FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
 WHERE record.id IN (:ids)
 
+-- name: running
+-- The records that are running under these tokens; locks them, but for those that another transaction has locked.
+-- Arguments: ids, pairs
+SELECT record.id FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
+WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs) AND record.state = 'in_progress'
+ORDER BY record.id
+LIMIT 1000
+FOR UPDATE SKIP LOCKED
+
 -- name: listing_columns
 -- A record for an operator, then its effective state, the size of its body, now, the size of its payload, and when
 -- that is due.

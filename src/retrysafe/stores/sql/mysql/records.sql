@@ -48,7 +48,7 @@ WHERE NOT EXISTS (SELECT 1 FROM retrysafe_records AS record WHERE record.id = :i
 --          appeared and disappeared meanwhile
 --
 -- Atomic as one insert: of many the primary key admits one, and the others change nothing.  `bids` are the rows
--- of `bid`, sorted by id, so that processes lock in the same order.
+-- of `bid`, sorted by id, so that processes lock in the same order.  What came of it is read when it is committed.
 INSERT INTO retrysafe_records (
     {columns}, status, headers, body, omitted, payload, due_at
 )
@@ -96,6 +96,13 @@ UPDATE retrysafe_records AS record SET
     due_at = CASE WHEN :payload IS NOT NULL THEN {due_from_now} END
 WHERE record.id = :id AND {expired};
 {found}
+
+-- name: lock
+-- Lock a record that another transaction has not locked, in the transaction that changes it then.
+-- Arguments: id
+--
+-- It gives no row: what it finds is not asked for.  The condition is one that the server has to look at the row for.
+SELECT 1 FROM retrysafe_records AS record WHERE record.id = :id AND record.attempt < 0 FOR UPDATE NOWAIT
 
 -- name: take_over
 -- Replace the attempt that holds the token `previous`, if it failed, or was abandoned before anything left.
@@ -172,16 +179,17 @@ SELECT
 -- name: finish
 -- Store the outcomes of running records, in time or late.
 -- Arguments: finals, ids, pairs
--- Columns: id of each record that was running under its token
+-- Columns: id of each record that was running under its token, and not locked by another transaction
 --
 -- Atomic and fenced: the rows are locked when they are found, in the order of their ids, and nothing is ever inserted.
+-- Those that others have locked are skipped, when they are found and again when they are changed, so it waits for
+-- none.  LIMIT is more than there can be: it keeps the server from merging the look into the update.
 -- `finals` are the rows of `final`.  Only a late record has its expiry changed: to name an indexed column with its old
 -- value does not touch the index.
-SELECT record.id FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
-WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs) AND record.state = 'in_progress'
-FOR UPDATE;
-UPDATE (:finals) AS final
-STRAIGHT_JOIN retrysafe_records AS record FORCE INDEX (PRIMARY) ON record.id = final.id
+{running};
+UPDATE ({running}) AS free
+STRAIGHT_JOIN (:finals) AS final ON final.id = free.id
+STRAIGHT_JOIN retrysafe_records AS record FORCE INDEX (PRIMARY) ON record.id = free.id
 SET
     record.state = final.state,
     record.completed_at = {now},

@@ -24,7 +24,7 @@ from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.stores.queue import Call, Outcome, Row, Rows
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.mysql import schema
-from retrysafe.stores.sql.mysql.batch import Conversation, converse, within
+from retrysafe.stores.sql.mysql.batch import Conversation, converse, manner, within
 from retrysafe.stores.sql.mysql.connect import Address, set_options
 from retrysafe.stores.sql.mysql.retry import MySQLTrouble, trouble
 from retrysafe.stores.sql.mysql.schema import Server
@@ -143,12 +143,12 @@ class MySQLSession:
             selector.register(self._socket, selectors.EVENT_READ)
             return not selector.select(0)
 
-    def run(self, calls: Sequence[Call], patience: float) -> Sequence[Outcome]:
+    def run(self, calls: Sequence[Call], patience: float, *, alone: bool) -> Sequence[Outcome]:
         """The rows of each call, or its own trouble.  Raises the trouble of a batch, all undone."""
         try:
             for before in self._patience.steps(patience):
                 self._execute(before)
-            return self._converse(converse(calls))
+            return self._converse(converse(calls, manner(patience, alone=alone)))
         except Trouble as trouble:
             if trouble.disconnected or len(calls) > 1:
                 raise
@@ -320,11 +320,11 @@ class AsyncMySQLSession:
         # The event loop has noticed by now if the server went away while it was idle.
         return transport is not None and not transport.is_closing()
 
-    async def run(self, calls: Sequence[Call], patience: float) -> Sequence[Outcome]:
+    async def run(self, calls: Sequence[Call], patience: float, *, alone: bool) -> Sequence[Outcome]:
         try:
             for before in self._patience.steps(patience):
                 await self._execute(before)
-            return await self._converse(converse(calls))
+            return await self._converse(converse(calls, manner(patience, alone=alone)))
         except Trouble as trouble:
             if trouble.disconnected or len(calls) > 1:
                 raise

@@ -20,15 +20,19 @@ Put = Callable[[Any], str]
 class Text:
     """One SQL statement, taken apart at its arguments."""
 
-    __slots__ = ("_names", "_texts", "is_select", "locks")
+    __slots__ = ("_names", "_sql", "_texts", "locks")
 
     def __init__(self, sql: str) -> None:
         pieces = re.split(r":(\w+)", sql)
+        self._sql = sql
         self._texts = pieces[::2]
         self._names = pieces[1::2]
-        self.is_select = sql.startswith("SELECT")
-        self.locks = not self.is_select or "FOR UPDATE" in sql
+        self.locks = not sql.startswith("SELECT") or "FOR UPDATE" in sql
         """Whether it writes or locks."""
+
+    def at_once(self) -> "Text":
+        """The same, failing where it would have to wait for a lock before it can read."""
+        return _at_once(self._sql) if self._sql.endswith("FOR UPDATE") else self
 
     def written(self, arguments: Mapping[str, object], put: Put) -> str:
         first, *others = self._texts
@@ -36,6 +40,11 @@ class Text:
         for name, text in zip(self._names, others, strict=True):
             parts += (put(arguments[name]), text)
         return "".join(parts)
+
+
+@cache
+def _at_once(sql: str) -> Text:
+    return Text(f"{sql} NOWAIT")
 
 
 @cache
@@ -49,6 +58,9 @@ class Step(NamedTuple):
 
     text: Text
     arguments: Mapping[str, object]
+
+    def at_once(self) -> "Step":
+        return self._replace(text=self.text.at_once())
 
     def with_literals(self) -> str:
         """For a session whose mode is ours: in UTF-8, where a backslash escapes."""
