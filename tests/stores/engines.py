@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine
 
 DRIVERS = ("asyncpg", "pg8000", "psycopg", "psycopg_async")
-ASYNC = ("asyncpg", "psycopg_async", "aiosqlite")
+ASYNC = ("asyncpg", "psycopg_async", "aiosqlite", "asyncmy", "aiomysql")
 
 
 def engine_for(url: str, driver: str, **more: Any) -> AnyEngine:

@@ -274,9 +274,14 @@ class MariaDBServer:
             f"GRANT ALL ON *.* TO {_USER}@'127.0.0.1' WITH GRANT OPTION;\n"
             f"GRANT ALL ON *.* TO {_USER}@localhost WITH GRANT OPTION;\n"
         )
+        # Of its own: a server that starts removes what it takes for leftovers in a folder that others share.
+        temporary = self._folder / "tmp"
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        own(temporary)
         said = {
             **self._settings,
             "port": str(self.port),
+            "tmpdir": str(temporary),
             # Below the data folder, in which the server runs: a whole path may be too long for a socket.
             "socket": "../socket",
             "pid-file": str(self._folder / "pid"),

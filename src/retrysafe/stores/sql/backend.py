@@ -13,8 +13,23 @@ from retrysafe.stores.queue import Call, Outcome, Row
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.join import Joint
 
-Execute = Callable[[str, Mapping[str, object]], Sequence[Row]]
-"""Runs SQL with `:named` arguments and gives all rows; none, where the statement has none."""
+
+class Execute(Protocol):
+    """Runs statements on one connection."""
+
+    largest: int
+    """Bytes of SQL that the server accepts at most, where that was asked."""
+
+    def __call__(self, sql: str, arguments: Mapping[str, object], /) -> Sequence[Row]:
+        """Run SQL with `:named` arguments and give all rows; none, where the statement has none."""
+        ...
+
+    def together(self, texts: Sequence[str], /) -> list[Sequence[Row]]:
+        """Run statements that have their values in them, in one round trip if the driver can.
+
+        Gives the rows of each.
+        """
+        ...
 
 
 class Runner(Protocol):
@@ -51,6 +66,10 @@ class AdminConnection(Protocol):
     def close(self) -> None: ...
 
 
+def nothing_to_begin(execute: Execute) -> None:
+    """What a session begins with whose settings statements carry themselves."""
+
+
 class Check(Protocol):
     def __call__(self, execute: Execute, *, prepared: bool) -> None:
         """Refuse a server that cannot hold a store; create and check its tables, unless they are known."""
@@ -62,8 +81,10 @@ class Backend(NamedTuple):
     """For messages."""
     joint: Joint
     runner: Callable[[], Runner]
+    begin: Callable[[Execute], None]
+    """What a session of ours begins with."""
     check: Check
-    """Of a new connection."""
+    """Of a new connection for the service."""
     query: Callable[[Execute, str, Mapping[str, object]], Sequence[Row]]
     """Run one statement of ours by its name."""
     trouble: Callable[[BaseException], Trouble]

@@ -4,7 +4,7 @@ The statements are those of the store; the connection is the caller's.  A librar
 it and return its rows can join.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from retrysafe.errors import CommitRefused, StoreUnavailable
@@ -15,9 +15,16 @@ T = TypeVar("T")
 
 Dialect = Literal["sqlite", "postgresql", "mysql"]
 
-
 NotCommitted = CommitRefused | StoreUnavailable
 """Refused, and everything was rolled back; or it is not known whether it was committed."""
+
+
+Statement = tuple[str, Arguments]
+"""SQL, with `:named` arguments."""
+
+Spoken = Generator[Statement, Sequence[Row], Sequence[Row]]
+"""What a call is on the caller's connection: yields statements, receives the rows of each, and returns those
+of the call."""
 
 
 class Joint(NamedTuple):
@@ -28,14 +35,21 @@ class Joint(NamedTuple):
     """What an error of a driver's at the end of a transaction means, if the connection is not lost."""
     clock: Callable[[], float] | None = None
     """The store's time, where its server has none of its own."""
+    speak: Callable[[str, Arguments], Spoken] | None = None
+    """The statements of a call, where it is not the one of its name."""
+    mark: str | None = None
+    """The first statement of a call's transaction, where the completion has to know that it is still the same
+    one."""
+    restore: str | None = None
+    """What a session needs after such a transaction, where the completion has changed a setting of it."""
 
     def perform(self, operation: Operation[T], execute: Callable[[str, Arguments], Sequence[Row]]) -> T:
-        """Run an operation; `execute` is given SQL with `:named` arguments, and gives all rows."""
-        known = statements.load(self.dialect)
+        """Run an operation; `execute` gives all rows, and none where a statement has none."""
+        spoken = self._speak(operation)
         try:
-            name, arguments = next(operation)
+            sql, arguments = next(spoken)
             while True:
-                name, arguments = operation.send(execute(known[name], self._timed(arguments)))
+                sql, arguments = spoken.send(execute(sql, arguments))
         except StopIteration as answer:
             result: T = answer.value
             return result
@@ -43,17 +57,28 @@ class Joint(NamedTuple):
     async def perform_async(
         self, operation: Operation[T], execute: Callable[[str, Arguments], Awaitable[Sequence[Row]]]
     ) -> T:
-        known = statements.load(self.dialect)
+        spoken = self._speak(operation)
         try:
-            name, arguments = next(operation)
+            sql, arguments = next(spoken)
             while True:
-                name, arguments = operation.send(await execute(known[name], self._timed(arguments)))
+                sql, arguments = spoken.send(await execute(sql, arguments))
         except StopIteration as answer:
             result: T = answer.value
             return result
 
-    def _timed(self, arguments: Arguments) -> Arguments:
-        return arguments if self.clock is None else {**arguments, "now": self.clock()}
+    def _speak(self, operation: Operation[T]) -> Generator[Statement, Sequence[Row], T]:
+        try:
+            name, arguments = next(operation)
+            while True:
+                if self.speak is not None:
+                    rows = yield from self.speak(name, arguments)
+                else:
+                    timed = arguments if self.clock is None else {**arguments, "now": self.clock()}
+                    rows = yield statements.load(self.dialect)[name], timed
+                name, arguments = operation.send(rows)
+        except StopIteration as answer:
+            result: T = answer.value
+            return result
 
 
 def connection_lost(error: Exception) -> StoreUnavailable:

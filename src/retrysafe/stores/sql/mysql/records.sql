@@ -348,4 +348,6 @@ FOR UPDATE SKIP LOCKED
 -- name: purge_found
 -- Remove records that this transaction has found and locked.
 -- Arguments: ids
-DELETE FROM retrysafe_records WHERE id IN (:ids)
+--
+-- Their expiry is looked at again, because a reservation in the same batch may have replaced one.
+DELETE record FROM retrysafe_records AS record WHERE record.id IN (:ids) AND {expired}

@@ -7,7 +7,7 @@ from functools import cache
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.queue import Call, Outcome, Row, Rows
 from retrysafe.stores.retry import Trouble
-from retrysafe.stores.sql.backend import Backend, Execute, said_by
+from retrysafe.stores.sql.backend import Backend, Execute, nothing_to_begin, said_by
 from retrysafe.stores.sql.postgresql import schema
 from retrysafe.stores.sql.postgresql.admin import PostgresAdmin, explained
 from retrysafe.stores.sql.postgresql.batch import Combined, is_worth, literal
@@ -117,6 +117,7 @@ BACKEND = Backend(
     title="PostgreSQL",
     joint=JOINT,
     runner=Runner,
+    begin=nothing_to_begin,
     check=_check,
     query=_query,
     trouble=trouble,

@@ -3,6 +3,7 @@
     SQLite, with sqlite3 or aiosqlite       the SQLite store, on the engine's file
     PostgreSQL, with psycopg                the PostgreSQL store, its connections opened as the engine's are
     PostgreSQL, with any other driver       a store that runs the same statements on SQLAlchemy's connections
+    MySQL and MariaDB, with any driver      the same
 
 None of them ever takes a connection from the application's pool.  They have `engine`, so that sessions can be
 made from a guard, and `joint`, so that a completion can join a session's transaction.
@@ -57,7 +58,13 @@ def from_engine(engine: AnyEngine, deadline: float, cleanup_interval: Duration |
             from retrysafe.stores.sql.sqlalchemy.drivers import from_driver
 
             return from_driver(engine, BACKEND, deadline, cleanup_interval)
+        case "mysql" | "mariadb", _:
+            from retrysafe.stores.sql.mysql.backend import BACKEND as MYSQL
+            from retrysafe.stores.sql.sqlalchemy.drivers import from_driver
+
+            return from_driver(engine, MYSQL, deadline, cleanup_interval)
         case name, _:
             raise ConfigurationError(
-                f"{name} is not a supported database: expected an engine of sqlite or postgresql"
+                f"{name} is not a supported database: expected an engine of sqlite, postgresql, mysql or "
+                "mariadb"
             )

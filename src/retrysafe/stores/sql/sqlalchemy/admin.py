@@ -3,6 +3,7 @@
 It has a thread of its own, so that an operator can stop waiting for a server that says nothing.
 """
 
+import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,10 @@ class AsyncAdminConnection(_AdminConnection):
 
     @property
     def usable(self) -> bool:
+        return self._thread.run(self._is_usable(), self._deadline, self._backend.timed_out)
+
+    async def _is_usable(self) -> bool:
+        await asyncio.sleep(0)  # the event loop looks whether the server has gone
         return self._connection.usable
 
     def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]:
@@ -105,7 +110,7 @@ class BlockingAdminConnection(_AdminConnection):
 
     def _run(self, about: Callable[[Execute], Sequence[Row]], within: float) -> Sequence[Row]:
         try:
-            return self._worker.begin(lambda: about(self._connection.execute)).result(within)
+            return self._worker.begin(lambda: self._connection.run(about)).result(within)
         except TimeoutError:
             self._connection.cut()
             raise StoreUnavailable(self._backend.timed_out) from None

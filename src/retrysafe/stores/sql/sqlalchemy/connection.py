@@ -13,17 +13,27 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from functools import cache
 from typing import Protocol, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, TextClause, text
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from retrysafe.errors import UnreadableRecord
 from retrysafe.stores.queue import Row
 from retrysafe.stores.retry import Trouble
-from retrysafe.stores.sql.backend import Backend, Execute
+from retrysafe.stores.sql.backend import Backend
+from retrysafe.stores.sql.drivers import (
+    Terminable,
+    holder_of_socket,
+    plain,
+    process_of,
+    sends_several,
+    terminable,
+)
 from retrysafe.stores.sql.sqlalchemy.engines import detached
 from retrysafe.stores.sql.sqlalchemy.errors import trouble, unreachable
 
@@ -33,14 +43,6 @@ _QUIET = 1.0
 """Seconds after which a connection whose socket cannot be looked at is asked whether it is still there."""
 
 
-class _Terminable(Protocol):
-    """What is used of asyncpg's connections."""
-
-    def is_closed(self) -> bool: ...
-    def terminate(self) -> None: ...
-    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 - asyncpg's signature
-
-
 class _Closable(Protocol):
     def close(self) -> None: ...
 
@@ -48,12 +50,13 @@ class _Closable(Protocol):
 class AsyncStoreConnection:
     """For coroutines of the event loop that opened it."""
 
-    def __init__(self, connection: AsyncConnection, driver: _Terminable, backend: Backend) -> None:
+    def __init__(self, connection: AsyncConnection, driver: Terminable, backend: Backend) -> None:
         self.has_worked = False
         """Whether a statement has succeeded on it since it was opened."""
         self._connection = connection
         self._driver = driver
         self._backend = backend
+        self._execute = Statements(cast(Connection, connection.sync_connection), backend)
         self._sound = True
         self._process = os.getpid()
 
@@ -66,7 +69,13 @@ class AsyncStoreConnection:
         except Exception as error:  # drivers differ in what they raise
             raise unreachable(error, backend) from error
         # No pool looks after it, so it can be left behind in a forked process without a word.
-        return cls(connection, cast(_Terminable, opened.driver), backend)
+        made = cls(connection, terminable(opened.driver), backend)
+        try:
+            await made.run(backend.begin)
+        except BaseException:
+            made.cut()
+            raise
+        return made
 
     @property
     def usable(self) -> bool:
@@ -75,18 +84,13 @@ class AsyncStoreConnection:
 
     @property
     def process(self) -> int | None:
-        return _number(self._driver, "get_server_pid")
+        return self._driver.process
 
-    async def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
-        return await self.run(lambda execute: execute(sql, arguments))
-
-    async def run(self, about: Callable[[Execute], T]) -> T:
+    async def run(self, about: "Callable[[Statements], T]") -> T:
         """Run several statements, each with what came of the one before it."""
         sound, self._sound = self._sound, False
         try:
-            answer = await self._connection.run_sync(
-                lambda connection: about(partial(_execute, self._backend, connection))
-            )
+            answer = await self._connection.run_sync(lambda _: about(self._execute))
         except Trouble as trouble:
             self._sound = sound and not trouble.disconnected
             raise
@@ -104,7 +108,7 @@ class AsyncStoreConnection:
     async def close(self, patience: float) -> None:
         self._sound = False
         with contextlib.suppress(Exception):  # whatever is wrong with it now, it is gone
-            await self._driver.close(timeout=patience)
+            await self._driver.close(patience)
 
 
 class StoreConnection:
@@ -112,9 +116,9 @@ class StoreConnection:
 
     def __init__(self, connection: Connection, backend: Backend) -> None:
         self.has_worked = False
-        self._backend = backend
         # No pool looks after it, so it can be left behind in a forked process without a word.
         self._connection = connection
+        self._statements = Statements(connection, backend)
         self._adapted, driver = detached(connection.connection)
         self._driver = cast(_Closable, driver)
         self._socket = _socket_of(self._driver)
@@ -125,9 +129,15 @@ class StoreConnection:
     @classmethod
     def open(cls, engine: Engine, backend: Backend) -> "StoreConnection":
         try:
-            return cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"), backend)
+            made = cls(engine.connect().execution_options(isolation_level="AUTOCOMMIT"), backend)
         except Exception as error:  # drivers differ in what they raise
             raise unreachable(error, backend) from error
+        try:
+            made.run(backend.begin)
+        except BaseException:
+            made.discard()
+            raise
+        return made
 
     @property
     def usable(self) -> bool:
@@ -149,17 +159,18 @@ class StoreConnection:
 
     @property
     def process(self) -> int | None:
-        return _number(self._driver, "get_backend_pid")
+        return process_of(self._driver)
 
-    def execute(self, sql: str, arguments: Mapping[str, object]) -> Sequence[Row]:
+    def run(self, about: "Callable[[Statements], T]") -> T:
+        """Run several statements, each with what came of the one before it."""
         try:
-            rows = _execute(self._backend, self._connection, sql, arguments)
+            answer = about(self._statements)
         except BaseException as error:
             if not isinstance(error, Trouble) or error.disconnected:
                 self._sound = False
             raise
         self._used = time.monotonic()
-        return rows
+        return answer
 
     def fileno(self) -> int | None:
         """Its socket, so that a wait for it can be cut; `None` where the driver shows none."""
@@ -184,19 +195,53 @@ class StoreConnection:
             self._socket.close()
 
 
-def _execute(
-    backend: Backend, connection: Connection, sql: str, arguments: Mapping[str, object]
-) -> Sequence[Row]:
-    try:
-        result = connection.execute(_clause(sql), arguments)
-        return [_plain(row) for row in result] if result.returns_rows else ()
-    except UnicodeDecodeError:
-        # Its message quotes the text, so it goes no further.
-        raise UnreadableRecord(
-            "a text in the database is not UTF-8, so another program has written it"
-        ) from None
-    except Exception as error:  # drivers differ in what they raise
-        raise trouble(error, backend) from error
+class Statements:
+    """Runs them on one connection, and makes trouble of what drivers raise."""
+
+    def __init__(self, connection: Connection, backend: Backend) -> None:
+        self.largest = 0
+        self._connection = connection
+        self._backend = backend
+        self._is_together: bool | None = None
+
+    def __call__(self, sql: str, arguments: Mapping[str, object], /) -> Sequence[Row]:
+        with self._troubled():
+            result = self._connection.execute(_clause(sql), arguments)
+            return [plain(row) for row in result] if result.returns_rows else ()
+
+    def together(self, texts: Sequence[str], /) -> list[Sequence[Row]]:
+        # Past SQLAlchemy, which would take each of them apart, and knows of one result only.
+        with self._troubled(), closing(self._connection.connection.cursor()) as cursor:
+            if self._is_together is None:
+                self._is_together = sends_several(self._connection.connection.driver_connection, cursor)
+            if not self._is_together:
+                return [_run(cursor, text) for text in texts]
+            found = [_run(cursor, ";\n".join(texts))]
+            for _ in texts[1:]:
+                cursor.nextset()
+                found.append(_rows(cursor))
+            return found
+
+    @contextlib.contextmanager
+    def _troubled(self) -> Generator[None]:
+        try:
+            yield
+        except UnicodeDecodeError:
+            # Its message quotes the text, so it goes no further.
+            raise UnreadableRecord(
+                "a text in the database is not UTF-8, so another program has written it"
+            ) from None
+        except Exception as error:  # drivers differ in what they raise
+            raise trouble(error, self._backend) from error
+
+
+def _run(cursor: DBAPICursor, sql: str) -> Sequence[Row]:
+    cursor.execute(sql)
+    return _rows(cursor)
+
+
+def _rows(cursor: DBAPICursor) -> Sequence[Row]:
+    return [plain(row) for row in cursor.fetchall()] if cursor.description else ()
 
 
 @cache
@@ -204,20 +249,10 @@ def _clause(sql: str) -> TextClause:
     return text(sql)
 
 
-def _plain(row: Sequence[object]) -> Row:
-    # psycopg2 gives bytes as views of its own memory.
-    return [value.tobytes() if isinstance(value, memoryview) else value for value in row]
-
-
-def _number(driver: object, method: str) -> int | None:
-    answer = ask() if callable(ask := getattr(driver, method, None)) else None
-    return answer if isinstance(answer, int) else None
-
-
 def _socket_of(driver: object) -> socket.socket | None:
     """Another handle of the driver's socket, so that it can be looked at, and shut down by another thread."""
-    for holder in (driver, getattr(driver, "_usock", None)):  # psycopg2's, and inside of pg8000's
-        if (descriptor := _number(holder, "fileno")) is not None:
-            with contextlib.suppress(OSError):  # then there is none that could be used
-                return socket.socket(fileno=socket.dup(descriptor))
+    holder = holder_of_socket(driver)
+    if holder is not None:
+        with contextlib.suppress(OSError):  # then there is none that could be used
+            return socket.socket(fileno=socket.dup(holder.fileno()))
     return None

@@ -217,7 +217,7 @@ class Opener:
     def __call__(self) -> StoreConnection:
         connection = StoreConnection.open(self._own, self._backend)
         try:
-            self._backend.check(connection.execute, prepared=self._is_prepared)
+            connection.run(partial(self._backend.check, prepared=self._is_prepared))
         except BaseException:
             connection.close()
             raise

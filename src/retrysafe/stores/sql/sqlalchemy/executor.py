@@ -40,7 +40,7 @@ class EngineExecutor:
             cutting_after(until - monotonic(), connection.fileno()) as watched,
         ):
             try:
-                return self._runner.run(connection.execute, calls, patience)
+                return connection.run(lambda execute: self._runner.run(execute, calls, patience))
             except Trouble as trouble:
                 if watched is not None and watched.cut:
                     raise StoreUnavailable(self._backend.timed_out) from trouble
