@@ -71,6 +71,21 @@ RULES = (
     Rule(_TRANSACTIONS + "test_random_programs.py", "pg8000", _SAVEPOINTS),
     Rule(_TRANSACTIONS + "test_past_sqlalchemy.py", "pg8000", _SAVEPOINTS),
     Rule(_TRANSACTIONS + "test_semantics.py", "Session, pg8000", _SAVEPOINTS),
+    *(
+        Rule(
+            _TRANSACTIONS + "test_semantics.py",
+            ledger,
+            "MariaDB is tried by PyMySQL and AsyncSession, asyncmy",
+        )
+        for ledger in (
+            "Session, pymysql",
+            "Core, pymysql",
+            "mysqlconnector",
+            "aiomysql",
+            "async Core, asyncmy",
+        )
+    ),
+    Rule(_TRANSACTIONS + "test_mariadb.py", "core", "a session is a Core connection with more around it"),
     Rule(_TRANSACTIONS + "test_semantics.py", "Core, psycopg", "Core is tried on SQLite, psycopg by Session"),
     Rule(_TRANSACTIONS + "test_semantics.py", "Core, asyncpg", "Core is tried on SQLite, asyncpg by Session"),
     Rule(_TRANSACTIONS + "test_semantics.py", "AsyncSession, psycopg", "AsyncSession is tried with asyncpg"),

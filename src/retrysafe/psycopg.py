@@ -24,8 +24,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from retrysafe._core.attempt import connected
 from retrysafe._core.model import Claim, Final, Found
-from retrysafe._runtime.transactions import BeginLock, Previous, join
-from retrysafe.errors import CommitRefused, ConfigurationError, StoreUnavailable
+from retrysafe._runtime.transactions import BeginLock, Blocks, Previous, join
+from retrysafe.errors import ConfigurationError, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.guard import Guard
 from retrysafe.stores.queue import Arguments, Operation, Row
@@ -78,42 +78,6 @@ def _joint(guard: Guard) -> Joint:
             f"{guard.store!r}"
         )
     return joint
-
-
-class Blocks:
-    """The open blocks of one call.  They share one connection: the one that began last has to end first."""
-
-    def __init__(self) -> None:
-        self._open: list[object] = []
-        self.in_order = True
-
-    @contextmanager
-    def one(self) -> Generator[None]:
-        block = object()
-        self._open.append(block)
-        try:
-            yield
-        finally:
-            if self._open[-1] is not block:
-                self.in_order = False
-            self._open.remove(block)
-
-    @property
-    def any_open(self) -> bool:
-        return bool(self._open)
-
-    def check(self) -> None:
-        """A block that is half done, or was undone together with another, must not be half committed."""
-        if self._open:
-            raise CommitRefused(
-                "a block of a guarded call's connection was still open when the call ended: leave every "
-                "block before the handler returns"
-            )
-        if not self.in_order:
-            raise CommitRefused(
-                "blocks of a guarded call's connection overlapped, in several threads or tasks: they share "
-                "one connection. Use one after the other, or one inside the other"
-            )
 
 
 class PsycopgTransaction:

@@ -1,16 +1,18 @@
-"""PostgreSQL for those who ask for it."""
+"""Databases of servers for those who ask for one."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import create_engine
 
+from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
-from tests.transactions.ledgers import InFile, Place, on_server
+from tests.transactions.ledgers import InFile, Place, connect_mysql, on_server
 
-__all__ = ["audit", "database", "kept_database", "path", "place"]
+__all__ = ["audit", "database", "kept_database", "kept_mariadb_database", "mariadb_database", "path", "place"]
 
 TABLES = "items, retrysafe_records, retrysafe_meta, retrysafe_audit, retrysafe_verdicts, retrysafe_routes"
 
@@ -29,6 +31,22 @@ def database(kept_database: str) -> str:
     with psycopg.connect(kept_database) as db:
         db.execute(f"DROP TABLE IF EXISTS {TABLES}".encode())
     return kept_database
+
+
+@pytest.fixture(scope="session")
+def kept_mariadb_database(mariadb: MariaDBServer) -> Iterator[str]:
+    """The same on MariaDB."""
+    url = mariadb.new_database()
+    yield url
+    mariadb.drop_database(url)
+
+
+@pytest.fixture
+def mariadb_database(kept_mariadb_database: str) -> str:
+    """The address of an empty database."""
+    with closing(connect_mysql(kept_mariadb_database)) as db, db.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {TABLES}")
+    return kept_mariadb_database
 
 
 @pytest.fixture

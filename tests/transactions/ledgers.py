@@ -6,19 +6,23 @@ transaction.  The auditor reads through a connection that has nothing to do with
 """
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg
+import pymysql
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
-from sqlalchemy import Engine, create_engine, orm, text
+from sqlalchemy import Engine, create_engine, make_url, orm, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 import retrysafe.psycopg
+import retrysafe.pymysql
 import retrysafe.sqlalchemy
 import retrysafe.sqlite3
 from retrysafe import Guard, scopes, stores
@@ -85,6 +89,33 @@ class InServer:
         assert row is not None
         count: int = row[0]
         return count
+
+
+class InMariaDB:
+    """The auditor of a MariaDB database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with closing(connect_mysql(url)) as db, db.cursor() as cursor:
+            cursor.execute("CREATE TABLE items (number int AUTO_INCREMENT PRIMARY KEY, name text NOT NULL)")
+
+    def __call__(self) -> list[str]:
+        with closing(connect_mysql(self.url)) as db, db.cursor() as cursor:
+            cursor.execute("SELECT name FROM items ORDER BY number")
+            return [name for (name,) in cursor.fetchall()]
+
+
+def connect_mysql(url: str, **more: Any) -> "pymysql.Connection[Any]":
+    """As an application opens its own."""
+    address = make_url(url)
+    return pymysql.connect(
+        host=address.host,
+        port=address.port or 0,
+        user=address.username,
+        password=address.password or "",
+        database=address.database,
+        **more,
+    )
 
 
 class Place:
@@ -194,7 +225,7 @@ async def with_async_psycopg(url: str, **options: Any) -> AsyncGenerator[Ledger]
         guard.close()
 
 
-INSERT = text("INSERT INTO items VALUES (:name)")
+INSERT = text("INSERT INTO items (name) VALUES (:name)")
 SELECT = text("SELECT name FROM items")
 
 
@@ -264,6 +295,30 @@ class _AsyncCore(_AsyncSession):
             return list(await connection.scalars(SELECT))
 
 
+class _PyMySQL(_Blocking):
+    def __init__(self, guard: Guard, connect: Any, audit: InMariaDB) -> None:
+        self.guard, self.connect, self.audit = guard, connect, audit
+
+    def _put(self, name: str, *, fail: bool = False) -> None:
+        with retrysafe.pymysql.connection(self.guard, self.connect) as db, db.cursor() as cursor:
+            cursor.execute("INSERT INTO items (name) VALUES (%s)", [name])
+            if fail:
+                raise Broken
+
+    def _look(self) -> list[str]:
+        with retrysafe.pymysql.connection(self.guard, self.connect) as db, db.cursor() as cursor:
+            cursor.execute("SELECT name FROM items ORDER BY number")
+            return [name for (name,) in cursor.fetchall()]
+
+
+@asynccontextmanager
+async def with_pymysql(url: str, **options: Any) -> AsyncGenerator[Ledger]:
+    audit = InMariaDB(url)
+    guard = a_guard(stores.from_engine(create_engine(url.replace("mysql:", "mysql+pymysql:"))), **options)
+    yield _PyMySQL(guard, partial(connect_mysql, url), audit)
+    guard.close()
+
+
 def with_engine(driver: str, kind: type[Any]) -> Open:
     """SQLAlchemy through a driver; `+aiosqlite` and `+asyncpg` are awaited, and so is `+psycopg_async`."""
 
@@ -273,8 +328,8 @@ def with_engine(driver: str, kind: type[Any]) -> Open:
             audit: Any = InFile(place)
             url = f"sqlite+{driver}:///{place}"
         else:
-            audit = InServer(place)
-            url = f"postgresql+{driver}:" + place.removeprefix("postgresql:")  # noqa: ASYNC240 - it is text
+            audit = InServer(place) if re.match("postgresql:", place) else InMariaDB(place)
+            url = re.sub("^([a-z]+):", rf"\1+{driver}:", place)
         if issubclass(kind, _AsyncSession):
             engine = create_async_engine(url)
             guard = a_guard(stores.from_engine(engine), **options)
@@ -308,11 +363,21 @@ ON_POSTGRESQL: dict[str, Open] = {
     "AsyncSession, asyncpg": with_engine("asyncpg", _AsyncSession),
     "async Core, asyncpg": with_engine("asyncpg", _AsyncCore),
 }
+ON_MARIADB: dict[str, Open] = {
+    "pymysql": with_pymysql,
+    "Session, pymysql": with_engine("pymysql", _Session),
+    "Core, pymysql": with_engine("pymysql", _Core),
+    "Session, mysqlconnector": with_engine("mysqlconnector", _Session),
+    "AsyncSession, asyncmy": with_engine("asyncmy", _AsyncSession),
+    "AsyncSession, aiomysql": with_engine("aiomysql", _AsyncSession),
+    "async Core, asyncmy": with_engine("asyncmy", _AsyncCore),
+}
+EVERYWHERE = ON_SQLITE | ON_POSTGRESQL | ON_MARIADB
 
 
 def place_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> str | Path:
-    """An SQLite file, or a PostgreSQL database that is started for it."""
+    """An SQLite file, or a database of a server that is started for it."""
     if name in ON_SQLITE:
         return tmp_path / "app.db"
-    url: str = request.getfixturevalue("database")
+    url: str = request.getfixturevalue("database" if name in ON_POSTGRESQL else "mariadb_database")
     return url

@@ -11,18 +11,18 @@ import pytest
 from retrysafe import NotDone, current
 from retrysafe.asgi import Middleware
 from tests.core.asgi_calls import Client, Message
-from tests.transactions.ledgers import ON_POSTGRESQL, ON_SQLITE, Broken, Ledger, place_of
+from tests.transactions.ledgers import EVERYWHERE, Broken, Ledger, place_of
 
 Handler = Callable[[], Awaitable[int | None]]
 Scenario = Callable[[Ledger], Coroutine[Any, Any, None]]
 Play = Callable[..., None]
 
 
-@pytest.fixture(params=[*ON_SQLITE, *ON_POSTGRESQL])
+@pytest.fixture(params=[*EVERYWHERE])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Runs a scenario with a ledger that is written in one of the libraries."""
     place = place_of(request.param, tmp_path, request)
-    opened = (ON_SQLITE | ON_POSTGRESQL)[request.param]
+    opened = EVERYWHERE[request.param]
 
     def run(scenario: Scenario, **options: Any) -> None:
         async def in_loop() -> None:

@@ -94,6 +94,42 @@ class BeginLock:
             self._ended = True
 
 
+class Blocks:
+    """The open blocks of one call.  They share one connection: the one that began last has to end first."""
+
+    def __init__(self) -> None:
+        self._open: list[object] = []
+        self.in_order = True
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        block = object()
+        self._open.append(block)
+        try:
+            yield
+        finally:
+            if self._open[-1] is not block:
+                self.in_order = False
+            self._open.remove(block)
+
+    @property
+    def any_open(self) -> bool:
+        return bool(self._open)
+
+    def check(self) -> None:
+        """A block that is half done, or was undone together with another, must not be half committed."""
+        if self._open:
+            raise CommitRefused(
+                "a block of a guarded call's connection was still open when the call ended: leave every "
+                "block before the handler returns"
+            )
+        if not self.in_order:
+            raise CommitRefused(
+                "blocks of a guarded call's connection overlapped, in several threads or tasks: they share "
+                "one connection. Use one after the other, or one inside the other"
+            )
+
+
 class Transaction(Protocol):
     """What a handler wrote, and the outcome that is committed with it.  Blocking."""
 

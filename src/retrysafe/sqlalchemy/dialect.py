@@ -9,6 +9,8 @@ looks at them misses none.  (Events would do as well, but they make every statem
   which a `ROLLBACK` does, too.  That saves the usual call with its one session two of five statements.
   Whether anything was executed is asked of the driver, which also knows of listeners and raw cursors; with a
   driver that cannot tell, every savepoint is sent.
+- MySQL rolls back all of a transaction after a deadlock, and its session goes on in another one.  Nothing is
+  executed there: see `stores/sql/mysql/join.py`, which also has the mark that such a transaction begins with.
 """
 
 import re
@@ -22,6 +24,8 @@ from sqlalchemy.pool import PoolProxiedConnection
 from retrysafe.errors import NotJoined
 from retrysafe.events import log
 from retrysafe.sqlalchemy.savepoints import SavepointStack
+from retrysafe.stores.sql.mysql.endings import ends_transaction
+from retrysafe.stores.sql.mysql.join import DEADLOCKED, LOST, is_without_mark, rolls_back
 
 _ENDED_BY_HANDLER = (
     "a handler ended, or tried to end, the transaction of its guarded call: only the guard commits it, "
@@ -44,6 +48,9 @@ _ENDS = re.compile(
 _IDLE = 0
 """libpq's `PQTRANS_IDLE`."""
 
+_IN_TRANSACTION = 1
+"""MySQL's `SERVER_STATUS_IN_TRANS`.  It is as old as the last statement that succeeded."""
+
 INFO_KEY = "retrysafe_transaction"
 """Where `connection.info` has the transaction of the guarded call that the connection belongs to."""
 
@@ -54,6 +61,8 @@ class Watched(Protocol):
     by_guard: bool
     """Whether the guard is beginning or ending it at this moment."""
     savepoints: SavepointStack
+    mark: str | None
+    """The savepoint that it begins with, on MySQL: undoing everything is to go back to it."""
     commit_with: Callable[[], None] | None
     """What commits it in place of the driver's `commit()`: the COMMIT is sent with the completion."""
 
@@ -69,14 +78,22 @@ class _Watching(Dialect):
         context: ExecutionContext | None = None,
     ) -> None:
         _before(context, statement)
-        super().do_execute(cursor, statement, parameters, context)
+        try:
+            super().do_execute(cursor, statement, parameters, context)
+        except Exception as error:
+            _failed(context, error)
+            raise
         _after(context)
 
     def do_execute_no_params(
         self, cursor: DBAPICursor, statement: str, context: ExecutionContext | None = None
     ) -> None:
         _before(context, statement)
-        super().do_execute_no_params(cursor, statement, context)
+        try:
+            super().do_execute_no_params(cursor, statement, context)
+        except Exception as error:
+            _failed(context, error)
+            raise
         _after(context)
 
     def do_executemany(
@@ -87,7 +104,11 @@ class _Watching(Dialect):
         context: ExecutionContext | None = None,
     ) -> None:
         _before(context, statement)
-        super().do_executemany(cursor, statement, parameters, context)
+        try:
+            super().do_executemany(cursor, statement, parameters, context)
+        except Exception as error:
+            _failed(context, error)
+            raise
         _after(context)
 
     def do_commit(self, dbapi_connection: PoolProxiedConnection) -> None:
@@ -102,22 +123,33 @@ class _Watching(Dialect):
         super().do_rollback(dbapi_connection)
 
     def do_savepoint(self, connection: Connection, name: str) -> None:
-        if _of(connection).savepoints.begin(name, nothing_executed=_is_idle(connection)):
+        watched = _of(connection)
+        _refuse_lost(watched)
+        if watched.savepoints.begin(name, nothing_executed=_is_idle(connection)):
             super().do_savepoint(connection, name)
 
     def do_release_savepoint(self, connection: Connection, name: str) -> None:
-        if _of(connection).savepoints.release(name):
+        watched = _of(connection)
+        if watched.savepoints.release(name):
+            _refuse_lost(watched)
             super().do_release_savepoint(connection, name)
         else:
             _check(connection)
 
     def do_rollback_to_savepoint(self, connection: Connection, name: str) -> None:
-        if _of(connection).savepoints.roll_back(name, connection):
-            super().do_rollback_to_savepoint(connection, name)
+        watched = _of(connection)
+        if watched.savepoints.roll_back(name, connection):
+            if not watched.savepoints.lost:
+                super().do_rollback_to_savepoint(connection, name)
             return
         try:
-            super().do_rollback(connection.connection)
+            if watched.mark is None:
+                super().do_rollback(connection.connection)
+            else:
+                _roll_back_to_mark(connection, watched, watched.mark)
         except self.loaded_dbapi.Error as error:
+            if is_without_mark(error):
+                raise watched.savepoints.refuse(LOST) from error
             # The connection is lost, and the server rolls back what was not committed.
             log.warning("the connection of a guarded call was lost during a rollback: %s", error)
             connection.invalidate()
@@ -132,8 +164,9 @@ def _before(context: ExecutionContext | None, statement: str) -> None:
     if watched.by_guard:
         return
     # What it committed could not be undone any more, and the retry would do it again.
-    if _ENDS.match(statement):
+    if _ENDS.match(statement) if watched.mark is None else ends_transaction(statement):
         raise NotJoined(_ENDED_BY_HANDLER)
+    _refuse_lost(watched)
     watched.savepoints.before_statement(context.root_connection, statement)
 
 
@@ -145,11 +178,34 @@ def _after(context: ExecutionContext | None) -> None:
         _check(context.root_connection)
 
 
+def _failed(context: ExecutionContext | None, error: Exception) -> None:
+    assert context is not None
+    watched = _of(context.root_connection)
+    if watched.mark is not None and rolls_back(error):
+        watched.savepoints.lost = True
+
+
+def _refuse_lost(watched: Watched) -> None:
+    if watched.savepoints.lost and not watched.by_guard:
+        raise NotJoined(DEADLOCKED)
+
+
+def _roll_back_to_mark(connection: Connection, watched: Watched, mark: str) -> None:
+    """Undo everything, on MySQL; after a deadlock it is undone, and begins anew."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(mark if watched.savepoints.lost else f"ROLLBACK TO {mark}")
+        watched.savepoints.lost = False
+    finally:
+        cursor.close()
+
+
 def _check(connection: Connection) -> None:
     """After a statement without a transaction: it was ended past SQLAlchemy, or there never was one."""
-    savepoints = _of(connection).savepoints
-    if savepoints.used and _is_idle(connection):
-        raise savepoints.refuse(_ENDED_BY_HANDLER)
+    watched = _of(connection)
+    # MySQL says that it is in a transaction only once a table was used; where there is a mark, it is missed.
+    if watched.savepoints.used and watched.mark is None and _is_idle(connection):
+        raise watched.savepoints.refuse(_ENDED_BY_HANDLER)
 
 
 def _is_idle(connection: Connection) -> bool:
@@ -162,6 +218,10 @@ def _is_idle(connection: Connection) -> bool:
             return bool(driver.pgconn.transaction_status == _IDLE)
         case "asyncpg":
             return not driver.is_in_transaction()
+        case "pymysql":
+            return not (_of(connection).savepoints.used or driver.server_status & _IN_TRANSACTION)
+        case "asyncmy" | "aiomysql":
+            return not (_of(connection).savepoints.used or driver.get_transaction_status())
         case _:
             return False
 

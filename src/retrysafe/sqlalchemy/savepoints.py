@@ -60,6 +60,8 @@ class SavepointStack:
         """Why the transaction must not be committed."""
         self.used = False
         """Whether a session has executed anything since the transaction began, or began again."""
+        self.lost = False
+        """Whether the server has rolled back all of it, as MySQL does after a deadlock."""
         self._stack: list[Savepoint] = []
         self._moving = False
         self._recording = False

@@ -6,6 +6,7 @@ engine the same code runs inside SQLAlchemy's greenlets: only how it is called a
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -24,7 +25,9 @@ from retrysafe.sqlalchemy.savepoints import SavepointStack
 from retrysafe.sqlalchemy.sqlite import ImmediateTransaction, sleep_in_greenlet
 from retrysafe.stores.queue import Arguments, Operation, Row
 from retrysafe.stores.sql import operations
+from retrysafe.stores.sql.drivers import holder_of_socket, plain
 from retrysafe.stores.sql.join import Joint, NotCommitted, connection_lost
+from retrysafe.stores.sql.mysql.join import DEADLOCKED
 from retrysafe.stores.sql.sqlite import SQLiteStore
 
 T = TypeVar("T")
@@ -64,6 +67,9 @@ class AlchemyTransaction:
         self.savepoints = SavepointStack()
         self.by_guard = True
         """Whether the guard is beginning or ending it at this moment."""
+        self.mark = joint.mark
+        self._concluded = False
+        self._is_over = False
         self.commit_with: Callable[[], None] | None = None
 
     _sleep: Callable[[float], None] = staticmethod(time.sleep)
@@ -116,8 +122,10 @@ class AlchemyTransaction:
             self._whole = connection.begin()
             if self._sqlite is not None:
                 self._sqlite.begin(connection)
-            elif getattr(connection.connection.dbapi_connection, "autocommit", False):
+            elif _commits_each_statement(connection):
                 raise NotJoined(_AUTOCOMMIT)
+            if self.mark is not None:
+                connection.exec_driver_sql(self.mark)
         except BaseException:
             self._close(connection)
             raise
@@ -134,16 +142,20 @@ class AlchemyTransaction:
             if claim.door == "operation" and self.savepoints.uncommitted:
                 raise CommitRefused(_LEFT_TO_CALLER)
             self._undo_uncommitted(connection)
+            if self.savepoints.lost:
+                raise CommitRefused(DEADLOCKED, passing=True)
             if self.savepoints.refusal:
                 raise CommitRefused(self.savepoints.refusal)
             if self._can_commit_with(connection):
                 stored = self._joint.perform(operations.conclude_or_fail(claim, final), self._commit_with)
             else:
+                self._concluded = True
                 stored = self._joint.perform(operations.conclude(claim, final), self._fetch)
                 if stored:
                     if self._sqlite is not None:
                         self._sqlite.verify_file()
                     self._whole.commit()
+                    self._is_over = True
         except DBAPIError as error:
             raise self._translated(error) from error
         except connection.dialect.loaded_dbapi.Error as error:  # of the statements that go past SQLAlchemy
@@ -179,7 +191,7 @@ class AlchemyTransaction:
         """As a session's own statement: what is undone with its savepoint is undone with the record."""
         connection = self._connection
         assert connection is not None
-        return [tuple(row) for row in connection.execute(_text(sql), arguments)]
+        return _rows(connection, sql, arguments)
 
     def _translated(self, error: DBAPIError) -> NotCommitted:
         original = error.orig if isinstance(error.orig, Exception) else error
@@ -196,7 +208,7 @@ class AlchemyTransaction:
         connection = self._connection
         assert connection is not None
         if connection.dialect.driver != "psycopg":
-            return [tuple(row) for row in connection.execute(_text(sql), arguments)]
+            return _rows(connection, sql, arguments)
         # Past SQLAlchemy: its wrapping of one statement and one row would take as long again.
         driver = _driver(connection)
         if driver is None:
@@ -247,22 +259,28 @@ class AlchemyTransaction:
                 connection.invalidate()
             elif self._whole.is_active:
                 self._whole.rollback()
-            elif not (connection.closed or connection.invalidated):
+            elif not (self._is_over or connection.closed or connection.invalidated):
                 connection.connection.rollback()  # ended for SQLAlchemy, and not for the database
-        except (SQLAlchemyError, OSError) as error:
+            self._restore(connection)
+        except (SQLAlchemyError, OSError, connection.dialect.loaded_dbapi.Error) as error:
             # The server rolls back what was not committed as soon as it notices that the connection is gone.
             log.warning("the rollback of a guarded call failed, its connection is dropped: %s", error)
             connection.invalidate()
         self._close(connection)
+
+    def _restore(self, connection: Connection) -> None:
+        restore = self._joint.restore
+        if restore is not None and self._concluded and not (connection.closed or connection.invalidated):
+            with closing(connection.connection.cursor()) as cursor:
+                cursor.execute(restore)
 
     def fileno(self) -> int | None:
         connection = self._connection
         if connection is None or connection.closed or connection.invalidated:
             return None
         driver: Any = connection.connection.driver_connection
-        # psycopg and psycopg2 have the method themselves, pg8000 has a socket; sqlite3 has neither.
-        found = driver if hasattr(driver, "fileno") else getattr(driver, "_usock", None)
         try:
+            found = holder_of_socket(driver)
             return None if found is None else found.fileno()
         except connection.dialect.loaded_dbapi.Error:  # closed by the handler, past SQLAlchemy
             return None
@@ -274,6 +292,21 @@ class AlchemyTransaction:
         finally:
             self._info.pop(INFO_KEY, None)
             connection.close()
+
+
+def _rows(connection: Connection, sql: str, arguments: Arguments) -> Sequence[Row]:
+    if arguments:
+        result = connection.execute(_text(sql), arguments)
+    else:  # nothing in it is an argument
+        result = connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
+    return [plain(row) for row in result] if result.returns_rows else ()
+
+
+def _commits_each_statement(connection: Connection) -> bool:
+    dbapi: Any = connection.connection.dbapi_connection
+    if connection.dialect.name in ("mysql", "mariadb"):
+        return connection.dialect.detect_autocommit_setting(dbapi)
+    return bool(getattr(dbapi, "autocommit", False))
 
 
 def _driver(connection: Connection) -> Any:  # noqa: ANN401 - each driver has its own
