@@ -3,10 +3,15 @@ emptied, a replica, or another one than it was."""
 
 import asyncio
 import os
+import shutil
+import ssl
+import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -174,7 +179,7 @@ def test_a_lost_sentinel_is_noticed_where_it_is_lost(server: ValkeyServer) -> No
     admin = store.open_admin()
     [sentinels] = [finding for finding in admin.diagnose() if finding.check == "sentinels"]
     assert (sentinels.level, sentinels.found[:8]) == ("problem", "1 of 257")
-    assert admin.migrate() == "the store is armed again: 1 of 257 sentinels were missing, and their records"
+    assert admin.migrate() == "the store is armed again: 1 of 257 sentinels were missing"
     assert isinstance(store.reserve(a_claim()), Found)
     admin.close()
     store.close()
@@ -525,3 +530,156 @@ def test_a_fork(server: ValkeyServer) -> None:
     assert keeper.renew([claim]) == [True]
     keeper.close()
     store.close()
+
+
+def test_a_name_that_leads_to_another_primary(server: ValkeyServer) -> None:
+    """As the endpoint of a managed service does after a fail-over: the connection to what is a replica now is
+    given up, and no caller gets an error."""
+    with ValkeyServer() as other, Proxy(server.port, RedisConversation) as proxy:
+        url = server.new_database()
+        store = opened(proxy.through(url))
+        done(store, "key")
+        with redis.Redis.from_url(url) as first, redis.Redis.from_url(other.url(0)) as second:
+            password = urlsplit(url).password
+            second.config_set("requirepass", str(password))
+            first.execute_command("REPLICAOF", "127.0.0.1", "1")
+            armed(url.replace(str(server.port), str(other.port)))
+            proxy.lead_to(other.port)
+            assert store.reserve(a_claim("another")) == Reserved(1)
+            assert asyncio.run(store.aio.reserve(a_claim("third"))) == Reserved(1)
+        store.close()
+
+
+def test_arming_is_in_the_audit_trail(server: ValkeyServer) -> None:
+    """When, and how much was missing."""
+    admin = stores.open(server.new_database()).open_admin()
+    admin.migrate()
+    [entry] = admin.audit()
+    assert (entry.act, entry.outcome) == ("arm", "armed: 257 of 257 sentinels were missing")
+    admin.close()
+
+
+def test_a_user_with_no_more_rights_than_it_needs(server: ValkeyServer) -> None:
+    """Those that the documentation names suffice for services and for operators."""
+    url = server.new_database()
+    rights = "resetkeys ~retrysafe:* +@read +@write +@connection +@scripting +time +wait +info +cluster|slots"
+    with redis.Redis.from_url(url) as client:
+        client.execute_command("ACL", "SETUSER", "shop", "on", ">pw", *rights.split())
+    mine = url.replace(f":{urlsplit(url).password}", "shop:pw")
+    admin = stores.open(mine).open_admin()
+    admin.migrate()
+    store = stores.open(f"{mine}?wait=0")
+    done(store, "key")
+    keeper = store.open_keeper()
+    keeper.count({})
+    assert admin.statistics().total.records == {"completed": 1}
+    assert [finding.check for finding in admin.diagnose() if finding.level == "problem"] == []
+    keeper.close()
+    admin.close()
+    store.close()
+
+
+def test_a_socket(tmp_path: Path) -> None:
+    """Of this machine, by its path."""
+    path = tmp_path / "valkey.sock"
+    with ValkeyServer(unixsocket=str(path)) as server:
+        url = f"redis+unix://:{urlsplit(server.url(0)).password}@{path}?db=1"
+        armed(url)
+        store = stores.open(url, deadline=PATIENT)
+        done(store, "key")
+        store.close()
+
+
+def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
+    """Encrypted, with a certificate that is checked; what is larger than a record of TLS comes whole."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certify(certificate, key)
+    armed(server.url(1))
+    with encrypted(server.port, certificate, key) as port:
+        address = f"rediss://:{urlsplit(server.url(0)).password}@localhost:{port}/1"
+        store = stores.open(f"{address}?ssl_ca_certs={certificate}", deadline=PATIENT)
+        done(store, "key")
+        large = a_claim("large")
+        body = os.urandom(3_000_000)
+        assert asyncio.run(store.aio.reserve(large)) == Reserved(1)
+        assert asyncio.run(store.aio.finish(large, an_outcome(body)))
+        for found in (store.look(large.id), asyncio.run(store.aio.look(large.id))):
+            assert found is not None
+            assert found.record.response == an_outcome(body).response
+        doubtful = stores.open(address, deadline=PATIENT)
+        with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
+            doubtful.reserve(a_claim())
+        doubtful.close()
+        store.close()
+
+
+def certify(certificate: Path, key: Path) -> None:
+    """A certificate for this machine, signed by itself."""
+    if shutil.which("openssl") is None:
+        missing("openssl is not installed")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
+    made = [*command.split(), "subjectAltName=DNS:localhost", "-out", str(certificate), "-keyout", str(key)]
+    subprocess.run(made, check=True, capture_output=True)
+
+
+@contextmanager
+def encrypted(server: int, certificate: Path, key: Path) -> Iterator[int]:
+    """The port of something that takes TLS off: this Valkey is built without it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError):
+                while data := await reader.read(1 << 16):
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server)
+        await asyncio.gather(pass_on(reader, far_writer), pass_on(far_reader, writer))
+
+    with asyncio.Runner() as runner:
+        listening = runner.run(asyncio.start_server(accept, "127.0.0.1", 0, ssl=context))
+        loop = runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            yield listening.sockets[0].getsockname()[1]
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            listening.close()
+
+
+def test_the_doctor(server: ValkeyServer) -> None:
+    """A healthy store has no problems; what is not best is said with what to do about it."""
+    url = server.new_database()
+    store = opened(url)
+    done(store, "key")
+    store.reserve(a_claim("running")._replace(lease=0.0))
+    admin = store.open_admin()
+    levels = {finding.check: finding.level for finding in admin.diagnose()}
+    assert levels == {
+        **dict.fromkeys(("server", "role", "eviction", "memory", "replicas", "clock", "latency"), "ok"),
+        **dict.fromkeys(("scripts", "sentinels", "records", "expired"), "ok"),
+        **dict.fromkeys(("persistence", "abandoned"), "warning"),
+    }
+    with redis.Redis.from_url(url) as client:
+        client.config_set("appendonly", "yes")
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + 1000)
+    found = {finding.check: finding for finding in admin.diagnose()}
+    assert "everysec" in found["persistence"].found
+    assert found["memory"].level == "warning"
+    waiting = stores.open(f"{url}?wait=1").open_admin()
+    [replicas] = [finding for finding in waiting.diagnose() if finding.check == "replicas"]
+    assert (replicas.level, replicas.found[:2]) == ("problem", "0 ")
+    waiting.close()
+    admin.close()
+    store.close()
+    server.kill()
+    admin = stores.open(url).open_admin()
+    assert next(finding.level for finding in admin.diagnose()) == "problem"
+    admin.close()

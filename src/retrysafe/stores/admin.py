@@ -178,10 +178,10 @@ class Entry(NamedTuple):
     at: float
     by: str
     reason: str
-    act: Literal["release", "resolve", "redrive", "purge"]
+    act: Literal["release", "resolve", "redrive", "purge", "arm"]
     outcome: str
     """The result: "released", "released, was failed 500", "completed 201", "1200 records removed"; of an
-    operation "released, was failed", "completed"."""
+    operation "released, was failed", "completed"; of a store "armed"."""
     id: bytes | None
     """The record's identity; `None` where the act was not about one."""
     key: str | None

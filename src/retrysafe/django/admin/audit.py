@@ -34,7 +34,7 @@ class ActFilter(SimpleListFilter):
     parameter_name = "act"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ANN401, ARG002 - as Django has it
-        return [(act, act) for act in ("release", "resolve", "redrive", "purge")]
+        return [(act, act) for act in ("release", "resolve", "redrive", "purge", "arm")]
 
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:  # noqa: ARG002 - as Django has it
         return queryset if self.value() is None else queryset.filter(act=self.value())

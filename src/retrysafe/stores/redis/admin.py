@@ -63,6 +63,8 @@ _PAGE = 100
 _WALKED = 32
 """Buckets that are walked through at once."""
 
+_LOST = "the store was new, or had lost records"
+
 _STEP = 500
 """Records that are removed between two looks at the limit."""
 
@@ -255,17 +257,20 @@ class RedisAdmin:
             raise trouble.as_error() from None
 
     def _arm(self) -> Conversation[str]:
-        pipeline = self._database.pipeline
+        pipeline, books = self._database.pipeline, self._operations.layout.books
+        yield from pipeline.create()
         found = yield from pipeline.sentinels()
         missing = sum(sentinel is None for sentinel in found)
         if not missing:
             return "nothing to do: the store is armed"
         yield from pipeline.arm(found)
+        outcome = f"armed: {missing} of {len(found)} sentinels were missing"
+        [(seconds, _)] = yield from pipeline.ask([Command(BOOKS, pack("TIME"))])
+        said = ("act", "arm", "at", seconds, "by", "retrysafe migrate", "reason", _LOST, "outcome", outcome)
+        yield from pipeline.ask([Command(BOOKS, pack("XADD", books.audit, "*", *said))])
         if missing == len(found):
             return "the store is armed"
-        return (
-            f"the store is armed again: {missing} of {len(found)} sentinels were missing, and their records"
-        )
+        return f"the store is armed again: {missing} of {len(found)} sentinels were missing"
 
     def _all(self, digits: str | None = None) -> Iterator[Sighting]:
         """Every record that can be read, without its body; or only those whose identity may begin like
@@ -502,7 +507,7 @@ def _entry(said: Mapping[str, bytes]) -> Entry:
         at=float(said["at"]),
         by=said["by"].decode("utf-8", "replace"),
         reason=said["reason"].decode("utf-8", "replace"),
-        act=cast("Literal['release', 'resolve', 'redrive', 'purge']", said["act"].decode()),
+        act=cast("Literal['release', 'resolve', 'redrive', 'purge', 'arm']", said["act"].decode()),
         outcome=said["outcome"].decode(),
         id=unhexlify(said["id"]) if "id" in said else None,
         key=key[1:] if key else None,

@@ -11,7 +11,7 @@ _PASSING = frozenset({"TRYAGAIN", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "LOADING"
 """Keys of a slot that is being moved; a script of another application that runs for long; a cluster that is
 electing, and a server that is starting: a moment later they may be over it."""
 
-_SESSION = frozenset({"READONLY", "UNBLOCKED"})
+OF_SESSION = frozenset({"READONLY"})
 """This server is a primary no more; another connection may reach the one that is."""
 
 _EXPLAINED = {
@@ -43,7 +43,7 @@ class RedisTrouble(Trouble):
         super().__init__(reason)
         self.code = code
         self.passing = code in _PASSING
-        self.disconnected = not code or code in _SESSION
+        self.disconnected = not code or code in OF_SESSION
 
     def as_error(self) -> StoreError:
         return unavailable(self.code, self.reason)
@@ -71,6 +71,13 @@ def trouble_of(refusal: Refusal) -> RedisTrouble | StoreError:
         )
     # The server's words may quote arguments, so of those that are not known only the first are passed on.
     return RedisTrouble(f"{code} {text}"[:120] if code == "ERR" else code, code)
+
+
+def demoted(refusal: Refusal) -> RedisTrouble:
+    """The server has become a replica.  Where its name leads to, another one may be the primary by now."""
+    trouble = RedisTrouble(refusal.code, refusal.code)
+    trouble.stale = True
+    return trouble
 
 
 def lost(error: BaseException | None = None) -> RedisTrouble:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from retrysafe.errors import StoreError, StoreUnavailable
 from retrysafe.stores.queue import Call, Outcome
 from retrysafe.stores.redis.address import Node
-from retrysafe.stores.redis.errors import RedisTrouble, trouble_of
+from retrysafe.stores.redis.errors import OF_SESSION, RedisTrouble, demoted, trouble_of
 from retrysafe.stores.redis.operations import commands_of
 from retrysafe.stores.redis.replies import Refusal
 from retrysafe.stores.redis.scripts import BOOKS, VERSION, Command, Layout, Scripts, pack
@@ -80,8 +80,7 @@ class Pipeline:
     def run(self, calls: Sequence[Call]) -> Conversation[Sequence[Outcome]]:
         """The replies to each call, or its own trouble."""
         yield from self._servers.prepare()
-        if self._creates:
-            yield from self._create()
+        yield from self.create()
         commands: list[Command] = []
         ends: list[int] = []
         for call in calls:
@@ -99,9 +98,10 @@ class Pipeline:
             begin = end
         return outcomes
 
-    def _create(self) -> Conversation[None]:
-        """Arm a store that is new, as far as that can be known.  Once per process: what is missing later is
-        lost."""
+    def create(self) -> Conversation[None]:
+        """Arm a store that is new, if it may create one.  Once per process: what is missing later is lost."""
+        if not self._creates:
+            return
         found = yield from self.sentinels()
         # The books are armed last, so without theirs another process is about to, or was interrupted.
         if found[BOOKS] is None:
@@ -112,7 +112,15 @@ class Pipeline:
         """That of each bucket, and at last that of the books."""
         yield from self._servers.prepare()
         reads = [Command(number, pack("GET", bucket.armed)) for number, bucket in enumerate(self._layout.all)]
-        return _all_of((yield from self.deliver(reads)))
+        return (yield from self.ask(reads))
+
+    def ask(self, commands: Sequence[Command]) -> Conversation[list[Any]]:
+        """The reply to each command.  Raises the first trouble."""
+        replies = yield from self.deliver(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
 
     def arm(self, found: Sequence[bytes | None]) -> Conversation[None]:
         """Set the sentinels that were not found."""
@@ -122,7 +130,7 @@ class Pipeline:
         for some in ([number for number in missing if number != BOOKS], [n for n in missing if n == BOOKS]):
             if some:
                 sets = [Command(n, pack("SET", self._layout.all[n].armed, value, "NX")) for n in some]
-                _all_of((yield from self.deliver(sets)))
+                yield from self.ask(sets)
 
     def deliver(self, commands: Sequence[Command]) -> Conversation[list[Any]]:
         """The reply to each command; or its trouble, or an error that would come again."""
@@ -164,8 +172,10 @@ class Pipeline:
                         again.setdefault(elsewhere, []).append(place)
                         if reply.code == "ASK":
                             next_asking.add(place)
+                    elif reply.code in OF_SESSION and servers.is_alone:
+                        raise demoted(reply)
                     else:
-                        replies[place] = refused(reply)
+                        replies[place] = trouble_of(reply)
             waiting, asking = again, next_asking
             if not waiting:
                 return replies
@@ -200,7 +210,7 @@ class Pipeline:
         if self._wait:
             acknowledged = arrived.pop()
             if isinstance(acknowledged, Refusal):
-                return refused(acknowledged)
+                return trouble_of(acknowledged)
             if acknowledged < self._wait and not all(isinstance(reply, Refusal) for reply in arrived):
                 return StoreUnavailable(
                     f"Redis: {acknowledged} replicas have acknowledged it in time, {self._wait} are asked "
@@ -209,7 +219,7 @@ class Pipeline:
         if loaded:
             for reply in arrived[: self._scripts.number]:
                 if isinstance(reply, Refusal):
-                    return refused(reply)
+                    return trouble_of(reply)
             arrived = arrived[self._scripts.number :]
         if asking:
             left = iter(arrived)
@@ -221,19 +231,8 @@ class Pipeline:
         return arrived
 
 
-def _all_of(replies: Sequence[Any]) -> list[Any]:
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    return list(replies)
-
-
 def _until(until: float, within: float | None) -> float:
     return until if within is None else min(until, monotonic() + within)
-
-
-def refused(refusal: Refusal) -> Trouble | StoreError:
-    return trouble_of(refusal)
 
 
 def _for_one(trouble: Trouble | StoreError) -> Trouble | StoreError:
@@ -287,6 +286,10 @@ class RedisExecutor:
         except StopIteration as end:
             result: T = end.value
             return result
+        except Trouble as trouble:
+            if trouble.disconnected:
+                self._connections.close()
+            raise
 
     def _exchange(self, request: Request, until: float) -> Response:
         response: dict[Node, list[Any] | Trouble | StoreError] = {}
@@ -337,6 +340,10 @@ class AsyncRedisExecutor:
         except StopIteration as end:
             result: Sequence[Outcome] = end.value
             return result
+        except Trouble as trouble:
+            if trouble.disconnected:
+                self._connections.close()
+            raise
 
     async def _exchange(self, request: Request, until: float) -> Response:
         response: dict[Node, list[Any] | Trouble | StoreError] = {}
