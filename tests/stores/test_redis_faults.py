@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -623,7 +623,7 @@ def certify(certificate: Path, key: Path) -> None:
 
 
 @contextmanager
-def encrypted(server: int, certificate: Path, key: Path) -> Iterator[int]:
+def encrypted(server: int, certificate: Path, key: Path) -> Generator[int]:
     """The port of something that takes TLS off: this Valkey is built without it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -680,6 +680,6 @@ def test_the_doctor(server: ValkeyServer) -> None:
     admin.close()
     store.close()
     server.kill()
-    admin = stores.open(url).open_admin()
-    assert next(finding.level for finding in admin.diagnose()) == "problem"
-    admin.close()
+    gone = stores.open(url).open_admin()
+    assert next(finding.level for finding in gone.diagnose()) == "problem"
+    gone.close()

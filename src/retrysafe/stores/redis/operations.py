@@ -157,7 +157,7 @@ class Operations:
             while unasked and len(offsets) < at_once:
                 offsets[unasked.popleft()] = 0
             at_once *= 2
-            candidates = yield from self.expired_candidates(offsets, limit - removed)
+            candidates: dict[int, list[bytes]] = yield from self.expired_candidates(offsets, limit - removed)
             offsets = {number: offsets[number] for number in candidates}
             steps = list(_up_to(limit - removed, candidates))
             if not steps:
