@@ -71,8 +71,24 @@ def _read(buffer: bytes, place: int) -> tuple[Any, int]:
             return None, after
         values: list[Any] = []
         for _ in range(number):
-            value, after = _read(buffer, after)
-            values.append(value)
+            # A record is an array of strings, which are read without a call for each.
+            if buffer[after : after + 1] == b"$":
+                end = buffer.find(b"\r\n", after)
+                if end < 0:
+                    raise _INCOMPLETE
+                length = int(buffer[after + 1 : end])
+                after = end + 2
+                if length < 0:
+                    values.append(None)
+                    continue
+                end = after + length
+                values.append(buffer[after:end])
+                after = end + 2
+            else:
+                value, after = _read(buffer, after)
+                values.append(value)
+        if after > len(buffer):
+            raise _INCOMPLETE
         return values, after
     if kind == 43:  # +
         return buffer[place + 1 : end], after
