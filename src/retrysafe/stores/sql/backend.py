@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from retrysafe.stores.admin import Admin
-from retrysafe.stores.queue import Call, Outcome, Row
+from retrysafe.stores.queue import Batch, Outcome, Row
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.join import Joint
 
@@ -35,7 +35,7 @@ class Execute(Protocol):
 class Runner(Protocol):
     """Runs the calls of a batch on connections of one executor."""
 
-    def run(self, execute: Execute, calls: Sequence[Call], patience: float) -> Sequence[Outcome]: ...
+    def run(self, execute: Execute, calls: Batch, patience: float) -> Sequence[Outcome]: ...
 
 
 class AdminConnection(Protocol):

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.queue import Arguments, Call, Outcome, Row
+from retrysafe.stores.queue import Arguments, Batch, Outcome, Row
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.backend import Backend, Execute
 from retrysafe.stores.sql.mysql import schema
 from retrysafe.stores.sql.mysql.admin import MySQLAdmin, explained
-from retrysafe.stores.sql.mysql.batch import Conversation, converse, within
+from retrysafe.stores.sql.mysql.batch import Conversation, converse, manner, within
 from retrysafe.stores.sql.mysql.join import JOINT
 from retrysafe.stores.sql.mysql.retry import MySQLTrouble, trouble
 from retrysafe.stores.sql.mysql.texts import Step, Text
@@ -32,12 +32,13 @@ _TOO_LARGE = 1301
 class Runner:
     """A batch is one transaction where more than one of its statements writes."""
 
-    def run(self, execute: Execute, calls: Sequence[Call], patience: float) -> Sequence[Outcome]:
+    def run(self, execute: Execute, calls: Batch, patience: float) -> Sequence[Outcome]:
         seconds = max(int(patience), _SHORTEST)
+        conversation = converse(calls, manner(patience, alone=calls.alone))
         try:
             if seconds == _SHORTEST:
-                return _converse(execute, converse(calls))
-            return _converse(execute, _patiently(converse(calls), seconds))
+                return _converse(execute, conversation)
+            return _converse(execute, _patiently(conversation, seconds))
         except Trouble as trouble:
             if len(calls) > 1 or trouble.disconnected:
                 raise

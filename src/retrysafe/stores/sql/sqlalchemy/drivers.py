@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from retrysafe._core.times import Duration
 from retrysafe._runtime import fork
 from retrysafe.stores.admin import Admin
-from retrysafe.stores.queue import Call, Executor, Operation, Outcome
+from retrysafe.stores.queue import Batch, Executor, Operation, Outcome
 from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
 from retrysafe.stores.queue_threads import ThreadQueue
 from retrysafe.stores.sql.backend import AdminConnection, Backend
@@ -179,7 +179,7 @@ class InLoopThread:
         """A child process: the thread did not come along, and may have held locks of its engine."""
         self._begin()
 
-    def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
         return self._thread.run(
             self._executor.run(calls, until, patience),
             until - monotonic() + _GRACE,

@@ -13,7 +13,7 @@ from retrysafe._runtime import fork
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.watchdog import cutting_after
 from retrysafe.errors import StoreUnavailable
-from retrysafe.stores.queue import Call, Outcome
+from retrysafe.stores.queue import Batch, Outcome
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.backend import Backend
 from retrysafe.stores.sql.connecting import Connecting
@@ -33,7 +33,7 @@ class EngineExecutor:
         self._backend = backend
         self._runner = backend.runner()
 
-    def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
         connection = self._connecting.connected(until)
         with (
             self._connecting.in_use(connection),
@@ -58,7 +58,7 @@ class ThreadedEngineExecutor:
         self._executor = self._begin()
         self._running: asyncio.Future[Sequence[Outcome]] | None = None
 
-    async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    async def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
         self._running = running = in_own_thread(self._executor.run, calls, until, patience)
         return await asyncio.shield(running)
 
@@ -86,7 +86,7 @@ class AsyncEngineExecutor:
         _inherited.append(self._connection)
         self._connection = None
 
-    async def run(self, calls: Sequence[Call], until: float, patience: float) -> Sequence[Outcome]:
+    async def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
         connection = await self._connected(until)
         has_worked = connection.has_worked
         timer = asyncio.get_running_loop().call_later(until - monotonic(), connection.cut)
