@@ -372,35 +372,23 @@ JOIN (
     LIMIT :groups
 ) AS largest USING (door, route, source)
 
--- name: call
--- How many calls of one route ended with one verdict, as a row of `add_calls`.
--- Arguments: door, route, source, verdict, number
-SELECT :door AS door, :route AS route, :source AS source, :verdict AS verdict, :number AS number
-
 -- name: add_calls
 -- Add to the numbers of calls that ended with each verdict, by route.
--- Arguments: calls
+-- Arguments: rows, door, route, source, verdict
 --
--- `calls` are rows of `call`.  Atomic as one statement, so that the counts of several processes add up; always in the
--- same order, so that two of them do not wait for each other.
+-- They are a table with those columns that differ.  Atomic as one statement, so that the counts of several processes
+-- add up; always in the same order, so that two of them do not wait for each other.
 INSERT INTO retrysafe_routes (door, route, source, verdict, count, since, seen_at)
-SELECT added.door, added.route, added.source, added.verdict, added.number, {now}, {now}
-FROM (:calls) AS added
+SELECT :door, :route, :source, :verdict, `each`.number, {now}, {now}
+FROM (:rows) AS `each`
 ON DUPLICATE KEY UPDATE
-    count = retrysafe_routes.count + added.number,
+    count = retrysafe_routes.count + `each`.number,
     seen_at = GREATEST(retrysafe_routes.seen_at, {now})
-
--- name: call_by_verdict
--- The same without the route, as a row of `add_verdicts`.
--- Arguments: verdict, number
-SELECT :verdict AS verdict, :number AS number
 
 -- name: add_verdicts
 -- As `add_calls`, where `retrysafe_routes` is missing or may not be written: by verdict alone.
--- Arguments: verdicts
---
--- `verdicts` are rows of `call_by_verdict`.
+-- Arguments: rows, verdict
 INSERT INTO retrysafe_verdicts (verdict, count, since)
-SELECT added.verdict, added.number, {now}
-FROM (:verdicts) AS added
-ON DUPLICATE KEY UPDATE count = retrysafe_verdicts.count + added.number
+SELECT :verdict, `each`.number, {now}
+FROM (:rows) AS `each`
+ON DUPLICATE KEY UPDATE count = retrysafe_verdicts.count + `each`.number

@@ -23,7 +23,7 @@ from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql import codec
 from retrysafe.stores.sql.mysql import rows
 from retrysafe.stores.sql.mysql.retry import LOCK_TIMEOUT, MySQLTrouble
-from retrysafe.stores.sql.mysql.texts import Always, Pairs, Part, Repeated, Step, Text, Values, texts
+from retrysafe.stores.sql.mysql.texts import Always, Pairs, Part, Repeated, Step, Text, Values, table, texts
 
 T = TypeVar("T")
 
@@ -36,6 +36,13 @@ that another transaction is about to store, instead of waiting for it."""
 
 Conversation = Generator[Sequence[Step], Sequence[Rows], T]
 """Yields steps, and receives the rows of each: none where it gives none."""
+
+_IDENTITY = ("id", "token")
+_CLAIM = tuple(
+    "fingerprint mode lease retention hold door scope key action target request_id correlation_id details"
+    " retention_from payload due_in".split()
+)
+_OUTCOME = ("state", "status", "headers", "body", "omitted", "details", "retention")
 
 Manner = Literal["together", "at once", "patiently"]
 """How a call waits for locks: as one of a batch; alone, and not at all; alone, with the session's
@@ -182,7 +189,7 @@ class _Reserve(_Share):
         self.passes_over = how != "patiently"
         self._of = {arguments["id"]: (place, arguments) for place, arguments in of}
         bids = [arguments for _, arguments in of]
-        insert, look = steps_of("reserve", {"bids": Repeated("bid", bids), **_named(bids)})
+        insert, look = steps_of("reserve", {**table(bids, _IDENTITY, _CLAIM), **_named(bids)})
         super().__init__([insert], [look])
 
     def look(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
@@ -220,7 +227,7 @@ class _Finish(_Share):
     def __init__(self, of: Sequence[tuple[int, Arguments]]) -> None:
         self._places = {arguments["id"]: place for place, arguments in of}
         finals = [arguments for _, arguments in of]
-        super().__init__(steps_of("finish", {"finals": Repeated("final", finals), **_named(finals)}))
+        super().__init__(steps_of("finish", {**table(finals, _IDENTITY, _OUTCOME), **_named(finals)}))
 
     def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
         for place in self._places.values():
@@ -288,11 +295,11 @@ def prepare(name: str, arguments: Mapping[str, Any]) -> Mapping[str, object]:
         case "add_deliveries":
             return {"ids": Values(_deliveries(arguments))}
         case "add_calls":
-            return {"calls": Repeated("call", _calls(arguments))}
+            return table(_calls(arguments), ["number"], ["door", "route", "source", "verdict"])
         case "add_verdicts":
             numbers = sorted(loads(arguments["verdicts"]).items())
             of = [{"verdict": verdict, "number": number} for verdict, number in numbers]
-            return {"verdicts": Repeated("call_by_verdict", of)}
+            return table(of, ["number"], ["verdict"])
         case _ if name.startswith("list_records"):
             return {**arguments, "parts": _parts(arguments)}
         case _:

@@ -10,22 +10,22 @@ UTC_TIMESTAMP(6)
 -- name: lease_from_now
 -- When a lease that begins now ends.
 -- Arguments: lease
-{now} + INTERVAL CAST(:lease * 1000000 AS SIGNED) MICROSECOND
+{now} + INTERVAL :lease SECOND
 
 -- name: retention_from_now
 -- When a retention that begins now ends.
 -- Arguments: retention
-{now} + INTERVAL CAST(:retention * 1000000 AS SIGNED) MICROSECOND
+{now} + INTERVAL :retention SECOND
 
 -- name: hold_from_now
 -- When a hold that begins now ends.
 -- Arguments: hold
-{now} + INTERVAL CAST(:hold * 1000000 AS SIGNED) MICROSECOND
+{now} + INTERVAL :hold SECOND
 
 -- name: due_from_now
 -- When a payload is due, if at all.
 -- Arguments: due_in
-{now} + INTERVAL CAST(:due_in * 1000000 AS SIGNED) MICROSECOND
+{now} + INTERVAL :due_in SECOND
 
 -- name: now_in_seconds
 -- The server's time in seconds since the epoch.
@@ -121,6 +121,8 @@ WHERE record.id IN (:ids)
 -- name: running
 -- The records that are running under these tokens; locks them, but for those that another transaction has locked.
 -- Arguments: ids, pairs
+--
+-- LIMIT is more than there can be: it keeps the server from merging this into the statement around it.
 SELECT record.id FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
 WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs) AND record.state = 'in_progress'
 ORDER BY record.id

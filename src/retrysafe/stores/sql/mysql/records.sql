@@ -23,13 +23,20 @@ SELECT record.id, {document}, record.body, {now_in_seconds}
 FROM retrysafe_records AS record
 WHERE record.id = :id AND ({expired}) IS NOT TRUE
 
--- name: bid
--- The row of a claim, unless its key has a record.
--- Arguments: id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target,
---            request_id, correlation_id, details, retention_from, payload, due_in
--- Columns: those of the table
+-- name: reserve
+-- Reserve keys that have no records, and return the records of the others.
+-- Arguments: rows, id, token, fingerprint, mode, lease, retention, hold, door, scope, key, action, target, request_id,
+--            correlation_id, details, retention_from, payload, due_in, ids, pairs
+-- Columns: id; attempt, NULL if the record is not this claim's own; whether it has expired, and then it is for
+--          `replace_expired`; and, if it is not the claim's own, those of a record, then now; no row when a record
+--          appeared and disappeared meanwhile
 --
--- It looks without a lock, so a replay waits for nothing and writes nothing.
+-- Atomic as one insert: of many the primary key admits one, and the others change nothing.  Claims are a table with
+-- those columns that differ, sorted by id, so that processes lock in the same order.  It looks first, without a lock,
+-- so a replay waits for nothing and writes nothing.  What came of it is read when it is committed.
+INSERT INTO retrysafe_records (
+    {columns}, status, headers, body, omitted, payload, due_at
+)
 SELECT
     1, :id, :token, :fingerprint, 'in_progress', :mode, 1, {lease_from_now}, 0,
     :door, :scope, :key, :action, :target, :request_id, :correlation_id,
@@ -37,22 +44,8 @@ SELECT
     :details, :retention_from, 1, NULL, NULL,
     NULL, NULL, NULL, 0,
     :payload, CASE WHEN :payload IS NOT NULL THEN {due_from_now} END
-FROM DUAL
+FROM (:rows) AS `each`
 WHERE NOT EXISTS (SELECT 1 FROM retrysafe_records AS record WHERE record.id = :id)
-
--- name: reserve
--- Reserve keys that have no records, and return the records of the others.
--- Arguments: bids, ids, pairs
--- Columns: id; attempt, NULL if the record is not this claim's own; whether it has expired, and then it is for
---          `replace_expired`; and, if it is not the claim's own, those of a record, then now; no row when a record
---          appeared and disappeared meanwhile
---
--- Atomic as one insert: of many the primary key admits one, and the others change nothing.  `bids` are the rows
--- of `bid`, sorted by id, so that processes lock in the same order.  What came of it is read when it is committed.
-INSERT INTO retrysafe_records (
-    {columns}, status, headers, body, omitted, payload, due_at
-)
-:bids
 ON DUPLICATE KEY UPDATE id = retrysafe_records.id;
 {found}
 
@@ -169,40 +162,32 @@ UPDATE retrysafe_records AS record SET
     updated_at = {now}
 WHERE record.id = :id AND record.token = :token AND record.state = 'in_progress'
 
--- name: final
--- The outcome of one attempt, as a row of `finish`.
--- Arguments: id, token, state, status, headers, body, omitted, details, retention
-SELECT
-    :id AS id, :token AS token, :state AS state, :status AS status, :headers AS headers, :body AS body,
-    :omitted AS omitted, :details AS details, CAST(:retention * 1000000 AS SIGNED) AS retention
-
 -- name: finish
 -- Store the outcomes of running records, in time or late.
--- Arguments: finals, ids, pairs
+-- Arguments: rows, id, token, state, status, headers, body, omitted, details, retention, ids, pairs
 -- Columns: id of each record that was running under its token, and not locked by another transaction
 --
 -- Atomic and fenced: the rows are locked when they are found, in the order of their ids, and nothing is ever inserted.
 -- Those that others have locked are skipped, when they are found and again when they are changed, so it waits for
--- none.  LIMIT is more than there can be: it keeps the server from merging the look into the update.
--- `finals` are the rows of `final`.  Only a late record has its expiry changed: to name an indexed column with its old
--- value does not touch the index.
+-- none.  Outcomes are a table with those columns that differ.  Only a late record has its expiry changed: to name an
+-- indexed column with its old value does not touch the index.
 {running};
 UPDATE ({running}) AS free
-STRAIGHT_JOIN (:finals) AS final ON final.id = free.id
+STRAIGHT_JOIN (:rows) AS `each` ON :id = free.id
 STRAIGHT_JOIN retrysafe_records AS record FORCE INDEX (PRIMARY) ON record.id = free.id
 SET
-    record.state = final.state,
+    record.state = :state,
     record.completed_at = {now},
     record.updated_at = {now},
     record.expires_at = CASE
-        WHEN record.expires_at <= {now} THEN {now} + INTERVAL final.retention MICROSECOND ELSE record.expires_at
+        WHEN record.expires_at <= {now} THEN {retention_from_now} ELSE record.expires_at
     END,
-    record.status = final.status,
-    record.headers = final.headers,
-    record.body = final.body,
-    record.omitted = final.omitted,
-    record.details = final.details
-WHERE record.token = final.token AND record.state = 'in_progress'
+    record.status = :status,
+    record.headers = :headers,
+    record.body = :body,
+    record.omitted = :omitted,
+    record.details = :details
+WHERE record.token = :token AND record.state = 'in_progress'
 
 -- name: finish_late
 -- Store the outcome of a running record, in time or late, whose retention may be counted from the last update.

@@ -23,6 +23,7 @@ class Text:
     __slots__ = ("_names", "_sql", "_texts", "locks")
 
     def __init__(self, sql: str) -> None:
+        sql = " ".join(sql.split())  # what is sent is read by the server, byte by byte
         pieces = re.split(r":(\w+)", sql)
         self._sql = sql
         self._texts = pieces[::2]
@@ -90,15 +91,62 @@ class Part:
 
 
 class Repeated(Part):
-    """A statement of one row, once for each of these arguments."""
+    """A statement, once for each of these arguments."""
 
-    def __init__(self, name: str, of: Sequence[Mapping[str, object]], between: str = "\nUNION ALL\n") -> None:
+    def __init__(self, name: str, of: Sequence[Mapping[str, object]], between: str) -> None:
         [self._text] = texts(name)
         self._of = of
         self._between = between
 
     def written(self, put: Put) -> str:
         return self._between.join(self._text.written(each, put) for each in self._of)
+
+
+class _Column(Part):
+    """Of a table that is written as rows."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def written(self, put: Put) -> str:  # noqa: ARG002 - it has no values
+        return self._name
+
+
+class _Rows(Part):
+    """A table of what differs."""
+
+    def __init__(self, of: Sequence[Mapping[str, object]], names: Sequence[str]) -> None:
+        self._of = of
+        self._names = names
+
+    def written(self, put: Put) -> str:
+        names = self._names
+        first = ", ".join(f"{put(self._of[0][name])} AS `{name}`" for name in names)
+        others = (",".join([put(each[name]) for name in names]) for each in self._of[1:])
+        return "SELECT " + " UNION ALL SELECT ".join([first, *others])
+
+
+def table(
+    of: Sequence[Mapping[str, object]], identity: Sequence[str], names: Sequence[str]
+) -> dict[str, object]:
+    """Arguments for a statement that reads `FROM (:rows) AS each`: its rows, and what to write for each
+    column.
+
+    Most columns are the same in all rows of a batch: those are written once, as values.  What is written is
+    what the server has to parse.
+    """
+    first = of[0]
+    arguments: dict[str, object] = {name: _Column(f"`each`.`{name}`") for name in identity}
+    differing = [*identity]
+    for name in names:
+        value = first[name]
+        if all(each[name] == value for each in of):
+            arguments[name] = value
+        else:
+            arguments[name] = _Column(f"`each`.`{name}`")
+            differing.append(name)
+    arguments["rows"] = _Rows(of, differing)
+    return arguments
 
 
 class Values(Part):
