@@ -7,6 +7,8 @@ from typing import Any
 
 import redis
 
+from retrysafe._core.times import Duration
+from retrysafe.stores.options import CLEANUP_INTERVAL
 from retrysafe.stores.redis import RedisStore
 from retrysafe.stores.redis.scripts import Layout
 
@@ -38,8 +40,10 @@ class Keys:
         self._now = time.time()
         self._tell()
 
-    def store(self) -> RedisStore:
-        return RedisStore(self.url, deadline=PATIENT, create=True, clock=CLOCK)
+    def store(self, cleanup_interval: Duration | None = CLEANUP_INTERVAL) -> RedisStore:
+        return RedisStore(
+            self.url, deadline=PATIENT, cleanup_interval=cleanup_interval, create=True, clock=CLOCK
+        )
 
     def elapse(self, seconds: float) -> None:
         self._now += seconds
@@ -49,6 +53,25 @@ class Keys:
         key = self.record(id)
         head = self.client.hget(key, "s")
         self.client.hset(key, "s", head[:10] + struct.pack("<d", -1.0) + head[18:])
+
+    def expire(self) -> None:
+        """All records, at the beginning of time."""
+        for bucket in self.layout.buckets:
+            for name in self.client.zrange(bucket.ids, 0, -1):
+                head = self.client.hget(bucket.record + name, "s")
+                self.client.hset(bucket.record + name, "s", head[:42] + struct.pack("<d", 0.0) + head[50:])
+                self.client.zadd(bucket.ids, {name: 0.0})
+
+    def records(self) -> int:
+        return sum(self.client.zcard(bucket.ids) for bucket in self.layout.buckets)
+
+    def set_next_round(self, value: str) -> None:
+        """The time of the next cleanup."""
+        self.client.set(self.layout.cleanup, value)
+
+    @property
+    def now(self) -> float:
+        return self._now
 
     def record(self, id: bytes) -> bytes:
         """The key of its hash."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+import redis
 
 from retrysafe import stores
 from retrysafe._core.model import Purged
@@ -16,12 +17,14 @@ from retrysafe._core.times import Duration
 from retrysafe.stores.contract import Renewer, Store
 from retrysafe.stores.options import CLEANUP_INTERVAL
 from retrysafe.stores.queue import Operation
+from retrysafe.stores.redis.operations import Operations
 from retrysafe.stores.sql import cleanup, operations
 from retrysafe.stores.sql.sqlite import SQLiteStore
 from retrysafe.testing import ManualClock
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import ended
 from tests.stores.engines import engine_for
+from tests.stores.redis_clock import Keys
 from tests.stores.rows import PATIENT, Rows
 
 POSTGRESQL = ["postgresql", "asyncpg", "pg8000"]
@@ -151,12 +154,39 @@ class PostgreSQLPlace(Place):
         self._set("'soon'")
 
 
-@pytest.fixture(params=["sqlite", *POSTGRESQL])
+class RedisPlace(Place):
+    def __init__(self, exits: ExitStack, url: str) -> None:
+        super().__init__(exits)
+        self._keys_of = Keys(url, exits.enter_context(redis.Redis.from_url(url)))
+
+    def open(self, cleanup_interval: Duration | None) -> Store:
+        return self._keys_of.store(cleanup_interval)
+
+    def elapse(self, seconds: float) -> None:
+        super().elapse(seconds)
+        self._keys_of.elapse(seconds)
+
+    def expire(self) -> None:
+        self._keys_of.expire()
+
+    def records(self) -> int:
+        return self._keys_of.records()
+
+    def set_next_round(self, seconds: float) -> None:
+        self._keys_of.set_next_round(repr(self._keys_of.now + seconds))
+
+    def damage_next_round(self) -> None:
+        self._keys_of.set_next_round("soon")
+
+
+@pytest.fixture(params=["sqlite", "redis", *POSTGRESQL])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     with ExitStack() as exits:
         place: Place
         if request.param == "sqlite":
             place = SQLitePlace(exits, tmp_path / "keys.db")
+        elif request.param == "redis":
+            place = RedisPlace(exits, request.getfixturevalue("valkey").new_database())
         else:
             place = PostgreSQLPlace(exits, request.getfixturevalue("database"), request.param)
         monkeypatch.setattr(cleanup, "monotonic", lambda: place.now)
@@ -167,14 +197,20 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The limit of each statement that removes records; it takes a fifth of a second."""
     seen: list[int] = []
-    purge = operations.purge
+    purge, purge_redis = operations.purge, Operations.purge
 
     def noted(limit: int) -> Operation[Purged]:
         seen.append(limit)
         place.now += 0.2
         return purge(limit)
 
+    def noted_redis(own: Operations, limit: int) -> Operation[Purged]:
+        seen.append(limit)
+        place.now += 0.2
+        return purge_redis(own, limit)
+
     monkeypatch.setattr(operations, "purge", noted)
+    monkeypatch.setattr(Operations, "purge", noted_redis)
     return seen
 
 

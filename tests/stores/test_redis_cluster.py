@@ -141,6 +141,7 @@ def test_a_slot_that_moves_under_load(cluster: ValkeyCluster) -> None:
     store.close()
 
 
+@pytest.mark.full
 def test_a_node_that_dies() -> None:
     """Keys of the others are served all the time, its own are refused until its replica has taken over."""
     if not valkey_server.is_available():

@@ -5,7 +5,7 @@
 -- Result: 1 if it is the caller's, else 0
 --
 -- Atomic, as every script: of several processes one gets it.
-local due = tonumber(redis.call('GET', KEYS[4]) or 0)
+local due = tonumber(redis.call('GET', KEYS[4]) or 0) or 0 -- whatever is no time is due
 if due > now and due <= now + ARGV[2] then
     return 0
 end
