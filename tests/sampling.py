@@ -195,6 +195,18 @@ RULES = (
         )
     ),
     Rule(_OUTAGES + "test_black_hole", "Valkey", "test_asgi.py::TestValkeyFrozen tries it over sockets"),
+    Rule(_OUTAGES + "test_black_hole", "MariaDB-lease", "it is tried in transactions, and on PostgreSQL"),
+    Rule(
+        _OUTAGES + "test_all_connections_in_use", "MariaDB", "one that waits is tried as one that is silent"
+    ),
+    Rule(
+        _OUTAGES + "test_down_from_the_handlers_end_on",
+        "MariaDB",
+        "test_asgi.py::TestMariaDB.test_at_the_end",
+    ),
+    Rule(
+        _OUTAGES + "test_down_from_the_handlers_end_on", "Valkey", "test_asgi.py::TestValkey.test_at_the_end"
+    ),
     Rule(_OUTAGES + "test_all_connections_in_use", "Valkey", "one that waits is tried as one that is silent"),
     *(
         rule

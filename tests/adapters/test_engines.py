@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from retrysafe.testing.adapters import AdapterSuite, FailuresTx, Sqlite, Stored, TransactionalSuite
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
+from retrysafe.testing.adapters.mariadb import MariaDB
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
 from tests.adapters.sampling import sample
@@ -25,6 +26,30 @@ class TestPsycopg(AdapterSuite):
 class TestAsyncpg(AdapterSuite):
     framework = "asgi"
     backing = Postgres("asyncpg")
+
+
+@sample()
+class TestPyMySQL(AdapterSuite):
+    framework = "asgi"
+    backing = MariaDB("pymysql")
+
+
+@sample(Stored.test_a_response_that_says_no)
+class TestAsyncmy(AdapterSuite):
+    framework = "asgi"
+    backing = MariaDB("asyncmy")
+
+
+@sample(FailuresTx.test_a_failure_is_undone)
+class TestPyMySQLTransactions(TransactionalSuite):
+    framework = "asgi"
+    backing = MariaDB("pymysql")
+
+
+@sample()
+class TestAsyncmyTransactions(TransactionalSuite):
+    framework = "asgi"
+    backing = MariaDB("asyncmy")
 
 
 @sample(Stored)
@@ -77,3 +102,8 @@ class TestWsgiPsycopgTransactions(_Wsgi):
 @sample(FailuresTx)
 class TestWsgiPysqliteTransactions(_Wsgi):
     backing = Sqlite("pysqlite")
+
+
+@sample()
+class TestWsgiPyMySQLTransactions(_Wsgi):
+    backing = MariaDB("pymysql")

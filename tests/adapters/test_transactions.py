@@ -17,6 +17,7 @@ from retrysafe.testing.adapters import (
     TransactionalSuite,
 )
 from retrysafe.testing.adapters.limits import GTHREAD, Limits
+from retrysafe.testing.adapters.mariadb import MariaDB
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
 from tests.adapters.sampling import sample
@@ -80,3 +81,30 @@ class TestWsgiInThreeOnPostgres(TestWsgiOnPostgres):
 
     workers = 3
     options: ClassVar[Mapping[str, Option]] = {"server": "gthread", "preload": True}
+
+
+@sample(
+    FailuresTx.test_a_failure_is_undone,
+    Concurrency.test_a_hundred_at_once,
+    AbandonedTx.test_frozen_in_its_transaction,
+    # The server rolls back what its client did not live to commit.
+    AbandonedTx.test_killed_before_the_commit,
+    OutageTx.test_at_the_end,
+)
+class TestAsgiOnMariaDB(TransactionalSuite):
+    framework = "asgi"
+    backing = MariaDB()
+
+
+@sample()
+class TestAsgiOnMariaDBStopped(OutageTx):
+    """The server is killed, and started again."""
+
+    framework = "asgi"
+    backing = MariaDB(outage="stopped")
+    tx = True
+
+
+@sample(FailuresTx.test_a_failure_is_undone)
+class TestWsgiOnMariaDB(TestWsgiOnSqlite):
+    backing = MariaDB()

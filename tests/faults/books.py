@@ -22,6 +22,7 @@ from retrysafe.asgi.types import App, Connection, Receive, Send
 from retrysafe.psycopg import connection_async
 from retrysafe.stores.admin import Query
 from retrysafe.stores.contract import Store
+from retrysafe.testing.reference.databases import connect_to_mysql
 from tests.faults.wire import PATIENCE, Heard, Wire, connection, fresh, respond
 
 Handle = Callable[[Any, str], Awaitable[None]]
@@ -173,6 +174,38 @@ class PostgresBooks(Books):
             self._auditor.close()
 
 
+class MariaDBBooks(Books):
+    """In threads, because PyMySQL blocks; each connects where it is used."""
+
+    def __init__(self, guard: Guard, application: str, url: str) -> None:
+        super().__init__(guard, url)
+        self._application = application
+
+    async def enter(self, key: str, order: str) -> None:
+        await asyncio.to_thread(self._enter, key, order)
+
+    def _enter(self, key: str, order: str) -> None:
+        from retrysafe.pymysql import connection
+
+        with connection(self.guard, lambda: connect_to_mysql(self._application)) as db, db.cursor() as cursor:
+            cursor.execute("INSERT INTO orders VALUES (%s, %s)", [key, order])
+
+    def _ask(self, sql: str) -> Sequence[Any]:
+        with closing(connect_to_mysql(self.url)) as auditor, auditor.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def entries(self) -> Sequence[Entry]:
+        return self._ask("SELECT `key`, id FROM orders")
+
+    def in_transaction(self) -> Sequence[object]:
+        return self._ask(
+            "SELECT session.id, session.db FROM information_schema.innodb_trx AS open "
+            "JOIN information_schema.processlist AS session ON session.id = open.trx_mysql_thread_id "
+            "WHERE session.db = DATABASE() AND session.command = 'Sleep'"
+        )
+
+
 class BooksElsewhere(Books):
     """Orders are entered in another system: what a store without transactions is for."""
 
@@ -237,3 +270,22 @@ async def opened_elsewhere(
     finally:
         books.close()
         await asyncio.to_thread(guard.close)
+
+
+@asynccontextmanager
+async def opened_in_mariadb(
+    store: str | Store, application: str, auditor: str, **options: Any
+) -> AsyncGenerator[MariaDBBooks]:
+    policy: dict[str, Any] = {"effects": "database", "lease": 30.0, **options}
+    guard = Guard(store, scope=lambda request: "books", **policy)
+    books = MariaDBBooks(guard, application, auditor)
+    try:
+        yield books
+    finally:
+        books.close()
+        await asyncio.to_thread(guard.close)
+
+
+def create_in_mariadb(url: str) -> None:
+    with closing(connect_to_mysql(url)) as db, db.cursor() as cursor:
+        cursor.execute("CREATE TABLE orders (`key` VARCHAR(255) NOT NULL, id VARCHAR(255) NOT NULL)")

@@ -8,6 +8,7 @@ from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
+    closing,
     contextmanager,
 )
 from importlib import import_module
@@ -16,14 +17,16 @@ from typing import Any, Literal, NamedTuple, Protocol
 import psycopg
 import pytest
 
-from retrysafe.testing.adapters import postgres, valkey
+from retrysafe.testing.adapters import mariadb, postgres, valkey
 from retrysafe.testing.adapters.on_server import Program
 from retrysafe.testing.conversations import Conversation
+from retrysafe.testing.conversations.mysql import MySQLConversation
 from retrysafe.testing.conversations.postgresql import PostgresConversation
 from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
+from retrysafe.testing.reference.databases import connect_to_mysql
 from tests.any_store import arm
-from tests.faults.books import Books, create, opened, opened_elsewhere
+from tests.faults.books import Books, create, create_in_mariadb, opened, opened_elsewhere, opened_in_mariadb
 from tests.faults.wire import fresh
 from tests.servers import missing
 
@@ -96,6 +99,14 @@ def _locked_in_postgresql(_: Server, url: str) -> Generator[None]:
 
 
 @contextmanager
+def _locked_in_mariadb(_: Server, url: str) -> Generator[None]:
+    with closing(connect_to_mysql(url)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLES retrysafe_records WRITE")
+        yield
+        cursor.execute("UNLOCK TABLES")
+
+
+@contextmanager
 def _locked_in_valkey(_: Server, url: str) -> Generator[None]:
     """Scripts wait, as they do behind one that is slow."""
     client: Any = import_module("redis").Redis  # its own types are incomplete
@@ -116,6 +127,17 @@ DATABASES = (
         _locked_in_postgresql,
         claim="INSERT INTO retrysafe_records",
         completion="UPDATE retrysafe_records AS record SET state",
+    ),
+    Database(
+        "MariaDB",
+        ("tx", "lease"),
+        mariadb.PROGRAM,
+        MySQLConversation,
+        opened_in_mariadb,
+        create_in_mariadb,
+        _locked_in_mariadb,
+        claim="INSERT INTO retrysafe_records",
+        completion="STRAIGHT_JOIN retrysafe_records AS record FORCE INDEX",
     ),
     Database(
         "Valkey",

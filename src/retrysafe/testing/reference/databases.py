@@ -3,8 +3,9 @@ one in its transaction.
 
     sqlite:///keys.db              sqlite3
     postgresql://…                 psycopg, with a pool
-    sqlite+pysqlite:///…  postgresql+psycopg://…        SQLAlchemy
-    sqlite+aiosqlite:///… postgresql+asyncpg://…        SQLAlchemy, asynchronous
+    mysql://…  mariadb://…         PyMySQL
+    sqlite+pysqlite:///…  postgresql+psycopg://…  mysql+pymysql://…     SQLAlchemy
+    sqlite+aiosqlite:///… postgresql+asyncpg://…  mysql+asyncmy://…     SQLAlchemy, asynchronous
 
 With a driver in the address the store has an engine (`stores.from_engine`), without one it is opened by its
 address.  Parameters in SQL are `:named`.
@@ -12,7 +13,8 @@ address.  Parameters in SQL are `:named`.
 
 import asyncio
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -90,12 +92,14 @@ def database_of(url: str, guard: Guard) -> Database:
             return Sqlite3(guard)
         case "postgresql" | "postgres":
             return Psycopg(guard, url)
+        case "mysql" | "mariadb":
+            return PyMySQL(guard, url)
         case _ if names_driver(url):
             return AsyncAlchemy(guard) if is_asynchronous(url) else Alchemy(guard)
         case scheme:
             raise ConfigurationError(
                 f"--tx needs a store in an SQL database, and {scheme}: is none: "
-                "use sqlite:///keys.db or postgresql://…"
+                "use sqlite:///keys.db, postgresql://… or mysql://…"
             )
 
 
@@ -171,7 +175,7 @@ class Psycopg:
 
 
 def connect_to_mysql(url: str) -> "pymysql.Connection[Any]":
-    """A connection of the application's own, whose statements are committed one by one."""
+    """A connection of the application's own."""
     import pymysql
 
     found = urlsplit(url)
@@ -182,8 +186,40 @@ def connect_to_mysql(url: str) -> "pymysql.Connection[Any]":
         password=unquote(found.password or ""),
         database=found.path.removeprefix("/"),
         connect_timeout=int(PATIENCE),
-        autocommit=True,
     )
+
+
+class PyMySQL:
+    """A connection for each statement: PyMySQL has no pool."""
+
+    def __init__(self, guard: Guard, url: str) -> None:
+        self._guard = guard
+        self._url = url
+
+    def open(self) -> None:
+        """A connection is opened where it is used."""
+
+    def ask(self, sql: str, **values: str) -> Rows:
+        with self._cursor() as cursor:
+            cursor.execute(percent_style(sql), values)
+            return list(cursor.fetchall())
+
+    def insert(self, sql: str, **values: str) -> int:
+        with self._cursor() as cursor:
+            return int(cursor.execute(percent_style(sql), values))
+
+    @contextmanager
+    def _cursor(self) -> Generator["pymysql.cursors.Cursor"]:
+        from retrysafe.pymysql import connection
+
+        with (
+            connection(self._guard, lambda: connect_to_mysql(self._url)) as database,
+            database.cursor() as cursor,
+        ):
+            yield cursor
+
+    def close(self) -> None:
+        """And closed there."""
 
 
 class Alchemy:

@@ -36,9 +36,9 @@ _NO_MARK = 1305
 
 _ALL_ROLLED_BACK = frozenset({DEADLOCK, 1614})
 
-_UNCERTAIN = frozenset({1021, 1030, 1037, 1038, 1180}) | TOO_LONG
-"""No space, an engine's error, no memory, an error during the commit, a statement that was broken off.  It
-may have been the COMMIT, and what became of it is not known."""
+_UNCERTAIN = frozenset({1021, 1030, 1037, 1038, 1041, 1114, 1180}) | TOO_LONG
+"""No space for a file, an engine's error, no memory, no resources, no space for a row, an error during the
+commit, a statement that was broken off.  It may have been the COMMIT, and what became of it is not known."""
 
 _OF_CLIENT = range(2000, 3000)
 """What the client's side says, because the server said nothing."""
