@@ -46,7 +46,9 @@ _CLOCK = "time is the store's; the adapter has no part in it"
 _REPORTED = "one broken server shows that the demo reports it; the others differ by how it is broken"
 _KEEPER = "leases are renewed by a thread of the process, whichever its adapter: tried on ASGI and WSGI"
 _SECOND_CLAIM = "the claim is the same statement in both modes, and is refused before there is a transaction"
-_BUILT_ON = "who takes over is decided by the store; Flask is built on WSGI and FastAPI on ASGI, which try it"
+_BUILT_ON = "who takes over is decided by the store; ASGI, WSGI and Django's views in threads try it"
+_SYNC_VIEWS = "with transactions they are the blocking views of TestTransactions, under another server"
+_ONE_CHECK = "the jobs differ by what they compute"
 _SERVERS_SIDE = "what PostgreSQL makes different is tried on ASGI; the adapter itself on SQLite"
 _BY_KIND = "it is tried with one blocking driver and one asynchronous one"
 _ON_SQLITE = "every trap is tried on SQLite; one for each store shows that its fences and leases do the same"
@@ -149,9 +151,29 @@ RULES = (
     ),
     *(
         Rule(f"tests/adapters/{where}::{name}", "", _BUILT_ON)
-        for where in ("test_flask.py::TestThreads", "test_fastapi.py::TestOneProcess")
+        for where in (
+            "test_flask.py::TestThreads",
+            "test_fastapi.py::TestOneProcess",
+            "test_django.py::TestAsync",
+        )
         for name in ("test_killed_and_held", "test_frozen_and_held", "test_one_takes_over")
     ),
+    *(
+        Rule(f"tests/adapters/test_django.py::TestAsyncTransactions::{name}", "", _SYNC_VIEWS)
+        for name in (
+            "test_killed_and_taken_over",
+            "test_killed_by_itself_time_and_again",
+            "test_one_takes_over",
+            "test_killed_before_the_rollback",
+            "test_frozen_in_its_transaction",
+            "test_frozen_and_overtaken",
+        )
+    ),
+    Rule("examples/validation_service/tests/test_service.py::test_a_job_that_is_killed", "range", _ONE_CHECK),
+    Rule("tests/stores/test_batches.py::test_256", "asyncpg", "it differs by the driver"),
+    Rule("tests/mcp/test_over_stdio.py::test_a_retried_call", "lowlevel", "mcp is built on it"),
+    Rule(_OUTAGES + "test_black_hole_at_the_end", "MariaDB-tx", "it is tried in both modes on PostgreSQL"),
+    Rule(_OUTAGES + "test_refused", "MariaDB-tx", "the claim is the same statement in both modes"),
     *(
         Rule(f"tests/adapters/{where}::{name}", "", _BUILT_ON)
         for where in ("test_flask.py::TestTransactions", "test_fastapi.py::TestTransactions")

@@ -63,6 +63,8 @@ class Database(NamedTuple):
     """Makes the application's tables."""
     locked: Callable[[Any, str], AbstractContextManager[None]]
     """While entered, no client gets a record read or written, and each may wait for that."""
+    read_only: Callable[[str], AbstractContextManager[None]]
+    """While entered, the server takes no writes, as one that has been demoted."""
     claim: str
     completion: str
 
@@ -99,6 +101,32 @@ def _locked_in_postgresql(_: Server, url: str) -> Generator[None]:
 
 
 @contextmanager
+def _read_only_postgresql(url: str) -> Generator[None]:
+    # The role's default holds for sessions that begin from now on, and ours is older.
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("ALTER ROLE CURRENT_USER SET default_transaction_read_only = on")
+        yield
+        other.execute("ALTER ROLE CURRENT_USER RESET default_transaction_read_only")
+
+
+@contextmanager
+def _read_only_mariadb(url: str) -> Generator[None]:
+    with closing(connect_to_mysql(url)) as other, other.cursor() as cursor:
+        cursor.execute("SET GLOBAL read_only = 1")
+        yield
+        cursor.execute("SET GLOBAL read_only = 0")
+
+
+@contextmanager
+def _read_only_valkey(url: str) -> Generator[None]:
+    client: Any = import_module("redis").Redis  # its own types are incomplete
+    with client.from_url(url) as other:
+        other.execute_command("REPLICAOF", "127.0.0.1", "1")  # where no primary is
+        yield
+        other.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@contextmanager
 def _locked_in_mariadb(_: Server, url: str) -> Generator[None]:
     with closing(connect_to_mysql(url)) as other, other.cursor() as cursor:
         cursor.execute("LOCK TABLES retrysafe_records WRITE")
@@ -125,6 +153,7 @@ DATABASES = (
         opened,
         create,
         _locked_in_postgresql,
+        _read_only_postgresql,
         claim="INSERT INTO retrysafe_records",
         completion="UPDATE retrysafe_records AS record SET state",
     ),
@@ -136,6 +165,7 @@ DATABASES = (
         opened_in_mariadb,
         create_in_mariadb,
         _locked_in_mariadb,
+        _read_only_mariadb,
         claim="INSERT INTO retrysafe_records",
         completion="STRAIGHT_JOIN retrysafe_records AS record FORCE INDEX",
     ),
@@ -147,6 +177,7 @@ DATABASES = (
         opened_elsewhere,
         arm,
         _locked_in_valkey,
+        _read_only_valkey,
         claim="^EVALSHA .*-- Reserve a key that has no record",
         completion="^EVALSHA .*-- Store the outcome of a running record",
     ),

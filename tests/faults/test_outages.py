@@ -74,6 +74,24 @@ def test_refused(place: Place) -> None:
     asyncio.run(play())
 
 
+def test_a_server_that_takes_no_writes(place: Place) -> None:
+    """F19: a primary that was demoted is 503, and the handler has not run; one that writes serves the key."""
+
+    async def play() -> None:
+        async with place.behind_proxy() as (books, proxy):
+            before = books.attempts
+            with place.database.read_only(books.url):
+                proxy.cut()  # whoever connects now meets a server that only reads
+                heard = await books.post(key := fresh())
+                assert (heard.status, heard.code) == (503, "store-unavailable")
+                assert books.attempts == before
+            proxy.cut()
+            assert (await books.settled(key)).status == 201
+            books.assert_balanced()
+
+    asyncio.run(play())
+
+
 def test_all_connections_in_use(place: Place) -> None:
     """F10, I17: more claims than connections, and each of those waits for a lock: all are told in time."""
 
