@@ -130,8 +130,9 @@ def test_a_restart_without_its_data(server: ValkeyServer) -> None:
     store.close()
 
 
-def test_a_restart_with_its_data(durable: ValkeyServer) -> None:
-    """What was acknowledged before a crash is there after it; connections are replaced without an error."""
+def test_a_restart_with_its_data(durable: ValkeyServer, caplog: pytest.LogCaptureFixture) -> None:
+    """What was acknowledged before a crash is there after it; connections are replaced without an error, and
+    the log says that there was a restart."""
     store = opened(durable.new_database())
     for number in range(20):
         done(store, f"key {number}")
@@ -140,6 +141,7 @@ def test_a_restart_with_its_data(durable: ValkeyServer) -> None:
         store.reserve(a_claim("meanwhile"))
     durable.start()
     assert all(is_replayed(store, f"key {number}") for number in range(20))
+    assert [text for text in caplog.messages if "was restarted" in text]
     store.close()
 
 

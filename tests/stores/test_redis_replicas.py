@@ -62,6 +62,11 @@ def test_what_no_replica_has_is_not_acknowledged(servers: ValkeyReplication) -> 
     ):
         with pytest.raises(StoreUnavailable, match="0 replicas have acknowledged"):
             call()
+    admin = store.open_admin()
+    assert admin.statistics().total.records["completed"] == 2, "an operator can look"
+    levels = {finding.check: finding.level for finding in admin.diagnose()}
+    assert (levels["replicas"], levels["records"]) == ("problem", "ok")
+    admin.close()
     servers.repair()
     assert _eventually(lambda: store.reserve(claim)) == Reserved(1)
     assert _eventually(lambda: store.finish(running, an_outcome())) is True

@@ -112,6 +112,7 @@ def _check_server(address: Address, node: Node, reply: object) -> None:
         raise StoreUnavailable(f"Redis at {node} is a replica: retrysafe needs the primary")
     if info.get("loading") == "1":
         raise StoreUnavailable(f"Redis at {node} is loading its data after a start")
+    _note_restart(node, info.get("run_id", ""))
     if address.is_cluster and info.get("cluster_enabled") == "0":
         raise StoreUnavailable(f"Redis at {node} is not a node of a cluster: write redis:// for one server")
     if not address.is_cluster and info.get("cluster_enabled") == "1":
@@ -124,6 +125,20 @@ def _check_server(address: Address, node: Node, reply: object) -> None:
         )
     if info.get("aof_enabled") == "0":
         _warn_of_loss(node)
+
+
+_lives: dict[Node, str] = {}
+"""The number that each server has given itself at its last start, as far as this process has seen."""
+
+
+def _note_restart(node: Node, life: str) -> None:
+    before = _lives.get(node, life)
+    _lives[node] = life
+    if before != life:
+        _log.warning(
+            "Redis at %s was restarted, or another server took its place: the last moments may be lost",
+            node,
+        )
 
 
 @cache

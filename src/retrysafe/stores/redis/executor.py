@@ -56,6 +56,9 @@ again."""
 
 _ASKING = pack("ASKING")
 
+_LOOKED_AT = frozenset({"read", "walk", "list_due", "list_expired", "calls", "audit"})
+"""What operators only look at, with replicas or without."""
+
 
 class Pipeline:
     """How batches of one store are sent."""
@@ -86,7 +89,8 @@ class Pipeline:
         for call in calls:
             commands += commands_of(call)
             ends.append(len(commands))
-        replies = yield from self.deliver(commands)
+        waits = self._wait > 0 and any(name not in _LOOKED_AT for name, _ in calls)
+        replies = yield from self.deliver(commands, waits=waits)
         if len(ends) == len(commands):
             return [reply if isinstance(reply, Trouble | StoreError) else (reply,) for reply in replies]
         outcomes: list[Outcome] = []
@@ -132,8 +136,11 @@ class Pipeline:
                 sets = [Command(n, pack("SET", self._layout.all[n].armed, value, "NX")) for n in some]
                 yield from self.ask(sets)
 
-    def deliver(self, commands: Sequence[Command]) -> Conversation[list[Any]]:
-        """The reply to each command; or its trouble, or an error that would come again."""
+    def deliver(self, commands: Sequence[Command], *, waits: bool = False) -> Conversation[list[Any]]:
+        """The reply to each command; or its trouble, or an error that would come again.
+
+        With `waits` they count only once replicas have acknowledged them.
+        """
         servers = self._servers
         replies: list[Any] = [None] * len(commands)
         waiting: dict[Node, list[int]] = {}
@@ -144,7 +151,7 @@ class Pipeline:
         for _ in range(_REDIRECTIONS):
             request = {
                 node: self._sent(
-                    [commands[place] for place in places], asking & set(places), places, node in unloaded
+                    [(commands[place].packed, place in asking) for place in places], node in unloaded, waits
                 )
                 for node, places in waiting.items()
             }
@@ -152,7 +159,8 @@ class Pipeline:
             again: dict[Node, list[int]] = {}
             next_asking: set[int] = set()
             for node, places in waiting.items():
-                found = self._unpacked(arrived[node], places, asking, node in unloaded)
+                asked = [place in asking for place in places]
+                found = self._unpacked(arrived[node], asked, node in unloaded, waits)
                 unloaded.discard(node)
                 if isinstance(found, Exception):
                     if servers.is_alone:
@@ -167,6 +175,7 @@ class Pipeline:
                     elif reply.code == "NOSCRIPT":
                         unloaded.add(node)
                         again.setdefault(node, []).append(place)
+                        next_asking |= {place} & asking
                     elif reply.code in ("MOVED", "ASK") and not servers.is_alone:
                         elsewhere = servers.redirected(reply)
                         again.setdefault(elsewhere, []).append(place)
@@ -184,30 +193,25 @@ class Pipeline:
                 replies[place] = RedisTrouble("its slot is being moved to and fro", "TRYAGAIN")
         return replies
 
-    def _sent(self, commands: Sequence[Command], asking: set[int], places: list[int], loads: bool) -> Sent:
-        pieces = [self._scripts.load] if loads else []
-        number = self._scripts.number if loads else 0
-        if asking:
-            for place, command in zip(places, commands, strict=True):
-                if place in asking:
-                    pieces.append(_ASKING)
-                    number += 1
-                pieces.append(command.packed)
-        else:
-            pieces += [command.packed for command in commands]
-        number += len(commands)
-        if self._wait:
+    def _sent(self, commands: Sequence[tuple[bytes, bool]], loads: bool, waits: bool) -> Sent:
+        """The commands for one server, each with whether it is to be asked for there all the same."""
+        pieces: list[bytes] = [self._scripts.load] if loads else []
+        for command, asking in commands:
+            if asking:
+                pieces.append(_ASKING)
+            pieces.append(command)
+        if waits:
             pieces.append(self._acknowledged)
-            number += 1
-        return Sent(b"".join(pieces), number)
+        number = sum(1 + asking for _, asking in commands) + waits
+        return Sent(b"".join(pieces), number + (self._scripts.number if loads else 0))
 
     def _unpacked(
-        self, arrived: list[Any] | Trouble | StoreError, places: Sequence[int], asking: set[int], loaded: bool
+        self, arrived: list[Any] | Trouble | StoreError, asked: Sequence[bool], loaded: bool, waited: bool
     ) -> list[Any] | Trouble | StoreError:
         """The replies to the commands alone."""
         if isinstance(arrived, Exception):
             return arrived
-        if self._wait:
+        if waited:
             acknowledged = arrived.pop()
             if isinstance(acknowledged, Refusal):
                 return trouble_of(acknowledged)
@@ -221,11 +225,11 @@ class Pipeline:
                 if isinstance(reply, Refusal):
                     return trouble_of(reply)
             arrived = arrived[self._scripts.number :]
-        if asking:
+        if any(asked):
             left = iter(arrived)
             arrived = []
-            for place in places:
-                if place in asking:
+            for asking in asked:
+                if asking:
                     next(left)
                 arrived.append(next(left))
         return arrived
