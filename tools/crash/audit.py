@@ -5,19 +5,16 @@ A snapshot is consistent: what must hold of it holds while workers run, and not 
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 TABLES = ("crash_orders", "crash_lines")
 """Of transactional mode: an order is a row in each.  No table has a constraint that would hide a second."""
 
-CREATE = tuple(f"CREATE TABLE {table} (key text NOT NULL, id text NOT NULL)" for table in TABLES)
+CREATE = tuple(f"CREATE TABLE {table} (number text NOT NULL, id text NOT NULL)" for table in TABLES)
 
-QUERIES = (
-    *(f"SELECT key, id FROM {table}" for table in TABLES),
-    "SELECT key, state, status, body, door, due_at IS NOT NULL FROM retrysafe_records",
-)
-"""For a SQL database, all to be read in one snapshot."""
+RECORDS = "SELECT key, state, status, body, door, due_at IS NOT NULL FROM retrysafe_records"
+"""As it is in most SQL databases."""
 
 _PART = ".line"
 
@@ -134,15 +131,21 @@ class Snapshot(NamedTuple):
         return self.written[0].get(key, [])
 
 
-def read(query: Callable[[Sequence[str]], Sequence[Sequence[Any]]]) -> Snapshot:
+def read(query: Callable[[Sequence[str]], Sequence[Sequence[Any]]], of_records: str = RECORDS) -> Snapshot:
     """A snapshot of a SQL database."""
-    *tables, records = query(QUERIES)
+    *tables, records = query([*(f"SELECT number, id FROM {table}" for table in TABLES), of_records])
     written: list[dict[str, list[str]]] = []
     for rows in tables:
         ids = defaultdict[str, list[str]](list)
         for key, id in rows:
             ids[key].append(id)
         written.append(ids)
+    return snapshot(records, written)
+
+
+def snapshot(records: Iterable[Sequence[Any]], written: Sequence[Mapping[str, list[str]]] = ()) -> Snapshot:
+    """Of records that are in a store: key, state, status, body, door, and whether it is due."""
+    records = list(records)
     stored: dict[str, Stored] = {}
     parts: dict[str, Stored] = {}
     for key, state, status, body, door, _ in records:

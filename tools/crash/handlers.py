@@ -18,7 +18,7 @@ from tools.crash.audit import TABLES
 from tools.crash.journal import Journal
 from tools.crash.traps import reach, serial
 
-_ROW = "INSERT INTO {} (key, id) VALUES (:key, :id)"
+_ROW = "INSERT INTO {} (number, id) VALUES (:key, :id)"
 
 LASTS = 0.005
 """Seconds, at most, that a handler takes whose effects are outside: time to be interrupted in."""
@@ -58,7 +58,7 @@ Handlers = BlockingHandlers | AsyncHandlers
 
 
 def insert(table: str, mark: str) -> str:
-    return f"INSERT INTO {table} (key, id) VALUES ({mark}, {mark})"
+    return f"INSERT INTO {table} (number, id) VALUES ({mark}, {mark})"
 
 
 class Blocking(BlockingHandlers):

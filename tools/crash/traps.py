@@ -149,6 +149,18 @@ def commits_of_sqlite3() -> None:
     replace(JoinedConnection, "really_commit", committed)
 
 
+def commits_of_pymysql() -> None:
+    from retrysafe.pymysql import JoinedConnection
+
+    really_commit = JoinedConnection.really_commit
+
+    def committed(self: JoinedConnection) -> None:
+        with place("COMMIT"):
+            really_commit(self)
+
+    replace(JoinedConnection, "really_commit", committed)
+
+
 def commits_of_psycopg() -> None:
     from psycopg import AsyncTransaction, Transaction
     from psycopg.pq import TransactionStatus

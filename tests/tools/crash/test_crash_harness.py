@@ -7,21 +7,26 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from retrysafe.testing import report
 from retrysafe.testing.adapters.client import until
+from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
+from retrysafe.testing.valkey import ValkeyServer
 from tools.crash import targets
 from tools.crash.__main__ import main
 from tools.crash.journal import JOURNAL
-from tools.crash.modes import Mode
+from tools.crash.mariadb import MariaDB
+from tools.crash.modes import Door, Mode
 from tools.crash.planted import PLANTED
 from tools.crash.postgresql import PostgreSQL
-from tools.crash.run import Options, Outcome, execute
+from tools.crash.run import Options, Outcome, execute, modes_of
 from tools.crash.sqlite import SQLite
 from tools.crash.targets import Target
+from tools.crash.valkey import Valkey
 
 COMMAND = [sys.executable, "-m", "tools.crash"]
 
@@ -135,6 +140,72 @@ def test_a_response_that_is_not_stored_is_found(tmp_path: Path, monkeypatch: pyt
     """A response that a client got and the store does not have is found by the next audit."""
     options = Options("sqlite", ("hold",), ("sqlite3",), kills=3)
     _finds("and stored is None", "responds early", options, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("door", ["request", "operation", "callback"])
+def test_on_mariadb(door: Door, mariadb: MariaDBServer, tmp_path: Path) -> None:
+    """Where nothing is wrong nothing is found, in every mode that a door has there."""
+    modes = modes_of(MariaDB, door)
+    options = Options("mariadb", modes, kills=6 * len(modes), freezes=9, cuts=30, door=door)
+    outcome = execute(options, MariaDB(tmp_path, mariadb), tmp_path)
+    assert not outcome.violations, outcome
+    assert outcome.counts["cuts"] >= 30
+
+
+@pytest.mark.parametrize("door", ["request", "operation", "callback"])
+def test_on_valkey(door: Door, valkey: ValkeyServer, tmp_path: Path) -> None:
+    """There are no transactions, and nothing is wrong without them either."""
+    modes = modes_of(Valkey, door)
+    assert set(modes) == {"hold", "retry", *(["inbox"] if door == "callback" else [])}
+    options = Options("valkey", modes, kills=6 * len(modes), freezes=9, cuts=30, outages=2, door=door)
+    outcome = execute(options, Valkey(tmp_path, valkey), tmp_path)
+    assert not outcome.violations, outcome
+    assert outcome.counts["cuts"] >= 30
+
+
+@pytest.mark.parametrize("store", [MariaDB, Valkey])
+def test_a_server_that_is_killed_has_lost_nothing(store: type[MariaDB | Valkey], tmp_path: Path) -> None:
+    """What it acknowledged is on the disk, and clients are served again once it is there."""
+    target = store(tmp_path)
+    try:
+        options = Options(store.__name__.lower(), ("retry",), server_kills=4)
+        outcome = execute(options, target, tmp_path)
+    finally:
+        target.close()
+    assert not outcome.violations, outcome
+    assert outcome.counts["server kills"] >= 4
+
+
+@pytest.mark.parametrize(
+    ("store", "mode", "expected"),
+    [
+        ("mariadb", "tx", "crash_orders has"),
+        ("mariadb", "retry", "got 2 responses that are not replays"),
+        ("valkey", "retry", "got 2 responses that are not replays"),
+    ],
+)
+def test_freezes_find_a_fence_that_is_ignored_on(
+    store: str,
+    mode: Mode,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """As on SQLite: an owner that was overtaken believes that it has finished."""
+    server = request.getfixturevalue(store)
+    options = Options(store, (mode,), freezes=6)
+    make: Any = targets.find(store)
+    _finds(expected, "fence ignored", options, tmp_path, monkeypatch, lambda room: make(room, server))
+
+
+def test_outages_of_valkey_find_a_response_that_ends_unstored(
+    valkey: ValkeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with PostgreSQL: a response arrives whole although the store did not take it."""
+    options = Options("valkey", ("hold",), ("redis",), outages=2)
+    expected = "arrived whole, and a retry of it got outcome-unknown"
+    _finds(expected, "outage ignored", options, tmp_path, monkeypatch, lambda room: Valkey(room, valkey))
 
 
 def test_outages_find_a_response_that_ends_unstored(

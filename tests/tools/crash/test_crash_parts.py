@@ -13,7 +13,7 @@ import pytest
 
 from retrysafe.testing.adapters.client import Reply
 from retrysafe.testing.linearize import Operation
-from tools.crash import faults, postgresql, targets
+from tools.crash import faults, links, targets
 from tools.crash.audit import Snapshot, Stored
 from tools.crash.callers import Received
 from tools.crash.checks import broken_acknowledgements, check, check_keys
@@ -311,9 +311,9 @@ def test_whose_a_connection_is() -> None:
         with socket.create_connection(server.getsockname()):
             accepted, (_, port) = server.accept()
             accepted.close()
-            assert postgresql.owner(port, [1, os.getpid()]) == os.getpid()
-            assert postgresql.owner(port, []) is None
-        assert postgresql.owner(port, [os.getpid()]) is None
+            assert links.owner(port, [1, os.getpid()]) == os.getpid()
+            assert links.owner(port, []) is None
+        assert links.owner(port, [os.getpid()]) is None
 
 
 @pytest.mark.parametrize(
@@ -630,6 +630,22 @@ def test_what_is_left_to_a_worker_in_the_end_is_lost() -> None:
     senders = Senders(0, "inbox", Random(1), 1.0)
     [wrong] = check("inbox", ["a"], snapshot, senders, Timeline(1.0)).violations
     assert wrong == "a: its payload is stored, and no worker has handled it"
+
+
+@pytest.mark.parametrize(("cut", "violations"), [(True, 0), (False, 1)])
+def test_a_bid_that_was_sent_again_may_find_a_worker(cut: bool, violations: int) -> None:
+    """In an inbox the delivery that stored an event may be told that it is a duplicate, if the reply to its
+    bid was lost; no other may."""
+    senders, timeline = Senders(0, "inbox", Random(1), 1.0), Timeline(1.0)
+    timeline.add([Entry("arrived", 1.0, 1, ["0", "key"]), Entry("left", 1.4, 1, ["0"])])
+    if cut:
+        timeline.was_cut(1, 1.2)
+    senders.histories["key"] = [
+        Operation(1.0, 1.4, "{}", "replay", b"202"),
+        Operation(1.1, 1.5, "{}", "replay", b"202"),
+    ]
+    found = check("inbox", [], Snapshot({}, frozenset()), senders, timeline).violations
+    assert len(found) == violations
 
 
 def test_every_place_of_a_worker_is_beside_those_of_a_delivery() -> None:
