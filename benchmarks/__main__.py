@@ -107,7 +107,20 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a short run, to see that it works")
     parser.add_argument("--rounds", type=int, help="turns of each variant")
     parser.add_argument("--seconds", type=float, help="length of a turn")
-    parser.add_argument("--records", type=_positive, help=f"for growth and purge; else {growth.MANY}")
+    parser.add_argument(
+        "--records",
+        type=_positive,
+        help=f"for growth and purge; else {growth.A_MILLION}, and {growth.MANY['PostgreSQL']} for growth on "
+        "PostgreSQL",
+    )
+    parser.add_argument(
+        "--store",
+        nargs="+",
+        default=[],
+        choices=goals.STORES,
+        metavar="STORE",
+        help=f"for batches, growth and purge: some of {', '.join(goals.STORES)}; else all",
+    )
     parser.add_argument(
         "--delay",
         type=float,
@@ -173,7 +186,7 @@ def _servers(console: Console, options: argparse.Namespace, document: dict[str, 
 def _batches(console: Console, options: argparse.Namespace, document: dict[str, Any]) -> None:
     with _folder() as folder, console.status("batches") as status:
         seconds, levels = (0.4, (1, 32)) if options.quick else (3.0, batches.LEVELS)
-        found = batches.measure(seconds, levels, folder, status.update)
+        found = batches.measure(seconds, levels, folder, status.update, options.store)
     report.show_batches(console, found)
     document["batches"] = [one.document() for one in found]
 
@@ -182,7 +195,7 @@ def _growth(console: Console, options: argparse.Namespace, document: dict[str, A
     size = growth.Size.quick() if options.quick else growth.Size()
     size = replace(size, many=options.records or size.many)
     with _folder() as folder, console.status("growth") as status:
-        grown = growth.measure(size, folder, status.update)
+        grown = growth.measure(size, folder, status.update, options.store)
     document["growth"] = [one.document() for one in grown]
     for one in grown:
         report.show_growth(console, one)
@@ -193,7 +206,7 @@ def _purge(console: Console, options: argparse.Namespace, document: dict[str, An
     size = purge.Size.quick() if options.quick else purge.Size()
     size = replace(size, records=options.records or size.records)
     with _folder() as folder, console.status("purge") as status:
-        purged = purge.measure(size, folder, status.update)
+        purged = purge.measure(size, folder, status.update, options.store)
     report.show_purge(console, purged)
     document["purge"] = [one.document() for one in purged]
     for one in purged:

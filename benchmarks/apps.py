@@ -74,7 +74,8 @@ def sqlite(folder: Path) -> Asgi:
     return _guarded(folder, f"sqlite:///{folder / 'keys.db'}")
 
 
-def postgres(folder: Path) -> Asgi:
+def at_address(folder: Path) -> Asgi:
+    """The store is in a database server."""
     return _guarded(folder, address_of(folder))
 
 
@@ -99,6 +100,12 @@ def idemkit_postgres(folder: Path) -> Asgi:
 
     asyncio.run(init_pg(address_of(folder)))
     return _idemkit(folder, PostgresBackend.from_url(address_of(folder)))
+
+
+def idemkit_redis(folder: Path) -> Asgi:
+    from idemkit.backends.redis import RedisBackend
+
+    return _idemkit(folder, RedisBackend.from_url(address_of(folder)))
 
 
 def fik_memory(folder: Path) -> Asgi:

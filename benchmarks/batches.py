@@ -7,14 +7,14 @@ is alone.
 
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks import cores, database, records
+from benchmarks import cores, records
 from benchmarks.client import Client
 from benchmarks.database import Database
-from benchmarks.growth import available, trust
+from benchmarks.growth import available, server_of, trust
 from benchmarks.load import Order, Tally
 from benchmarks.records import Place
 from benchmarks.rounds import Progress
@@ -39,12 +39,12 @@ class Batches:
     keys: int
     commits: int
     flushes: int | None = None
-    """Of PostgreSQL's log, by those that commit.  SQLite has one per commit, and counts none."""
+    """Of the log.  SQLite has one per commit, and counts none; nor does Valkey."""
     log_bytes: int | None = None
     database_cpu: float | None = None
-    """Seconds of PostgreSQL's processes per key."""
+    """Seconds of the database server per key."""
     opened: int | None = None
-    """Connections to PostgreSQL, in all."""
+    """Connections to the database server, in all."""
     indexes: bool = False
     """Whether operators have asked for all indexes that they can have."""
 
@@ -61,13 +61,12 @@ class Batches:
         return {**asdict(self), "operations_per_commit": self.size}
 
 
-def measure(seconds: float, levels: Sequence[int], folder: Path, tell: Progress) -> list[Batches]:
+def measure(
+    seconds: float, levels: Sequence[int], folder: Path, tell: Progress, only: Sequence[str] = ()
+) -> list[Batches]:
     found: list[Batches] = []
-    with ExitStack() as stack:
-        for store in available():
-            shared = None
-            if store == "PostgreSQL":
-                shared = stack.enter_context(database.running(cores.plan()[1]))
+    for store in available(only):
+        with server_of(store) as shared:
             for connections in levels:
                 tell(f"{store}: batches, {connections} connections")
                 place = Place.new(store, folder / store / str(connections), shared)
@@ -75,8 +74,8 @@ def measure(seconds: float, levels: Sequence[int], folder: Path, tell: Progress)
                 if shared is None:
                     found.append(_sqlite(place, connections, seconds))
                 else:
-                    found.append(_postgresql(place, connections, seconds, shared))
-            if shared is not None:
+                    found.append(_on_server(place, connections, seconds, shared))
+            if store == "PostgreSQL" and shared is not None:
                 tell(f"{store}: batches, with indexes for operators")
                 place = Place.new(store, folder / store / "indexes", shared)
                 with (
@@ -84,7 +83,7 @@ def measure(seconds: float, levels: Sequence[int], folder: Path, tell: Progress)
                     closing(store_there.open_admin()) as admin,
                 ):
                     admin.migrate(["request-id", "scope"])
-                measured = _postgresql(place, INDEXED, seconds, shared)
+                measured = _on_server(place, INDEXED, seconds, shared)
                 found.append(replace(measured, indexes=True))
     return found
 
@@ -111,7 +110,7 @@ def sqlite_commits(place: Place) -> int:
     return int(commits)
 
 
-def _postgresql(place: Place, connections: int, seconds: float, shared: Database) -> Batches:
+def _on_server(place: Place, connections: int, seconds: float, shared: Database) -> Batches:
     """A process of PostgreSQL reports late, but at its end at the latest: so counts are read without any.
 
     What a server does as it starts is among them, some statements beside thousands.
@@ -126,7 +125,7 @@ def _postgresql(place: Place, connections: int, seconds: float, shared: Database
         used, keys = shared.cpu() - used, keys + tally.all_requests
     after = shared.counters(place.url)
     return Batches(
-        "PostgreSQL",
+        place.store,
         connections,
         keys,
         commits=after.commits - before.commits,

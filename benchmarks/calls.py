@@ -17,11 +17,12 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import retrysafe
+from benchmarks import database
+from benchmarks.database import Kind
 from benchmarks.inprocess import HEADERS, bare
 from benchmarks.load import BODY
 from retrysafe import Guard, scopes
 from retrysafe.asgi import Middleware
-from retrysafe.testing import postgres
 
 PACKAGE = str(Path(retrysafe.__file__).parent) + os.sep
 REPEATED = 15
@@ -103,12 +104,14 @@ def _client(app: Callable[..., Awaitable[None]], key: bytes) -> Callable[[], Awa
 
 
 def measure(folder: Path) -> dict[str, Walk]:
-    """By store, fresh and replayed.  PostgreSQL is left out where its server is not installed."""
+    """By store, fresh and replayed.  One whose server is not installed is left out."""
     recorder = Recorder()
     with ExitStack() as stack:
         addresses = {"memory": "memory:", "SQLite": f"sqlite:///{folder}/calls.db"}
-        if postgres.is_available():
-            addresses["PostgreSQL"] = stack.enter_context(postgres.PostgresServer()).new_database()
+        kinds: tuple[Kind, ...] = ("PostgreSQL", "MariaDB", "Valkey")
+        for kind in kinds:
+            if not database.missing(kind):
+                addresses[kind] = stack.enter_context(database.running(kind, None)).new()
         stack.enter_context(recorder.installed())
         found: dict[str, Walk] = {}
         for name, address in addresses.items():

@@ -2,24 +2,26 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from benchmarks import cores, database, goals, records
 from benchmarks.client import Client
-from benchmarks.database import Database
+from benchmarks.database import Database, Kind
 from benchmarks.load import Order, Tally
 from benchmarks.records import Place
 from benchmarks.rounds import CONNECTIONS, Progress
 from retrysafe import stores
 from retrysafe._core.model import Found, Reserved
 from retrysafe.stores.contract import Store
-from retrysafe.testing import postgres
 
 FEW = 10_000
-MANY = 1_000_000
+A_MILLION = 1_000_000
+MANY = {"PostgreSQL": 5_000_000}
+"""Where it is not a million."""
 
 BLOCK = 25
 """Calls in a row on one store: enough for a clock of processor time, few enough to disturb both alike."""
@@ -29,7 +31,8 @@ BLOCK = 25
 class Size:
     """How long a run takes; figures of a quick one prove only that it works."""
 
-    many: int = MANY
+    many: int | None = None
+    """`None`: as many as the goals are about."""
     few: int = FEW
     operations: int = 1_000
     memory_seconds: float = 4.0
@@ -69,8 +72,8 @@ class Growth:
         return asdict(self)
 
     def figures(self) -> dict[str, float]:
-        """Those that goals are about; none, if there were not a million."""
-        if self.records < MANY:
+        """Those that goals are about; none, if there were too few records."""
+        if self.records < MANY.get(self.store, A_MILLION):
             return {}
         return {
             goals.growth_fresh(self.store): self.fresh.ratio,
@@ -79,31 +82,45 @@ class Growth:
         }
 
 
-def available() -> list[str]:
-    """The stores on a disk that can be measured here."""
-    return [store for store in goals.STORES if store != "PostgreSQL" or postgres.is_available()]
+def available(only: Sequence[str] = ()) -> list[str]:
+    """The stores with many records that can be measured here; of those that were asked for, if any were."""
+    asked = [store for store in goals.STORES if not only or store in only]
+    return [store for store in asked if (kind := kind_of(store)) is None or not database.missing(kind)]
 
 
-def measure(size: Size, folder: Path, tell: Progress) -> list[Growth]:
-    return [_measure(store, size, folder / store, tell) for store in available()]
+def kind_of(store: str) -> Kind | None:
+    """The server that a store is in; none for a file."""
+    return next((kind for kind in get_args(Kind) if kind == store), None)
+
+
+@contextmanager
+def server_of(store: str) -> Iterator[Database | None]:
+    """Its server, while it runs on the core of the load generator."""
+    if (kind := kind_of(store)) is None:
+        yield None
+        return
+    with database.running(kind, cores.plan()[1]) as shared:
+        yield shared
+
+
+def measure(size: Size, folder: Path, tell: Progress, only: Sequence[str] = ()) -> list[Growth]:
+    return [_measure(store, size, folder / store, tell) for store in available(only)]
 
 
 def _measure(store: str, size: Size, folder: Path, tell: Progress) -> Growth:
-    with ExitStack() as stack:
-        shared = None
-        if store == "PostgreSQL":
-            shared = stack.enter_context(database.running(cores.plan()[1]))
+    number = size.many or MANY.get(store, A_MILLION)
+    with server_of(store) as shared:
         few, many, empty = (Place.new(store, folder / name, shared) for name in ("few", "many", "empty"))
-        tell(f"{store}: inserting {size.few:,} and {size.many:,} records")
+        tell(f"{store}: inserting {size.few:,} and {number:,} records")
         records.fill(few, size.few)
-        records.fill(many, size.many)
+        records.fill(many, number)
         tell(f"{store}: timing fresh keys and replays")
         timed_few, timed_many = _time((few, many), size.operations, shared)
         tell(f"{store}: weighing processes")
         return Growth(
             store,
             size.few,
-            size.many,
+            number,
             fresh=Pair(timed_few.fresh.p50, timed_many.fresh.p50),
             replay=Pair(timed_few.replay.p50, timed_many.replay.p50),
             fresh_cpu=Pair(timed_few.fresh.cpu, timed_many.fresh.cpu),

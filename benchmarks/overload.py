@@ -92,8 +92,12 @@ class Overload:
 
 def measure(size: Size, folder: Path, tell: Progress) -> Overload:
     server_core, client_core = cores.plan()
-    with database.running(client_core) as shared, Proxy(shared.port) as proxy, Client(client_core) as client:
-        place = Place(folder, proxy.through(shared.new()))
+    with (
+        database.running("PostgreSQL", client_core) as shared,
+        Proxy(shared.port) as proxy,
+        Client(client_core) as client,
+    ):
+        place = Place("PostgreSQL", folder, proxy.through(shared.new()))
         records.fill(place, 1)  # makes the tables
         proxy.delay(size.delay)
         search: dict[int, float] = {}

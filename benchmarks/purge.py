@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import cores, database, goals, records
+from benchmarks import cores, goals, records
 from benchmarks.client import Client
-from benchmarks.growth import MANY, available, trust
+from benchmarks.growth import A_MILLION, available, server_of, trust
 from benchmarks.load import Order, Tally
 from benchmarks.records import Place
 from benchmarks.rounds import CONNECTIONS, Progress, Spread
@@ -31,7 +31,7 @@ PACE = 2.0
 
 @dataclass(frozen=True)
 class Size:
-    records: int = MANY
+    records: int = A_MILLION
     turns: int = 10
 
     @classmethod
@@ -62,18 +62,15 @@ class Purge:
         return asdict(self)
 
     def figures(self) -> dict[str, float]:
-        return {goals.purge_traffic(self.store): self.share.median} if self.records >= MANY else {}
+        return {goals.purge_traffic(self.store): self.share.median} if self.records >= A_MILLION else {}
 
 
-def measure(size: Size, folder: Path, tell: Progress) -> list[Purge]:
-    return [_measure(store, size, folder / store, tell) for store in available()]
+def measure(size: Size, folder: Path, tell: Progress, only: Sequence[str] = ()) -> list[Purge]:
+    return [_measure(store, size, folder / store, tell) for store in available(only)]
 
 
 def _measure(store: str, size: Size, folder: Path, tell: Progress) -> Purge:
-    with ExitStack() as stack:
-        shared = None
-        if store == "PostgreSQL":
-            shared = stack.enter_context(database.running(cores.plan()[1]))
+    with server_of(store) as shared:
         expired, live = (Place.new(store, folder / name, shared) for name in ("expired", "live"))
         tell(f"{store}: inserting {size.records:,} records that have expired, and as many that live")
         records.fill(expired, size.records, expired=True)

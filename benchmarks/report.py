@@ -193,9 +193,10 @@ def show_batches(console: Console, found: Sequence[Batches]) -> None:
         )
     console.print(table)
     console.print(
-        "[dim]A fresh key is two operations. database: processor time of PostgreSQL per key. opened: "
-        "connections to PostgreSQL, in all. all indexes: with those of `retrysafe migrate --index`. SQLite "
-        "flushes at each commit, and works in the server's own process.[/]"
+        "[dim]A fresh key is two operations. database: processor time of its server per key. opened: "
+        "connections to it, in all. all indexes: with those of `retrysafe migrate --index`. SQLite "
+        "flushes at each commit, and works in the server's own process. A commit of Valkey is what it reads "
+        "at once from a connection.[/]"
     )
 
 

@@ -8,13 +8,13 @@ by far the steadier figure.
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import cores, database
 from benchmarks.client import Client
-from benchmarks.database import Database
+from benchmarks.database import Database, Kind
 from benchmarks.load import REPEATED, Order, Tally, Traffic
 from benchmarks.servers import Running
 from benchmarks.variants import Variant
@@ -96,22 +96,21 @@ def added(one: Measured, other: Measured) -> Spread:
 
 
 def measure(variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progress) -> dict[str, Measured]:
-    _, client_core = cores.plan()
-    if not any(variant.server.database for variant in variants):
-        return _measure(variants, plan, folder, tell, None)
-    with database.running(client_core) as shared:
+    kinds = [variant.server.database for variant in variants if variant.server.database is not None]
+    with database.all_running(kinds, cores.plan()[1]) as shared:
         return _measure(variants, plan, folder, tell, shared)
 
 
 def _measure(
-    variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progress, shared: Database | None
+    variants: Sequence[Variant], plan: Plan, folder: Path, tell: Progress, shared: Mapping[Kind, Database]
 ) -> dict[str, Measured]:
     server_core, client_core = cores.plan()
     running: dict[str, Running] = {}
     results = {variant.name: Measured(variant) for variant in variants}
     try:
         for variant in variants:
-            address = shared.new() if shared is not None and variant.server.database else None
+            kind = variant.server.database
+            address = shared[kind].new() if kind is not None else None
             # One after the other: they share a core, and together each would take as long as all.
             running[variant.name] = Running(variant.server, folder / variant.name, server_core, address)
             running[variant.name].wait()
@@ -124,7 +123,8 @@ def _measure(
                 random.Random(None if plan.seed is None else plan.seed + number).shuffle(order)
                 for variant in order:
                     tell(f"round {number + 1} of {plan.rounds}: {variant.name}")
-                    used = shared if variant.server.database else None
+                    kind = variant.server.database
+                    used = shared[kind] if kind is not None else None
                     _turn(
                         client, running[variant.name], used, server_core, plan.seconds, results[variant.name]
                     )

