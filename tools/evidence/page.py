@@ -126,13 +126,10 @@ def _faults(counts: Mapping[str, Any]) -> str:
     return ", ".join(plural(counts[kind], kind[:-1]) for kind in sections.FAULTS if counts.get(kind))
 
 
-CRASHES = (
-    "crash-sqlite",
-    "crash-postgresql",
-    "crash-operations-sqlite",
-    "crash-operations-postgresql",
-    "crash-callbacks-sqlite",
-    "crash-callbacks-postgresql",
+CRASHES = tuple(
+    f"crash-{door}{store}"
+    for door in ("", "operations-", "callbacks-")
+    for store in ("sqlite", "postgresql", "mariadb", "valkey")
 )
 
 RESULTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
@@ -233,7 +230,10 @@ def _revision(stored: StoredReport) -> str:
 
 def _machine(stored: StoredReport) -> str:
     at = stored.environment
-    databases = f"SQLite {at.sqlite}" + (f" and PostgreSQL {at.postgresql}" if at.postgresql else "")
+    servers = {"PostgreSQL": at.postgresql, "MariaDB": at.mariadb, "Valkey": at.valkey}
+    databases = ", ".join(
+        [f"SQLite {at.sqlite}", *(f"{name} {version}" for name, version in servers.items() if version)]
+    )
     return f"{at.python}, {databases}, {at.system}, {plural(at.cpus, 'core')}"
 
 

@@ -11,8 +11,9 @@ from tools.evidence.reports import StoredReport
 from tools.planted.bug import REASONED
 
 AT = Environment(
-    "0123456789abcdef" * 2, True, 2, "Linux on x86_64", "CPython 3.11.7", "3.40.1", "18.6", "c0de"
-)
+    "0123456789abcdef" * 2, True, 2, "Linux on x86_64", "CPython 3.11.7", "3.40.1", "18.6", "c0de",
+    "10.11.19", "9.1.2",
+)  # fmt: skip
 
 
 def simulated(job: Job) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def covered(job: Job) -> dict[str, Any]:
 
 
 def crashed(job: Job) -> dict[str, Any]:
-    on_server = "postgresql" in job.command
+    on_server = "sqlite" not in job.command
     return {
         "kills": 500, "freezes": 125, "server kills": 15 if on_server else 0, "cuts": 125 if on_server else 0,
         "outages": 5 if on_server else 0,

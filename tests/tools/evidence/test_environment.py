@@ -57,4 +57,5 @@ def test_says_nothing_of_whose_machine_it_is() -> None:
     found = observe(FUZZING, ROOT)
     assert platform.node() not in [str(value) for value in found]
     assert not any("/" in str(value) for value in found)
-    assert found._fields == ("revision", "clean", "cpus", "system", "python", "sqlite", "postgresql", "code")
+    machine = ("cpus", "system", "python", "sqlite", "postgresql")
+    assert found._fields == ("revision", "clean", *machine, "code", "mariadb", "valkey")

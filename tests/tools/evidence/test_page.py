@@ -46,7 +46,7 @@ def test_headline() -> None:
         f"All {jobs} reports were made on 2026-11-16, from revision `0123456789ab`, with CPython 3.11.7"
         in top
     )
-    assert "SQLite 3.40.1 and PostgreSQL 18.6, Linux on x86_64, 2 cores" in top
+    assert "SQLite 3.40.1, PostgreSQL 18.6, MariaDB 10.11.19, Valkey 9.1.2, Linux on x86_64, 2 cores" in top
     assert "several revisions" not in top
 
 
@@ -79,7 +79,7 @@ def test_coverage() -> None:
     assert "executed in 2,000 schedules" in text
     assert "| the flow | 92% | 184 | 200 |" in text
     assert "| drivers | 0% | 0 | 150 |" in text
-    assert "those of PostgreSQL by a test on a real server" in section(WHOLE, "Planted bugs")
+    assert "those of other stores by a test on a real server" in section(WHOLE, "Planted bugs")
 
 
 def test_simulation() -> None:
