@@ -12,6 +12,7 @@ from tools.planted import (
     outcomes,
     postgresql,
     queues,
+    redis,
     replays,
     responses,
     sql,
@@ -40,5 +41,5 @@ CATALOGUE: tuple[Planted, ...] = (
 )
 """Those that the simulator catches."""
 
-TESTED: tuple[LeftToTests, ...] = (*queues.TESTED, *callbacks.TESTED, *postgresql.TESTED)
+TESTED: tuple[LeftToTests, ...] = (*queues.TESTED, *callbacks.TESTED, *postgresql.TESTED, *redis.TESTED)
 """Those that a test of the library catches."""

@@ -5,17 +5,16 @@ The simulator does not run them: each is caught by a test of the store suite, on
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from retrysafe.stores import queue_loop
-from retrysafe.stores.queue import Call, Counts, Job, Outcome, Plan
-from retrysafe.stores.retry import Trouble
+from retrysafe.stores.queue import Call, Outcome
 from retrysafe.stores.sql import schema, statements
 from retrysafe.stores.sql.migrations import Migration
 from retrysafe.stores.sql.postgresql import wire
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
 from retrysafe.stores.sql.postgresql.session import Conversation, Session
 from tools.planted.bug import REASONED, LeftToTests, Plant, patching, together
+from tools.planted.queues import fails_all
 from tools.planted.sql import rewriting
 
 _SUITE = "tests/stores/test_postgresql.py::TestPostgres::"
@@ -75,27 +74,6 @@ def in_function(old: str, new: str) -> Plant:
         return migrations
 
     return patching(schema, "migrations", make)
-
-
-RunBatch = Callable[[Sequence[Job[Any]], Counts], Plan]
-
-
-def _fails_all(real: RunBatch) -> RunBatch:
-    def run_batch(batch: Sequence[Job[Any]], counts: Counts) -> Plan:
-        plan = real(batch, counts)
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    outcomes = yield step
-                except Trouble as trouble:
-                    step = plan.throw(trouble if trouble.stale else trouble.as_error())
-                else:
-                    step = plan.send(outcomes)
-        except StopIteration:
-            return
-
-    return run_batch
 
 
 TESTED = (
@@ -228,7 +206,7 @@ TESTED = (
         "PostgreSQL: the trouble of one record is that of its batch",
         REASONED,
         _IN_A_BATCH,
-        patching(queue_loop, "run_batch", _fails_all),
+        patching(queue_loop, "run_batch", fails_all),
     ),
     LeftToTests(
         "PostgreSQL: in a batch, finish does not compare the token",

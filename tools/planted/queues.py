@@ -21,6 +21,26 @@ RunBatch = Callable[[Batch, Counts], Plan]
 Outcomes = Sequence[Outcome]
 
 
+def fails_all(real: RunBatch) -> RunBatch:
+    """The trouble of one call is that of all of its batch."""
+
+    def run_batch(batch: Batch, counts: Counts) -> Plan:
+        plan = real(batch, counts)
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    outcomes = yield step
+                except Trouble as trouble:
+                    step = plan.throw(trouble if trouble.stale else trouble.as_error())
+                else:
+                    step = plan.send(outcomes)
+        except StopIteration:
+            return
+
+    return run_batch
+
+
 def running(
     *,
     outcomes: Callable[[Batch, Outcomes], Outcomes] = lambda _, outcomes: outcomes,
