@@ -25,6 +25,7 @@ from retrysafe.stores.contract import Store
 from retrysafe.stores.redis import RedisStore
 from retrysafe.stores.redis.scripts import Layout, Scripts
 from retrysafe.testing import valkey as valkey_server
+from retrysafe.testing.adapters.client import until
 from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
 from retrysafe.testing.stores import a_claim, an_outcome
@@ -203,6 +204,26 @@ def test_a_frozen_server(server: ValkeyServer, half: str) -> None:
     done(patient, "after")
     patient.close()
     store.close()
+
+
+@pytest.mark.parametrize("half", ["threads", "coroutines"])
+def test_a_late_reply_is_not_taken_for_another(server: ValkeyServer, half: str) -> None:
+    """A call that was given up is answered afterwards, and the store's next calls read their own replies."""
+    with Proxy(server.port, RedisConversation) as proxy:
+        url = server.new_database()
+        store, other = opened(proxy.through(url), SHORT), opened(url)
+        done(store, "before")
+        held = proxy.hold(script("reserve"))
+        with pytest.raises(StoreUnavailable, match="timed out"):
+            reserve(store, half, a_claim("meanwhile"))
+        held.wait()
+        held.release()
+        until(lambda: other.look(a_claim("meanwhile").id) is not None)
+        for _ in range(3):
+            assert is_replayed(store, "before")
+            assert isinstance(reserve(store, half, a_claim("before")), Found)
+        store.close()
+        other.close()
 
 
 def store_url(store: RedisStore) -> str:

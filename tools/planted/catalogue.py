@@ -7,6 +7,7 @@ from tools.planted import (
     expiry,
     identity,
     leases,
+    mysql,
     operations,
     operators,
     outcomes,
@@ -41,5 +42,11 @@ CATALOGUE: tuple[Planted, ...] = (
 )
 """Those that the simulator catches."""
 
-TESTED: tuple[LeftToTests, ...] = (*queues.TESTED, *callbacks.TESTED, *postgresql.TESTED, *redis.TESTED)
+TESTED: tuple[LeftToTests, ...] = (
+    *queues.TESTED,
+    *callbacks.TESTED,
+    *postgresql.TESTED,
+    *mysql.TESTED,
+    *redis.TESTED,
+)
 """Those that a test of the library catches."""

@@ -6,17 +6,13 @@ The simulator does not run them: each is caught by a test on a real server.
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from retrysafe.stores.sql.mysql import rows, texts
-
-from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Row
 from retrysafe.stores.sql import statements
+from retrysafe.stores.sql.mysql import rows, texts
 from tools.planted.bug import REASONED, LeftToTests, Plant, patching, together
-from tools.planted.queues import fails_all
 from tools.planted.sql import rewriting
 
 _SUITE = "tests/stores/test_mysql.py::TestMySQL::"
-_BATCHES = "tests/stores/test_mysql_batch.py::"
 
 _KNOWN = statements.load("mysql")
 _EXPIRED, _NOW = _KNOWN["expired"], _KNOWN["now"]
@@ -93,7 +89,7 @@ TESTED = (
     LeftToTests(
         "MySQL: a batch of completions inserts what is not there",
         REASONED,
-        f"{_SUITE}test_a_stranger_finishes_nothing",
+        f"{_SUITE}test_nothing_is_finished_that_was_not_begun",
         in_statement(
             "finish",
             "WHERE record.token = final.token AND record.state = 'in_progress'",
@@ -122,10 +118,10 @@ TESTED = (
         ),
     ),
     LeftToTests(
-        "MySQL: reserve leaves the response of what has expired",
+        "MySQL: reserve leaves the expiry of what has expired",
         REASONED,
         f"{_SUITE}test_a_fresh_record_keeps_nothing_of_the_expired_one",
-        in_statement("replace_expired", "    details = :details,\n", ""),
+        in_statement("replace_expired", f"    expires_at = {_KNOWN['retention_from_now']},\n", ""),
     ),
     LeftToTests(
         "MySQL: look finds what has expired",
@@ -188,21 +184,9 @@ TESTED = (
         ),
     ),
     LeftToTests(
-        "MySQL: renew does not compare the token",
-        "pikkujs/pikku#1742: an attempt that was taken over extends its successor's lease",
-        f"{_SUITE}test_the_overtaken_can_change_nothing",
-        in_statement("renew", "(record.id, record.token) IN (:pairs) AND ", ""),
-    ),
-    LeftToTests(
         "MySQL: purge removes what has not expired",
         "agents: DELETE … WHERE created_at < NOW() - INTERVAL '24 hours'",
         f"{_SUITE}test_nothing_is_removed_before_its_time",
         in_statement("purge", _EXPIRED, f"record.expires_at <= {_NOW}"),
-    ),
-    LeftToTests(
-        "MySQL: the trouble of one record is that of its batch",
-        REASONED,
-        f"{_BATCHES}test_one_locked_record",
-        patching(queue_loop, "run_batch", fails_all),
     ),
 )

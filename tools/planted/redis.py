@@ -12,7 +12,7 @@ from retrysafe.stores.redis.session import Session
 from tools.planted.bug import REASONED, LeftToTests, Plant, patching
 
 _SUITE = "tests/stores/test_redis.py::TestRedis::"
-_OWN = "tests/stores/test_redis.py::"
+_FAULTS = "tests/stores/test_redis_faults.py::"
 
 Read = Callable[[str], str]
 
@@ -158,19 +158,19 @@ TESTED = (
     LeftToTests(
         "Redis: a store without its sentinel is a new one",
         REASONED,
-        f"{_OWN}test_a_flush_is_noticed",
+        f"{_FAULTS}test_a_flush_is_noticed",
         in_script("common", "redis.call('GET', KEYS[1])", "(redis.call('GET', KEYS[1]) or '1 planted')"),
     ),
     LeftToTests(
         "Redis: it does not matter how many replicas have acknowledged",
         "our own measurement: 400 of 2,000 acknowledged claims were lost in a failover",
-        f"{_OWN}test_wait",
+        "tests/stores/test_redis_replicas.py::test_what_no_replica_has_is_not_acknowledged",
         patching(Pipeline, "_unpacked", _believes_any_wait),
     ),
     LeftToTests(
         "Redis: a connection whose replies were not awaited is used again",
-        "CVE-2023-28858: a cancelled request leaves its reply to the next one",
-        f"{_OWN}test_cancelled",
+        "redis-py before 4.5.5, CVE-2023-28858: a cancelled request leaves its reply to the next one",
+        f"{_FAULTS}test_a_late_reply_is_not_taken_for_another",
         patching(Session, "usable", _is_used_again),
     ),
 )
