@@ -7,6 +7,7 @@ own.  So the rows are what this release writes, whatever its columns are.
 import os
 import sqlite3
 import time
+from binascii import unhexlify
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -209,10 +210,10 @@ _COPY = """
     local values = {struct.unpack(FORMAT, fields[head])}
     local rest = string.sub(fields[head], struct.size(FORMAT) + 1)
     local first, count, age = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-    for number = 0, #ARGV[1] / 32 - 1 do
+    for number = 0, #ARGV[1] / 64 - 1 do
         local shift = age + 82800 * (count - first - number) / count
-        local id = string.sub(ARGV[1], number * 32 + 1, number * 32 + 32)
-        local bucket = base .. string.format('%02x', string.byte(id)) .. tail
+        local id = string.sub(ARGV[1], number * 64 + 1, number * 64 + 64)
+        local bucket = base .. string.sub(id, 1, 2) .. tail
         local shifted = {unpack(values)}
         for place = 8, 14 do
             if values[place] > 0 then
@@ -236,13 +237,13 @@ def _fill_valkey(url: str, like: bytes, count: int, age: float) -> None:
 
     # The server removes by itself what expired long ago, and that is not what is measured.
     shift, margin = (age, DAY) if age else (0.0, 3600.0)
-    place = Layout(PREFIX).of(like).record + like
+    place = Layout(PREFIX).of(like).record_of(like)
     with redis.Redis.from_url(url) as client:
         # If the machine stops, the whole server is thrown away.
         client.config_set("appendonly", "no")
         copy = client.register_script(_COPY.replace("MARGIN", str(2 * DAY + margin)))
         for first in range(0, count, _PIECE):
-            ids = os.urandom(32 * min(_PIECE, count - first))
+            ids = os.urandom(32 * min(_PIECE, count - first)).hex()
             copy(keys=[place], args=[ids, first, count, shift])
         client.config_set("appendonly", "yes")
         while (state := client.info("persistence"))["aof_rewrite_in_progress"] or state[
@@ -289,4 +290,4 @@ def _ids(place: Place) -> list[bytes]:
             with redis.Redis.from_url(place.url) as client, client.pipeline(transaction=False) as pipe:
                 for bucket in Layout(PREFIX).buckets:
                     pipe.zrange(bucket.ids, 0, -1)
-                return [id for ids in pipe.execute() for id in ids]
+                return [unhexlify(id) for ids in pipe.execute() for id in ids]

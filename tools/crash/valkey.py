@@ -4,6 +4,7 @@ It flushes every change before it replies: one that is killed has lost nothing t
 what the store promises only then.  There are no transactions that a handler could join.
 """
 
+from binascii import unhexlify
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -86,7 +87,7 @@ class Valkey(Target):
 
 def _row(fields: Sequence[Any]) -> Sequence[Any]:
     *stored, name = fields
-    record = records.record(name.rpartition(b":r:")[2], stored)
+    record = records.record(unhexlify(name.rpartition(b":r:")[2]), stored)
     response = record.response
     return (
         record.key,
