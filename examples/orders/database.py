@@ -9,6 +9,7 @@ from retrysafe import Guard, scopes, stores
 from retrysafe.sqlalchemy import sessionmaker
 
 # For PostgreSQL: postgresql+psycopg://shop:secret@localhost/shop
+# For MariaDB and MySQL: mysql+pymysql://shop:secret@localhost/shop
 engine = create_engine(os.environ.get("SHOP_DATABASE", "sqlite:///shop.db"))
 
 guard = Guard(

@@ -36,7 +36,7 @@ def test_the_readme() -> None:
     assert f"8000{path} --json '{json.dumps(body)}'" in readme
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("database", ["sqlite", "postgresql", "mariadb"], indirect=True)
 def test_shop(shop: Shop) -> None:
     """A quiet day, then a bad one; in one test, because to open the shop takes longer than either."""
     have_a_quiet_day(shop)
