@@ -79,6 +79,8 @@ class _Template:
                 _program("mariadb-install-db"),
                 "--no-defaults",
                 f"--datadir={folder.path / _DATA}",
+                # A server that starts removes the temporary tables of all others in the same folder.
+                f"--tmpdir={folder.path}",
                 # `root` gets in by the socket of the server's own user, and without a password nowhere.
                 "--auth-root-authentication-method=socket",
                 f"--auth-root-socket-user={pwd.getpwuid(UID).pw_name}",
