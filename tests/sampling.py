@@ -129,6 +129,25 @@ RULES = (
         Rule(f"tests/django/{file}.py::", "postgresql", _DJANGO)
         for file in ("test_callbacks", "test_ninja", "test_rest_framework", "test_rest_framework_errors")
     ),
+    *(
+        Rule(f"tests/django/{file}.py::", "mariadb", _DJANGO)
+        for file in (
+            "test_admin",
+            "test_assertions",
+            "test_callbacks",
+            "test_callbacks_test_case",
+            "test_commands",
+            "test_middleware",
+            "test_ninja",
+            "test_operations",
+            "test_rest_framework",
+            "test_rest_framework_bodies",
+            "test_rest_framework_databases",
+            "test_rest_framework_errors",
+            "test_test_tools",
+            "test_validation_api",
+        )
+    ),
     Rule("tests/django/test_admin_in_browser.py::test_every_page_fits", "dark", "it differs by its colours"),
     *(
         Rule(f"tests/adapters/{where}::test_users_share_nothing", profile, _PROFILE)

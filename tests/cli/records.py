@@ -5,8 +5,11 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pymysql
+from sqlalchemy import create_engine
 
 from retrysafe import stores
 from retrysafe._core import keys
@@ -14,6 +17,7 @@ from retrysafe._core.model import Claim, Door, Final, Headers, Inbox, Mode, Part
 from retrysafe.stores.contract import Store
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.stores.sql.sqlite import SQLiteStore
+from tests.stores.rows_mysql import connect
 
 DAY = 86400.0
 JSON: Headers = ((b"content-type", b"application/json"),)
@@ -184,6 +188,32 @@ class PostgresShop(Shop):
     def close(self) -> None:
         super().close()
         self._direct.close()
+
+
+class MySQLShop(Shop):
+    """The same in MariaDB: the store's sessions have a clock that is behind."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._ago = 0.0
+        self._engine = create_engine(url.replace("mysql:", "mysql+pymysql:"), creator=self._connect)
+        self.store = stores.from_engine(self._engine, deadline=20.0)
+
+    def _connect(self) -> "pymysql.Connection[Any]":
+        db = connect(self.url)
+        if self._ago:
+            with db.cursor() as cursor:
+                cursor.execute("SET SESSION timestamp = UNIX_TIMESTAMP(NOW(6)) - %s", [self._ago])
+        return db
+
+    def at(self, ago: float) -> None:
+        if ago != self._ago:
+            self._ago = ago
+            self.store.close()  # its next session has the other clock
+
+    def close(self) -> None:
+        super().close()
+        self._engine.dispose()
 
 
 def identity(claim: Claim) -> str:

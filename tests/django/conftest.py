@@ -15,6 +15,7 @@ from django.test import AsyncClient, Client, override_settings  # noqa: E402
 
 from retrysafe.django.models import AuditEntry, Record  # noqa: E402
 from retrysafe.django.settings import close_guards  # noqa: E402
+from retrysafe.testing.mariadb import MariaDBServer  # noqa: E402
 from retrysafe.testing.postgres import PostgresServer  # noqa: E402
 from tests.django.shop.models import Order  # noqa: E402
 
@@ -55,11 +56,46 @@ def clean(migrated: None) -> Iterator[None]:
     connections.close_all()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def kept_on_mariadb(mariadb: MariaDBServer) -> Iterator[str]:
+    """One for all tests: to make its tables takes longer than most of them."""
+    url = mariadb.new_database()
+    yield url
+    mariadb.drop_database(url)
+
+
+@pytest.fixture
+def on_mariadb(kept_on_mariadb: str) -> Iterator[None]:
+    """Django's default database is MariaDB, without records and orders."""
+    with project.database("default", project.mysql(kept_on_mariadb)):
+        _empty()
+        connections["default"].close()
+        yield
+
+
+def _empty() -> None:
+    """Of all that tests write.  What Django makes with the tables stays."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SET foreign_key_checks = 0")
+        for table in connections["default"].introspection.table_names(cursor):
+            if table not in _MADE_WITH_TABLES:
+                cursor.execute(f"DELETE FROM {table}")
+
+
+_MADE_WITH_TABLES = frozenset(
+    {"auth_permission", "django_content_type", "django_migrations", "retrysafe_meta"}
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     """Django's default database of each kind, one after the other."""
     if request.param == "sqlite":
         yield "sqlite"
+        return
+    if request.param == "mariadb":
+        request.getfixturevalue("on_mariadb")
+        yield "mariadb"
         return
     url: str = request.getfixturevalue("database")
     with project.database("default", project.postgresql(url)):

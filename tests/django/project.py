@@ -6,6 +6,7 @@ service.
 """
 
 import atexit
+import importlib.util
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+import pymysql
 from django.conf import settings
 
 _folder = Path(tempfile.gettempdir())
@@ -93,12 +95,23 @@ def sqlite(name: str) -> dict[str, Any]:
 
 def postgresql(url: str) -> dict[str, Any]:
     """A database of Django's at the address of a fixture."""
+    return _at(url, "django.db.backends.postgresql")
+
+
+def mysql(url: str) -> dict[str, Any]:
+    """The same on MariaDB, by mysqlclient where it is installed, and PyMySQL in its place elsewhere."""
+    if importlib.util.find_spec("MySQLdb") is None:
+        pymysql.install_as_MySQLdb()
+    return _at(url, "django.db.backends.mysql")
+
+
+def _at(url: str, engine: str) -> dict[str, Any]:
     from urllib.parse import parse_qs, unquote, urlsplit
 
     found = urlsplit(url)
     host = found.hostname or parse_qs(found.query).get("host", [""])[0]
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": engine,
         "NAME": found.path.lstrip("/"),
         "USER": unquote(found.username or ""),
         "PASSWORD": unquote(found.password or ""),

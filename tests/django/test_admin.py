@@ -25,7 +25,7 @@ from retrysafe.django.admin.rows import sighting_of, with_standing
 from retrysafe.django.models import AuditEntry, Record, RouteCount, Verdict
 from retrysafe.django.settings import close_guards, guard
 from retrysafe.stores.admin import Note, Query
-from tests.cli.records import DAY, JSON, PostgresShop, Shop
+from tests.cli.records import DAY, JSON, MySQLShop, PostgresShop, Shop
 
 own_site = admin.AdminSite("operations")
 register(own_site)
@@ -46,6 +46,8 @@ def shop(request: pytest.FixtureRequest, each_database: str) -> Iterator[Shop]:
     """Records of any age, in Django's database."""
     if each_database == "sqlite":
         shop = Shop(Path(settings.DATABASES["default"]["NAME"]))
+    elif each_database == "mariadb":
+        shop = MySQLShop(request.getfixturevalue("kept_on_mariadb"))
     else:
         shop = PostgresShop(request.getfixturevalue("database"))
     with contextlib.closing(shop):
@@ -268,19 +270,23 @@ def test_a_text_filter_keeps_the_others(on_sqlite: Shop, sign_in: Signed) -> Non
 
 def multiply(number: int) -> None:
     """Have so many records like the one that there is."""
-    columns = [field.column for field in Record._meta.concrete_fields if field.column != "id"]
+    columns = [field.column for field in Record._meta.concrete_fields if field.column not in ("id", None)]
+    source = "each"
     if connection.vendor == "sqlite":
         each = "WITH RECURSIVE each (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each LIMIT %s)"
         id = "CAST(printf('%%032d', n) AS BLOB)"
-    else:
+    elif connection.vendor == "postgresql":
         each = "WITH each AS (SELECT generate_series(1, %s) AS n)"
         id = "convert_to(lpad(CAST(n AS text), 32, '0'), 'UTF8')"
-    names = ", ".join(f'"{column}"' for column in columns)
+    else:
+        # A table of MariaDB's that has every number.
+        each, id, source = "", "LPAD(numbers.seq, 32, '0')", f"seq_1_to_{number} AS numbers"
+    names = ", ".join(connection.ops.quote_name(str(column)) for column in columns)
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO retrysafe_records (id, {names}) {each} "
-            f"SELECT {id}, {names} FROM each, retrysafe_records",
-            [number],
+            f"SELECT {id}, {names} FROM {source}, retrysafe_records",
+            [number] if each else None,
         )
 
 

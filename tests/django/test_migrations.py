@@ -19,6 +19,7 @@ from retrysafe.django import idempotent
 from retrysafe.django.models import Record
 from retrysafe.stores.sql.migrations import migrations
 from retrysafe.stores.sql.schema import TABLES, latest
+from retrysafe.testing.mariadb import MariaDBServer
 from tests.django import project
 from tests.django.cases import KEYED, create
 
@@ -31,17 +32,28 @@ MOMENT = timedelta(milliseconds=1)
 MODELLED = set(TABLES) - {"retrysafe_meta"}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database that was migrated, and nothing else has used; its address."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path / 'app.db'}"
         said: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "app.db")}
+    elif request.param == "mariadb":
+        url = request.getfixturevalue("new_on_mariadb")
+        said = project.mysql(url)
     else:
         url = request.getfixturevalue("database")
         said = project.postgresql(url)
     with project.database("default", said):
         yield url
+
+
+@pytest.fixture
+def new_on_mariadb(mariadb: MariaDBServer) -> Iterator[str]:
+    """The address of an empty database."""
+    url = mariadb.new_database()
+    yield url
+    mariadb.drop_database(url)
 
 
 def columns() -> dict[str, dict[str, tuple[str, bool]]]:
@@ -68,7 +80,13 @@ def _kind(found: object) -> str:
     """What a column holds, as far as Django tells column types apart."""
     name = found[0] if isinstance(found, tuple) else str(found)
     kinds = {"BigAutoField": "number", "AutoField": "number", "FloatField": "time", "DateTimeField": "time"}
-    return kinds.get(name, "number" if name.endswith("IntegerField") else name)
+    return _on_mysql(kinds.get(name, "number" if name.endswith("IntegerField") else name))
+
+
+def _on_mysql(kind: str) -> str:
+    """Django reads bytes and short texts of MySQL's as text."""
+    is_text = connection.vendor == "mysql" and kind in ("BinaryField", "CharField", "TextField")
+    return "TextField" if is_text else kind
 
 
 def test_models_are_what_is_there(empty_database: str) -> None:
@@ -91,7 +109,7 @@ def _model_kind(field: Any) -> str:
     if type(field).__name__ == "MomentField":
         return "time"
     found = field.get_internal_type()
-    return "number" if found.endswith(("IntegerField", "AutoField")) else str(found)
+    return _on_mysql("number" if found.endswith(("IntegerField", "AutoField")) else str(found))
 
 
 def test_no_migration_is_missing() -> None:
@@ -105,7 +123,7 @@ def test_every_migration_of_the_store_is_one_of_djangos() -> None:
     """By its title, in each dialect, in the same order."""
     folder = Path(apps.get_app_config("retrysafe").path, "migrations")
     titles = [path.stem[5:].replace("_", " ") for path in sorted(folder.glob("0*.py"))]
-    for dialect in ("sqlite", "postgresql"):
+    for dialect in ("sqlite", "postgresql", "mysql"):
         of_store = [migration.title for migration in migrations(dialect)]
         assert of_store == [title for title in titles if title in of_store]
 

@@ -247,6 +247,10 @@ def test_templates_are_rendered() -> None:
 def test_why_a_commit_was_refused(client: Client, each_database: str) -> None:
     """What the database said is the cause of what tests and monitoring are told."""
     client.raise_request_exception = True
+    if each_database == "mariadb":  # it defers no constraint, and refuses the statement
+        with pytest.raises(IntegrityError):
+            post(client, "/database/?then=deferred")
+        return
     with pytest.raises(CommitRefused) as raised:
         post(client, "/database/?then=deferred")
     assert isinstance(raised.value.__cause__, IntegrityError)

@@ -368,7 +368,7 @@ def _database(project: _Project) -> Iterator[CheckMessage]:
             hint=f"Remove AUTOCOMMIT from DATABASES[{alias!r}].",
             id="retrysafe.E010",
         )
-    if _isolation(of_alias) > _READ_COMMITTED:
+    if _is_isolated(of_alias):
         yield Warning(
             f"The isolation level of the database {alias!r} is above READ COMMITTED: a view with "
             'effects="database" may fail to commit because of another request, and its client gets an error.',
@@ -389,10 +389,16 @@ _READ_COMMITTED = 2
 """Of `psycopg.IsolationLevel`, whose higher levels are greater."""
 
 
-def _isolation(of_alias: dict[str, Any]) -> int:
-    level: object = of_alias["OPTIONS"].get("isolation_level")
-    is_postgresql = "postgresql" in of_alias["ENGINE"] or "postgis" in of_alias["ENGINE"]
-    return int(level) if is_postgresql and isinstance(level, int) else 0
+def _is_isolated(of_alias: dict[str, Any]) -> bool:
+    """Whether transactions of an alias are above READ COMMITTED."""
+    engine, options = of_alias["ENGINE"], of_alias["OPTIONS"]
+    if "mysql" in engine:
+        # Without a level of its own Django sets this one, and with `None` it leaves that of the server.
+        level: object = options.get("isolation_level", "read committed")
+        return str(level).lower() not in ("read committed", "read uncommitted")
+    level = options.get("isolation_level")
+    is_postgresql = "postgresql" in engine or "postgis" in engine
+    return is_postgresql and isinstance(level, int) and level > _READ_COMMITTED
 
 
 def _written() -> set[str]:

@@ -39,17 +39,23 @@ class MomentField(_Field):
     description = "A time by the store's clock"
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
-        return {"postgresql": "timestamp with time zone", "sqlite": "real"}.get(
-            connection.vendor, "double precision"
-        )
+        kinds = {"postgresql": "timestamp with time zone", "sqlite": "real", "mysql": "datetime(6)"}
+        return kinds.get(connection.vendor, "double precision")
 
     def from_db_value(self, value: Any, expression: object, connection: object) -> datetime | None:  # noqa: ANN401, ARG002 - as Django has it
         try:
-            return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else value
+            if isinstance(value, int | float):
+                return datetime.fromtimestamp(value, UTC)
+            if isinstance(value, datetime) and value.tzinfo is None:
+                return value.replace(tzinfo=UTC)  # MySQL has no time zones, and the store writes UTC
+            found: datetime | None = value
+            return found
         except (OverflowError, ValueError, OSError):
             return None  # beyond the calendar: a damaged row, which is not to hide the others
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: ANN401, ARG002 - as Django has it
-        if isinstance(value, datetime) and connection.vendor != "postgresql":
-            return value.timestamp()
-        return value
+        if not isinstance(value, datetime) or connection.vendor == "postgresql":
+            return value
+        if connection.vendor == "mysql":
+            return value.astimezone(UTC).replace(tzinfo=None)
+        return value.timestamp()

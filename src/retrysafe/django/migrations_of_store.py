@@ -17,7 +17,7 @@ from django.db.migrations.state import ProjectState
 
 from retrysafe.stores.sql.migrations import Migration, column_of, columns_of_table, index_of, migrations
 
-_DIALECTS = {"postgresql": "postgresql", "sqlite": "sqlite"}
+_DIALECTS = {"mysql": "mysql", "postgresql": "postgresql", "sqlite": "sqlite"}
 
 
 class Statements(SeparateDatabaseAndState):

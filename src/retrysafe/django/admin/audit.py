@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin, ShowFacets, SimpleListFilter
-from django.db.models import Q
+from django.db.models import Q, Value
+from django.db.models.functions import Lower
+from django.db.models.lookups import Contains
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -100,7 +102,9 @@ class AuditEntryAdmin(_Admin):
         for word in smart_split(search_term):
             quoted = word[0] in "\"'" and len(word) > 1 and word[0] == word[-1]
             text = codec.storable(unescape_string_literal(word) if quoted else word)
-            wanted = Q(by__icontains=text) | Q(reason__icontains=text) | Q(target=text)
+            # Not `icontains`, which on MySQL leaves case to the collation of the column.
+            wanted = Q(Contains(Lower("by"), Value(text.lower())))
+            wanted |= Q(Contains(Lower("reason"), Value(text.lower()))) | Q(target=text)
             wanted |= Q(request_id=text) | Q(key=text)
             if _DIGITS.fullmatch(text):
                 wanted |= Q(pk__in=of_id(queryset, text, "record").values("pk"))

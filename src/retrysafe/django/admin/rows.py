@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from django.db import connections
-from django.db.models import Case, DateTimeField, F, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, DateTimeField, F, Func, Q, QuerySet, TextField, Value, When
 from django.db.models.expressions import Combinable, ExpressionWrapper
 from django.db.models.functions import Coalesce, Length, Now
 
@@ -34,11 +34,22 @@ def store_time(alias: str, ago: float = 0.0) -> Combinable:
         if not ago:
             return now
         return ExpressionWrapper(now - Value(timedelta(seconds=ago)), output_field=DateTimeField())
+    if connections[alias].vendor == "mysql":
+        utc: Combinable = _UtcNow(output_field=MomentField())
+        if not ago:
+            return utc
+        return ExpressionWrapper(utc - Value(timedelta(seconds=ago)), output_field=MomentField())
     store = guard().store
     assert isinstance(store, DjangoStore), "otherwise these models are not shown"
     clock = store.joint.clock
     assert clock is not None, "only servers have a clock of their own"
     return Value(clock() - ago, output_field=MomentField())
+
+
+class _UtcNow(Func):
+    """The time of MySQL's server, as the store writes it; Django's `Now` is in the session's time zone."""
+
+    template = "UTC_TIMESTAMP(6)"
 
 
 def with_standing(rows: Rows) -> Rows:

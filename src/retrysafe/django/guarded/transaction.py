@@ -21,13 +21,16 @@ from retrysafe._core.attempt import Attempt, running
 from retrysafe._core.model import Claim, Final, Found
 from retrysafe._runtime.transactions import BeginLock, CallTransaction, Previous, begin_with_calls
 from retrysafe.django.guarded.atomic import check_blocks
-from retrysafe.errors import CommitRefused, NotDone, StoreUnavailable
+from retrysafe.errors import CommitRefused, NotDone, NotJoined, StoreUnavailable
 from retrysafe.events import log
 from retrysafe.stores.queue import Operation
 from retrysafe.stores.sql import operations
 from retrysafe.stores.sql.django import DjangoStore
-from retrysafe.stores.sql.django.own_connection import fetcher, reported
+from retrysafe.stores.sql.django.own_connection import fetcher, is_of_driver, reported
+from retrysafe.stores.sql.drivers import holder_of_socket
 from retrysafe.stores.sql.join import Joint, NotCommitted, connection_lost, refused
+from retrysafe.stores.sql.mysql.endings import ends_transaction
+from retrysafe.stores.sql.mysql.join import DEADLOCKED, MARK, RESTORE, rolls_back
 
 T = TypeVar("T")
 
@@ -63,6 +66,7 @@ class DjangoTransaction:
         """Of a transaction that was open already, such as a test's."""
         self.undone = False
         """It was rolled back before its outcome was known."""
+        self._watch: _WatchedOnMySQL | None = None
 
     @property
     def begun(self) -> bool:
@@ -94,6 +98,8 @@ class DjangoTransaction:
             self._block = transaction.atomic(using=self._store.alias, durable=not self._is_part)
             with self._beginning(connection):
                 self._block.__enter__()
+            if connection.vendor == "mysql" and not self._is_part:
+                self._watch = _WatchedOnMySQL(connection)
         except Error as error:
             self._give_back(error)
             raise NotDone("the database is not available") from error
@@ -121,6 +127,8 @@ class DjangoTransaction:
         if connection is None:
             return self._finish_undone(claim, final)
         try:
+            if self._watch is not None:
+                self._watch.check()
             if connection.closed_in_transaction or connection.connection is None:
                 raise CommitRefused(_CLOSED)
             if connection.atomic_blocks[-1] is not self._block:
@@ -136,6 +144,8 @@ class DjangoTransaction:
                 stored = self._store.finish(claim, final)
             else:
                 self._write()
+                if self._watch is not None:
+                    self._watch.concluding()
                 stored = self._store.joint.perform(operations.conclude(claim, final), fetcher(connection))
             if stored:
                 if self._sqlite is not None:
@@ -146,7 +156,7 @@ class DjangoTransaction:
         except (Error, sqlite3.Error) as error:
             raise _not_committed(self._store.joint, error) from error
         except Exception as error:
-            if type(error).__module__.partition(".")[0] != "psycopg":
+            if not is_of_driver(error):
                 raise
             raise _not_committed(self._store.joint, error) from error
         finally:
@@ -180,6 +190,8 @@ class DjangoTransaction:
             raise
         if self._sqlite is not None:
             self._sqlite.end(claim)
+        if self._watch is not None:
+            self._watch.end()
         attempt = self._attempt
         if hooks and attempt is not None:
             attempt.callbacks = (*(hook for _, hook, _ in hooks), *attempt.callbacks)
@@ -223,6 +235,8 @@ class DjangoTransaction:
         """Undo the blocks around it, and give back what SQLite needs."""
         if self._sqlite is not None:
             self._sqlite.end(None)
+        if self._watch is not None:
+            self._watch.end()
         try:
             self._around.__exit__(type(error), error, None)
         except Error as trouble:
@@ -232,7 +246,10 @@ class DjangoTransaction:
         driver: Any = None if self._connection is None else self._connection.connection
         if driver is None or self._connection is None or self._connection.vendor == "sqlite":
             return None
-        return None if driver.closed else int(driver.fileno())
+        with contextlib.suppress(Exception):  # drivers differ in what they raise where the view has closed it
+            holder = holder_of_socket(driver)
+            return None if holder is None else holder.fileno()
+        return None
 
     @property
     def locks_database(self) -> bool:
@@ -391,3 +408,57 @@ class _WriteTransaction:
 
 def _nothing() -> None:
     """Instead of `BEGIN`."""
+
+
+_ENDS = (
+    "a guarded view was about to execute a statement before which MySQL commits, such as CREATE TABLE or "
+    "LOCK TABLES: only the guard commits its transaction, together with the response. Change tables elsewhere"
+)
+
+
+class _WatchedOnMySQL:
+    """What a transaction needs on MySQL besides: see `stores/sql/mysql/join.py`.
+
+    A mark at its beginning, no statement that would commit, and an end after a deadlock.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self._connection: Any = connection
+        self._is_concluded = False
+        self._lost = False
+        self._execute(MARK)
+        connection.execute_wrappers.append(self._around_statement)
+
+    def _execute(self, sql: str) -> None:
+        # Past Django's cursors, as all that is the store's own.
+        with contextlib.closing(self._connection.connection.cursor()) as cursor:
+            cursor.execute(sql)
+
+    def _around_statement(
+        self, execute: Callable[..., T], sql: str, params: object, many: bool, context: object
+    ) -> T:
+        if ends_transaction(sql):
+            raise NotJoined(_ENDS)
+        try:
+            return execute(sql, params, many, context)
+        except Exception as error:
+            if rolls_back(error.__cause__ or error):
+                self._lost = True
+                self._connection.needs_rollback = True  # so that nothing is written in another transaction
+            raise
+
+    def check(self) -> None:
+        if self._lost:
+            raise CommitRefused(DEADLOCKED, passing=True)
+
+    def concluding(self) -> None:
+        self._is_concluded = True
+
+    def end(self) -> None:
+        connection = self._connection
+        with contextlib.suppress(ValueError):  # it is gone
+            connection.execute_wrappers.remove(self._around_statement)
+        if self._is_concluded and connection.connection is not None:
+            self._is_concluded = False
+            with contextlib.suppress(Exception):  # it is lost, and with it what was set
+                self._execute(RESTORE)

@@ -71,8 +71,11 @@ def nothing_to_begin(execute: Execute) -> None:
 
 
 class Check(Protocol):
-    def __call__(self, execute: Execute, *, prepared: bool) -> None:
-        """Refuse a server that cannot hold a store; create and check its tables, unless they are known."""
+    def __call__(self, execute: Execute, *, prepared: bool, migrated_by: str | None = None) -> None:
+        """Refuse a server that cannot hold a store; create and check its tables, unless they are known.
+
+        `migrated_by` is the command that creates them, where a service does not.
+        """
         ...
 
 

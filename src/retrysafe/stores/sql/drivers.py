@@ -1,6 +1,7 @@
 """What drivers have in different ways: values of rows, sockets, and how a connection is ended."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,7 +46,38 @@ def process_of(driver: object) -> int | None:
     return None
 
 
-def sends_several(driver: Any, cursor: Any) -> bool:  # noqa: ANN401 - each driver has its own
+class Texts:
+    """Runs statements that have their values in them, on cursors of one connection."""
+
+    def __init__(self, driver: object, cursor: Callable[[], Any]) -> None:
+        self._driver = driver
+        self._cursor = cursor
+        self._is_together: bool | None = None
+
+    def together(self, texts: Sequence[str]) -> list[Sequence[Row]]:
+        """The rows of each; in one round trip if the driver can."""
+        with closing(self._cursor()) as cursor:
+            if self._is_together is None:
+                self._is_together = _sends_several(self._driver, cursor)
+            if not self._is_together:
+                return [_run(cursor, text) for text in texts]
+            found = [_run(cursor, ";\n".join(texts))]
+            for _ in texts[1:]:
+                cursor.nextset()
+                found.append(_rows(cursor))
+            return found
+
+
+def _run(cursor: Any, sql: str) -> Sequence[Row]:  # noqa: ANN401 - each driver has its own
+    cursor.execute(sql)
+    return _rows(cursor)
+
+
+def _rows(cursor: Any) -> Sequence[Row]:  # noqa: ANN401 - each driver has its own
+    return [plain(row) for row in cursor.fetchall()] if cursor.description else ()
+
+
+def _sends_several(driver: Any, cursor: Any) -> bool:  # noqa: ANN401 - each driver has its own
     """Whether a driver of MySQL's takes several statements as one text, on a connection of ours."""
     module = type(driver).__module__.partition(".")[0]
     if module == "pymysql":

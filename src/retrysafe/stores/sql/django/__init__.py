@@ -1,9 +1,10 @@
 """The store in a database of Django's, by its alias in `DATABASES`.
 
     PostgreSQL, with psycopg 3      the PostgreSQL store, its connections opened as Django opens its own
+    MySQL and MariaDB               the MySQL store, by mysqlclient, or PyMySQL in its place
     SQLite, in a file               the SQLite store, on that file
 
-Both have connections of their own, so a view that holds Django's never waits for another one, and a
+They have connections of their own, so a view that holds Django's never waits for another one, and a
 reservation is committed before the view begins.  Django applies the migrations.
 
 Two exceptions work on Django's own connection: inside of the caller's `atomic()`, where whatever is written

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGconn
 
-_DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "sqlite": "sqlite"}
+_DIALECTS: dict[str, Dialect] = {"mysql": "mysql", "postgresql": "postgresql", "sqlite": "sqlite"}
 
 
 def dialect_of(alias: str) -> Dialect:
@@ -30,7 +30,8 @@ def dialect_of(alias: str) -> Dialect:
     if found is None:
         raise ConfigurationError(
             f"Django's database {alias!r} is {vendor}, which has no store in this release: name an alias of "
-            'PostgreSQL or SQLite in RETRYSAFE["DATABASE"], or the address of a store in RETRYSAFE["STORE"]'
+            'PostgreSQL, MySQL, MariaDB or SQLite in RETRYSAFE["DATABASE"], or the address of a store in '
+            'RETRYSAFE["STORE"]'
         )
     return found
 
@@ -84,6 +85,21 @@ class PostgresConnection:
 
 def connect_postgres(alias: str) -> PostgresConnection:
     """A new connection, opened as Django opens its own, and none of its pool."""
+    connection = _opened(alias, "PostgreSQL")
+    if not hasattr(connection, "pgconn"):
+        raise ConfigurationError(
+            f"Django's database {alias!r} uses {type(connection).__module__}, and the store needs psycopg 3: "
+            "pip install 'retrysafe[postgres]', and Django uses it too"
+        )
+    return PostgresConnection(connection)
+
+
+def connect_mysql(alias: str) -> Any:  # noqa: ANN401 - of mysqlclient, or of PyMySQL in its place
+    """The same for MySQL and MariaDB: a connection of whatever driver Django uses."""
+    return _opened(alias, "MySQL")
+
+
+def _opened(alias: str, title: str) -> Any:  # noqa: ANN401 - each driver has its own
     copied = connections.create_connection(alias)
     copied.settings_dict = deepcopy(copied.settings_dict)
     # A copied connection would draw from the pool, and a view that holds one would wait for another.
@@ -94,14 +110,8 @@ def connect_postgres(alias: str) -> PostgresConnection:
     try:
         copied.connect()
     except Error as error:
-        raise StoreUnavailable(f"cannot connect to PostgreSQL: {_first_line(error)}") from error
-    connection = copied.connection
-    if not hasattr(connection, "pgconn"):
-        raise ConfigurationError(
-            f"Django's database {alias!r} uses {type(connection).__module__}, and the store needs psycopg 3: "
-            "pip install 'retrysafe[postgres]', and Django uses it too"
-        )
-    return PostgresConnection(connection)
+        raise StoreUnavailable(f"cannot connect to {title}: {_first_line(error)}") from error
+    return copied.connection
 
 
 def connector(alias: str) -> "partial[PostgresConnection]":

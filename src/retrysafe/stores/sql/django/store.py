@@ -96,6 +96,10 @@ class DjangoStore:
             from retrysafe.stores.sql.sqlite.join import not_committed
 
             return Joint("sqlite", not_committed, time.time)
+        if dialect_of(self.alias) == "mysql":
+            from retrysafe.stores.sql.mysql.join import JOINT as OF_MYSQL
+
+            return OF_MYSQL
         from retrysafe.stores.sql.postgresql.join import JOINT
 
         return JOINT
@@ -132,6 +136,15 @@ class DjangoStore:
 
             return SQLiteStore(
                 file_of(self.alias),
+                deadline=self.deadline,
+                cleanup_interval=self._cleanup_interval,
+                migrated_by=MIGRATE,
+            )
+        if dialect_of(self.alias) == "mysql":
+            from retrysafe.stores.sql.django.mysql import DjangoMySQLStore
+
+            return DjangoMySQLStore(
+                self.alias,
                 deadline=self.deadline,
                 cleanup_interval=self._cleanup_interval,
                 migrated_by=MIGRATE,

@@ -88,7 +88,7 @@ def _begin(execute: Execute) -> None:
     execute.together(schema.SESSION)
 
 
-def _check(execute: Execute, *, prepared: bool) -> None:
+def _check(execute: Execute, *, prepared: bool, migrated_by: str | None = None) -> None:
     def ask(name: str, arguments: Arguments | None = None, /) -> Sequence[Row]:
         return _query(execute, name, arguments or {})
 
@@ -97,7 +97,7 @@ def _check(execute: Execute, *, prepared: bool) -> None:
 
     execute.largest = schema.inspect(ask).largest
     if not prepared:
-        schema.prepare(ask, command)
+        schema.prepare(ask, command, migrated_by)
 
 
 def _query(execute: Execute, name: str, arguments: Mapping[str, object]) -> Sequence[Row]:

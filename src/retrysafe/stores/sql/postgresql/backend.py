@@ -83,7 +83,7 @@ class Runner:
         return rows
 
 
-def _check(execute: Execute, *, prepared: bool) -> None:
+def _check(execute: Execute, *, prepared: bool, migrated_by: str | None = None) -> None:
     def ask(name: str) -> Sequence[Row]:
         return _query(execute, name, {})
 
@@ -92,7 +92,7 @@ def _check(execute: Execute, *, prepared: bool) -> None:
 
     schema.inspect(ask)
     if not prepared:
-        schema.prepare(ask, command)
+        schema.prepare(ask, command, migrated_by)
 
 
 def _query(execute: Execute, name: str, arguments: Mapping[str, object]) -> Sequence[Row]:

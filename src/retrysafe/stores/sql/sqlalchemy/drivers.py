@@ -18,18 +18,16 @@ from retrysafe._runtime import fork
 from retrysafe.stores.admin import Admin
 from retrysafe.stores.queue import Batch, Executor, Operation, Outcome
 from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
-from retrysafe.stores.queue_threads import ThreadQueue
 from retrysafe.stores.sql.backend import AdminConnection, Backend
+from retrysafe.stores.sql.blocking import BlockingAdminConnection, BlockingConnection, BlockingDatabase
 from retrysafe.stores.sql.cleanup import Cleanup
 from retrysafe.stores.sql.keeper import SQLRenewer
-from retrysafe.stores.sql.sqlalchemy.admin import AsyncAdminConnection, BlockingAdminConnection
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection
+from retrysafe.stores.sql.sqlalchemy.admin import AsyncAdminConnection
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, open_connection_of
 from retrysafe.stores.sql.sqlalchemy.engines import AnyEngine, copy_async_engine, copy_engine
 from retrysafe.stores.sql.sqlalchemy.executor import (
     AsyncEngineExecutor,
-    EngineExecutor,
     OpenAsync,
-    ThreadedEngineExecutor,
 )
 from retrysafe.stores.sql.sqlalchemy.loopthread import LoopThread
 from retrysafe.stores.sql.store import SQLStore
@@ -57,7 +55,9 @@ def from_driver(
         engine,
         backend,
         BlockingDatabase(Opener(engine, backend), deadline, backend),
-        lambda: BlockingAdminConnection(copy_engine(engine), deadline, backend),
+        lambda: BlockingAdminConnection(
+            partial(open_connection_of, copy_engine(engine), backend), deadline, backend
+        ),
         deadline,
         cleanup,
     )
@@ -92,28 +92,6 @@ class EngineStore(SQLStore):
 
     def close(self) -> None:
         self._own.close()
-
-
-class BlockingDatabase:
-    """What one process has of the database, by a driver that blocks."""
-
-    def __init__(self, open: "Opener", deadline: float, backend: Backend) -> None:
-        self._executor = partial(EngineExecutor, open, backend)
-        self.queue = ThreadQueue(self._executor, deadline)
-        self._loops = LoopQueues(lambda _: partial(ThreadedEngineExecutor, open, backend), deadline)
-        # A store that is dropped without being closed must not leave connections behind.
-        weakref.finalize(self, _close, self.queue, self._loops).atexit = False
-
-    @property
-    def async_queue(self) -> LoopQueue:
-        return self._loops.here()
-
-    def executor(self) -> Executor:
-        return self._executor()
-
-    def close(self) -> None:
-        self.queue.close()
-        self._loops.close()
 
 
 class AwaitingDatabase:
@@ -214,8 +192,8 @@ class Opener:
         """A child process: a thread that did not come along may have held locks of the engine."""
         self._own = copy_engine(self._engine)
 
-    def __call__(self) -> StoreConnection:
-        connection = StoreConnection.open(self._own, self._backend)
+    def __call__(self) -> BlockingConnection:
+        connection = open_connection_of(self._own, self._backend)
         try:
             connection.run(partial(self._backend.check, prepared=self._is_prepared))
         except BaseException:

@@ -6,69 +6,19 @@ its connection cut.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from time import monotonic
 
 from retrysafe._runtime import fork
-from retrysafe._runtime.threads import in_own_thread
-from retrysafe._runtime.watchdog import cutting_after
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Batch, Outcome
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.backend import Backend
-from retrysafe.stores.sql.connecting import Connecting
-from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection, StoreConnection
+from retrysafe.stores.sql.sqlalchemy.connection import AsyncStoreConnection
 
 OpenAsync = Callable[[], Awaitable[AsyncStoreConnection]]
 
 _inherited: list[object] = []
 """What children have of their parents, and must leave alone."""
-
-
-class EngineExecutor:
-    """For threads, one at a time, by a driver that blocks."""
-
-    def __init__(self, open: Callable[[], StoreConnection], backend: Backend) -> None:
-        self._connecting = Connecting(open)
-        self._backend = backend
-        self._runner = backend.runner()
-
-    def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
-        connection = self._connecting.connected(until)
-        with (
-            self._connecting.in_use(connection),
-            cutting_after(until - monotonic(), connection.fileno()) as watched,
-        ):
-            try:
-                return connection.run(lambda execute: self._runner.run(execute, calls, patience))
-            except Trouble as trouble:
-                if watched is not None and watched.cut:
-                    raise StoreUnavailable(self._backend.timed_out) from trouble
-                raise
-
-    def close(self) -> None:
-        self._connecting.close()
-
-
-class ThreadedEngineExecutor:
-    """For coroutines, by a driver that blocks: each batch in a thread."""
-
-    def __init__(self, open: Callable[[], StoreConnection], backend: Backend) -> None:
-        self._begin = partial(EngineExecutor, open, backend)
-        self._executor = self._begin()
-        self._running: asyncio.Future[Sequence[Outcome]] | None = None
-
-    async def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
-        self._running = running = in_own_thread(self._executor.run, calls, until, patience)
-        return await asyncio.shield(running)
-
-    def close(self) -> None:
-        executor, self._executor = self._executor, self._begin()
-        if self._running is None or self._running.done():
-            executor.close()
-        else:
-            # The thread ends by its deadline, and the connection is closed then.
-            self._running.add_done_callback(lambda _: executor.close())
 
 
 class AsyncEngineExecutor:
