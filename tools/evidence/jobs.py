@@ -102,12 +102,12 @@ def _product_and(*testing: str, tools: tuple[str, ...] = (), tests: tuple[str, .
 SIMULATED = _product_and("simulate", "linearize", "report.py")
 HUNTED = _product_and(
     "simulate", "linearize", "report.py", "stores", "postgres.py", "mariadb.py", "valkey.py",
-    "server_folder.py", "ports.py",
+    "unprivileged.py", "server_folder.py", "ports.py",
     tools=("planted",), tests=("stores", "callbacks", "servers.py"),
 )  # fmt: skip
 CRASHED = _product_and(
     "linearize", "report.py", "postgres.py", "server_folder.py", "ports.py",
-    "mariadb.py", "valkey.py", "proxy.py", "conversations", "traps.py",
+    "mariadb.py", "valkey.py", "unprivileged.py", "proxy.py", "conversations", "traps.py",
     "adapters/client.py", "adapters/server.py",
     "reference/serve.py", "reference/asgi_layers.py", "reference/cors.py", "reference/principals.py",
     tools=("crash",),
@@ -186,7 +186,7 @@ def _crash(store: str, size: float, door: Door = "request") -> Sequence[Job]:
     def job(turn: int) -> Job:
         asked = (word for kind, share in faults.items() for word in (kind, str(share[turn])))
         command = ("tools.crash", store, *through, *asked, "--seed", str(turn))
-        seconds = 15 + faults["--kills"][turn] * (0.7 if store in SERVERS else 0.3)
+        seconds = 15 + faults["--kills"][turn] * (0.3 if store in SERVERS else 0.15)
         return Job(f"{named}-{turn + 1}", command, seconds, CRASHED)
 
     return [job(turn) for turn in range(number)]

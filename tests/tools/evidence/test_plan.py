@@ -43,7 +43,7 @@ def asked(size: float, part: str, option: str) -> int:
         ("crash-mariadb", "--server-kills", 50),
         ("crash-operations-mariadb", "--kills", 1_000),
         ("crash-valkey", "--kills", 2_000),
-        ("crash-callbacks-valkey", "--outages", 10),
+        ("crash-callbacks-valkey", "--cuts", 250),
         ("linearize", "--histories", 1_000_000),
         ("fuzz", "--executions", 30_000_000),
     ],

@@ -22,7 +22,8 @@ def test_runs_and_keeps(evidence: Evidence) -> None:
     assert stored["command"] == ["tests.tools.evidence.fake", str(evidence.folder), "quick-2", "passes"]
     assert stored["report"]["counts"] == {"things": 3}
     assert set(stored["environment"]) == {
-        "revision", "clean", "cpus", "system", "python", "sqlite", "postgresql", "code"
+        "revision", "clean", "cpus", "system", "python", "sqlite", "postgresql", "mariadb",
+        "valkey", "code",
     }  # fmt: skip
     assert "3 of 12 jobs were run" in evidence.page
     again = evidence.run("quick")
