@@ -95,9 +95,10 @@ def test_a_guarded_request(tmp_path: Path) -> None:
 def test_it_is_among_the_known(tmp_path: Path) -> None:
     """An unknown scheme is refused with all that there are, those of other distributions included."""
     root = install(tmp_path, "my-store", "mystore = mystore:open_url")
-    known = "memory:, sqlite:///keys.db, postgresql://user@host/database, "
+    sql = "sqlite:///keys.db, postgresql://user@host/database, "
+    mysql = "mysql://user@host/database, mariadb://user@host/database, "
     redis = "redis://host:6379/0, redis+cluster://host:6379, redis+unix:///path/of/socket"
-    known = f"{known}{redis} or mystore: of my-store 1.5"
+    known = f"memory:, {sql}{mysql}{redis} or mystore: of my-store 1.5"
     told = run(REFUSED, root, address="mongodb://user:hunter2@db")
     assert told.strip() == f"mongodb: is not a known scheme of stores: expected {known}"
     told = run(REFUSED, root, address="mystor://user:hunter2@db")
