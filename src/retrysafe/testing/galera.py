@@ -33,8 +33,8 @@ _NOTICED = {
     "evs.inactive_timeout": "PT6S",
     "evs.install_timeout": "PT6S",
 }
-"""About half of the defaults.  With less, nodes that wait for a processor on a busy machine suspect each other
-while another one is gone, and are then left without a majority until an operator helps."""
+"""About half of the defaults.  With less, nodes that wait for a processor on a busy machine suspect each
+other while another one is gone, and are then left without a majority until an operator helps."""
 
 
 def is_available() -> bool:
