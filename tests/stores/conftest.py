@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stores.admins import Books
+from tests.stores.halves import both, halves, opened
+
+__all__ = ["books", "both", "halves", "opened"]
 
 
 @pytest.fixture

@@ -10,16 +10,12 @@ import psycopg
 import pytest
 
 from retrysafe._core.model import Found, Reserved
-from retrysafe.errors import SchemaMismatch, StoreError, StoreUnavailable
+from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.stores import a_claim, an_outcome
-from retrysafe.testing.stores.harness import AwaitedHalf, Half
+from tests.stores.halves import DEADLINE, SLACK, Both, Halves, Opened, patiently
 from tests.stores.rows import PATIENT
-
-DEADLINE = 0.5
-SLACK = 10.0
-"""Seconds that a busy machine may add before a wait counts as unbounded; a lock is held for ever."""
 
 
 @pytest.fixture(scope="module")
@@ -28,44 +24,6 @@ def battered(postgres: PostgresServer) -> Iterator[PostgresServer]:
     del postgres  # only where there is one
     with PostgresServer(fsync="off") as server:  # it is killed, but its machine is not
         yield server
-
-
-@pytest.fixture(params=["blocking", "aio"])
-def halves(request: pytest.FixtureRequest) -> Iterator[Callable[[PostgresStore], Half]]:
-    """Makes one half of a store, or the other."""
-    with asyncio.Runner() as runner:
-        yield lambda store: store if request.param == "blocking" else AwaitedHalf(store.aio, runner)
-
-
-@pytest.fixture
-def both() -> Iterator[Callable[[PostgresStore], tuple[Half, Half]]]:
-    """Makes both, where the trouble takes longer than to look at it twice."""
-    with asyncio.Runner() as runner:
-        yield lambda store: (store, AwaitedHalf(store.aio, runner))
-
-
-@pytest.fixture
-def made() -> Iterator[list[PostgresStore]]:
-    made: list[PostgresStore] = []
-    yield made
-    for store in made:
-        store.close()
-
-
-@pytest.fixture
-def opened(made: list[PostgresStore]) -> Callable[..., PostgresStore]:
-    """Opens stores that are closed after the test."""
-
-    def open(url: str, deadline: float = PATIENT) -> PostgresStore:
-        made.append(PostgresStore(url, deadline=deadline))
-        return made[-1]
-
-    return open
-
-
-Opened = Callable[..., PostgresStore]
-Halves = Callable[[PostgresStore], Half]
-Both = Callable[[PostgresStore], tuple[Half, Half]]
 
 
 class TestServer:
@@ -108,9 +66,9 @@ class TestServer:
                 assert time.monotonic() - began < DEADLINE + SLACK
         finally:
             battered.thaw()
-        assert isinstance(_patiently(lambda: half.reserve(a_claim())), Found)
+        assert isinstance(patiently(lambda: half.reserve(a_claim())), Found)
         claim = a_claim("third")
-        assert _patiently(lambda: half.reserve(claim)) == Reserved(1)
+        assert patiently(lambda: half.reserve(claim)) == Reserved(1)
 
     def test_a_replica(self, battered: PostgresServer, both: Both, opened: Opened) -> None:
         """It accepts no writes, so it is refused with words for whoever gave its address."""
@@ -156,7 +114,7 @@ class TestLocks:
         assert isinstance(half.reserve(a_claim()), Found)
         assert store.purge().records == 0
         holder.rollback()
-        assert _patiently(lambda: half.finish(claim, an_outcome())) is True
+        assert patiently(lambda: half.finish(claim, an_outcome())) is True
         keeper.close()
 
     def test_an_unfinished_insert_bounds_a_claim(
@@ -175,7 +133,7 @@ class TestLocks:
             half.reserve(a_claim())
         assert time.monotonic() - began < DEADLINE + SLACK
         holder.rollback()
-        assert _patiently(lambda: half.reserve(a_claim("another"))) == Reserved(1)
+        assert patiently(lambda: half.reserve(a_claim("another"))) == Reserved(1)
 
     def test_a_locked_table_leaves_no_queue_behind(
         self, database: str, holder: "psycopg.Connection[Any]", halves: Halves, opened: Opened
@@ -367,18 +325,6 @@ def test_a_dropped_store_leaves_nothing_behind(database: str) -> None:
         others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'retrysafe' AND datname = %s"
         while connection.execute(others, [connection.info.dbname]).fetchone() != (0,):
             assert time.monotonic() < until, "there are connections left"
-            time.sleep(0.05)
-
-
-def _patiently(act: Callable[[], Any]) -> Any:
-    """Once the trouble is over it works; connections that are still dying may take a moment."""
-    until = time.monotonic() + PATIENT
-    while True:
-        try:
-            return act()
-        except StoreError:
-            if time.monotonic() > until:
-                raise
             time.sleep(0.05)
 
 

@@ -15,8 +15,8 @@ from retrysafe.stores.sql.mysql import schema
 from retrysafe.stores.sql.mysql.admin import MySQLAdmin, explained
 from retrysafe.stores.sql.mysql.batch import Conversation, converse, manner, within
 from retrysafe.stores.sql.mysql.join import JOINT
-from retrysafe.stores.sql.mysql.retry import MySQLTrouble, trouble
-from retrysafe.stores.sql.mysql.texts import Step, Text
+from retrysafe.stores.sql.mysql.retry import trouble
+from retrysafe.stores.sql.mysql.texts import Step, Text, with_literals
 
 T = TypeVar("T")
 
@@ -24,9 +24,6 @@ _SHORTEST = 1
 """Seconds to wait for a lock, with which a session begins."""
 
 _CHARACTER_SET = "utf8mb4"
-
-_TOO_LARGE = 1301
-"""The server's number for what exceeds it, and after which it goes on."""
 
 
 class Runner:
@@ -67,7 +64,7 @@ def _converse(execute: Execute, conversation: Conversation[T]) -> T:
         steps = next(conversation)
         while True:
             try:
-                found = execute.together(_texts(steps, execute.largest))
+                found = execute.together(with_literals(steps, execute.largest))
             except Trouble as trouble:
                 steps = conversation.throw(trouble)
             else:
@@ -102,16 +99,6 @@ def _check(execute: Execute, *, prepared: bool, migrated_by: str | None = None) 
 
 def _query(execute: Execute, name: str, arguments: Mapping[str, object]) -> Sequence[Row]:
     return _converse(execute, within(name, arguments))
-
-
-def _texts(steps: Sequence[Step], largest: int) -> Sequence[str]:
-    texts = [step.with_literals() for step in steps]
-    if largest and sum(len(text.encode("utf-8", "replace")) + 3 for text in texts) > largest:
-        # Not the session's trouble: alone, a smaller one of them may pass.
-        raise MySQLTrouble(
-            f"the statement is larger than the server's max_allowed_packet, {largest} bytes", _TOO_LARGE
-        )
-    return texts
 
 
 BACKEND = Backend(

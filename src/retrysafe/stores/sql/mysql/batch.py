@@ -186,6 +186,7 @@ class _One(_Share):
 
 class _Reserve(_Share):
     def __init__(self, of: Sequence[tuple[int, Arguments]], how: Manner) -> None:
+        self._how: Manner = how
         self.passes_over = how != "patiently"
         self._of = {arguments["id"]: (place, arguments) for place, arguments in of}
         bids = [arguments for _, arguments in of]
@@ -202,7 +203,7 @@ class _Reserve(_Share):
             place, arguments = self._of[id]
             if outcome is None:
                 outcomes[place] = ()
-                expired.append(_Replace(place, arguments))
+                expired.append(_Replace(place, arguments, self._how))
             else:
                 outcomes[place] = outcome
         return expired
@@ -211,9 +212,10 @@ class _Reserve(_Share):
 class _Replace(_Share):
     """A reservation of a key whose record has expired."""
 
-    def __init__(self, place: int, arguments: Arguments) -> None:
+    def __init__(self, place: int, arguments: Arguments, how: Manner) -> None:
         self._place = place
-        super().__init__(steps_of("replace_expired", {**arguments, **_named([arguments])}))
+        replace = steps_of("replace_expired", {**arguments, **_named([arguments])})
+        super().__init__([*_locking(arguments, how), *replace])
 
     def take(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
         for row in found[-1]:
@@ -270,11 +272,11 @@ def steps_of(name: str, arguments: Mapping[str, object]) -> Sequence[Step]:
 def _one(place: int, name: str, arguments: Arguments, how: Manner) -> _Share:
     # Alone, a completion is told from one that is fenced, so it may wait; and it may be late.
     steps = steps_of("finish_late" if name == "finish" else name, prepare(name, arguments))
-    if how == "at once":
+    if how != "patiently":
         steps = [step.at_once() for step in steps]
     match name:
-        case "take_over" if how == "at once":
-            return _One(place, name, [*steps_of("lock", {"id": arguments["id"]}), *steps])
+        case "take_over":
+            return _One(place, name, [*_locking(arguments, how), *steps])
         case "purge":
             return _One(place, name, steps, _purge_found)
         case "claim_cleanup":
@@ -285,6 +287,11 @@ def _one(place: int, name: str, arguments: Arguments, how: Manner) -> _Share:
             return _One(place, name, steps, lambda found: _add_deliveries(_deliveries(arguments), found))
         case _:
             return _One(place, name, steps)
+
+
+def _locking(arguments: Arguments, how: Manner) -> Sequence[Step]:
+    """Before a statement that would wait for the lock of its row."""
+    return () if how == "patiently" else steps_of("lock", {"id": arguments["id"]})
 
 
 def prepare(name: str, arguments: Mapping[str, Any]) -> Mapping[str, object]:

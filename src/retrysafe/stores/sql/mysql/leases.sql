@@ -33,6 +33,10 @@ WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs)
 -- name: release_all
 -- Delete running records, whose attempts were given up.
 -- Arguments: ids, pairs
+-- Columns: id of each that was released
+SELECT record.id FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
+WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs) AND record.state = 'in_progress'
+FOR UPDATE;
 DELETE FROM retrysafe_records
 WHERE id IN (:ids) AND (id, token) IN (:pairs) AND state = 'in_progress'
 

@@ -26,9 +26,9 @@ from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.mysql import schema
 from retrysafe.stores.sql.mysql.batch import Conversation, converse, manner, within
 from retrysafe.stores.sql.mysql.connect import Address, set_options
-from retrysafe.stores.sql.mysql.retry import MySQLTrouble, trouble
+from retrysafe.stores.sql.mysql.retry import trouble
 from retrysafe.stores.sql.mysql.schema import Server
-from retrysafe.stores.sql.mysql.texts import Step
+from retrysafe.stores.sql.mysql.texts import with_literals
 
 T = TypeVar("T")
 
@@ -60,17 +60,6 @@ class _Patience:
             return ()
         self._seconds = wanted
         return (f"SET SESSION innodb_lock_wait_timeout = {wanted}, lock_wait_timeout = {wanted}",)
-
-
-def _text(steps: Sequence[Step], largest: int) -> str:
-    """The steps as one text, refused here if the server would hang up on it."""
-    text = ";\n".join(step.with_literals() for step in steps)
-    if len(text) * 4 > largest and len(text.encode("utf-8", "replace")) + 1 > largest:
-        # Not the session's trouble: alone, a smaller one of them may pass.
-        raise MySQLTrouble(
-            f"the statement is larger than the server's max_allowed_packet, {largest} bytes", 1301
-        )
-    return text
 
 
 class MySQLSession:
@@ -167,7 +156,7 @@ class MySQLSession:
             steps = next(conversation)
             while True:
                 try:
-                    found = self._execute(_text(steps, self.largest))
+                    found = self._execute(";".join(with_literals(steps, self.largest)))
                 except Trouble as trouble:
                     steps = conversation.throw(trouble)
                 else:
@@ -207,18 +196,23 @@ class MySQLSession:
         return self._socket.fileno()
 
     def close(self) -> None:
-        if self.usable:
-            self._sound = False
-            with contextlib.suppress(Exception):  # whatever is wrong with it now, it is gone
-                self._connection.close()
-        self.discard()
+        if not self.usable:
+            self.discard()
+            return
+        self._end()
 
     def discard(self) -> None:
-        """Without a word, and also if a thread waits for its result."""
+        """Without a word, and also if something is under way on it."""
         self._sound = False
         if os.getpid() == self._process:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+            self._end()
+
+    def _end(self) -> None:
+        self._sound = False
+        with contextlib.suppress(Exception):  # whatever is wrong with it now, it is gone
+            self._connection.close()
         self._socket.close()
 
 
@@ -335,7 +329,7 @@ class AsyncMySQLSession:
             steps = next(conversation)
             while True:
                 try:
-                    found = await self._execute(_text(steps, self.largest))
+                    found = await self._execute(";".join(with_literals(steps, self.largest)))
                 except Trouble as trouble:
                     steps = conversation.throw(trouble)
                 else:

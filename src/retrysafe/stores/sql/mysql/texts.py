@@ -1,4 +1,4 @@
-"""Statements with their values: written into the SQL as literals, or left to a driver as `:named` arguments.
+"""Statements with their values, written into the SQL as literals.
 
 Many statements have lists in them, whose length is that of a batch: rows with `UNION ALL` between them, and
 the values of an IN.  So an argument may be a part of a statement, which is written where its name stands.
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from retrysafe.stores.queue import Arguments
 from retrysafe.stores.sql import statements
+from retrysafe.stores.sql.mysql.retry import MySQLTrouble
 from retrysafe.stores.sql.mysql.schema import DIALECT
 
 Put = Callable[[Any], str]
@@ -67,17 +67,22 @@ class Step(NamedTuple):
         """For a session whose mode is ours: in UTF-8, where a backslash escapes."""
         return self.text.written(self.arguments, literal)
 
-    def with_names(self) -> tuple[str, Arguments]:
-        given: Arguments = {}
 
-        def put(value: object) -> str:
-            if isinstance(value, Part):
-                return value.written(put)
-            name = f"a{len(given)}"
-            given[name] = value
-            return f":{name}"
+_TOO_LARGE = 1301
+"""The server's number for what exceeds it, and after which it goes on."""
 
-        return self.text.written(self.arguments, put), given
+
+def with_literals(steps: Sequence[Step], largest: int) -> list[str]:
+    """As they are sent; refused here, if the server would hang up on it.  0: what it accepts is not known."""
+    texts = [step.with_literals() for step in steps]
+    if largest and 4 * sum(map(len, texts)) > largest:  # characters, of which none has more bytes
+        size = sum(len(text.encode("utf-8", "replace")) + 3 for text in texts)
+        if size > largest:
+            # Not the session's trouble: alone, a smaller one of them may pass.
+            raise MySQLTrouble(
+                f"the statement is larger than the server's max_allowed_packet, {largest} bytes", _TOO_LARGE
+            )
+    return texts
 
 
 # --- arguments that are parts of a statement
