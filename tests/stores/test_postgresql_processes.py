@@ -22,7 +22,7 @@ from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import ALONE
 from retrysafe.stores.sql.postgresql import PostgresStore
 from retrysafe.testing.stores import a_claim, an_outcome
-from tests.stores import workers_postgresql as workers
+from tests.stores import workers_servers as workers
 from tests.stores.rows import PATIENT
 
 pytestmark = [
