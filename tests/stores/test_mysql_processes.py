@@ -188,7 +188,7 @@ class TestConnections:
     def test_a_closed_loop_is_forgotten(self, url: str, store: Store) -> None:
         """A service's tests run many loops, one after the other: connections do not pile up."""
         for turn in range(5):
-            asyncio.run(store.aio.reserve(a_claim(f"key {turn}")))  # type: ignore[arg-type]  # a coroutine
+            asyncio.run(store.aio.reserve(a_claim(f"key {turn}")))
         assert eventually_there_are(url, 0)
 
     def test_there_is_a_limit(self, url: str, store: Store) -> None:
@@ -235,12 +235,12 @@ def test_a_fresh_key_takes_two_round_trips_and_a_replay_one(mariadb: MariaDBServ
                 [store.aio.reserve(a_claim(f"batch {number}")) for number in range(32)],
             ):
                 before = len(_Counted.texts)
-                await asyncio.gather(*work)  # type: ignore[arg-type]  # of different results
+                await asyncio.gather(*work)
                 numbers.append(len(_Counted.texts) - before)
             return numbers
 
         store.look(a_claim().id)
-        runner.run(store.aio.look(a_claim().id))  # type: ignore[arg-type]  # a coroutine
+        runner.run(store.aio.look(a_claim().id))
         _Counted.texts = []
         claim = a_claim()
         store.reserve(claim)

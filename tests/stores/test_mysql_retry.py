@@ -52,7 +52,7 @@ def other(url: str) -> Iterator[Connection]:
 
 def execute(connection: Connection, sql: str, arguments: object = None) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, arguments)  # type: ignore[arg-type]  # whatever the driver takes
+        cursor.execute(sql, arguments)
         return list(cursor.fetchall())
 
 

@@ -224,3 +224,27 @@ class TestFiles:
         """When the dialect is loaded, and not by the server in the middle of the night."""
         with pytest.raises(ValueError, match=error):
             fill(sources)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\bRETURNING\b",  # MariaDB alone
+        r"\bINSERT IGNORE\b",  # cuts values off, and merges what was different
+        r"\bREPLACE INTO\b",  # deletes whatever is in the way
+        r"\bVALUES? ?\([a-z_`]+\)(?=\s*(?:,|$))",  # deprecated by MySQL
+        r"\bAS new\b",  # an alias of rows, MySQL alone
+        r"CREATE INDEX IF NOT EXISTS",
+        r"ADD COLUMN IF NOT EXISTS",
+        r"\bNOW\(\)(?!\))|CURRENT_TIMESTAMP",  # in the session's time zone
+    ],
+)
+def test_mysql_and_mariadb_share_every_statement(pattern: str) -> None:
+    """What only one of them knows, or what is not safe on either, is not written."""
+    for name, text in load("mysql").items():
+        if name != "long_transactions":  # whose times are in the session's time zone
+            assert re.search(pattern, text) is None, name
+    for migration in migrations.migrations("mysql"):
+        for statement in migration.statements:
+            assert re.search(pattern, statement) is None
+            assert "ENGINE=InnoDB" in statement or not statement.startswith("CREATE TABLE")

@@ -23,6 +23,7 @@ _TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*)\)[^()]*(?:\([^()]*
 _INDEX = re.compile(r"CREATE INDEX (?:IF NOT EXISTS )?(\w+)")
 _CONSTRAINT = re.compile(r",\s*(?:PRIMARY )?KEY (?:\w+ )?\([^()]*\)")
 """Of a table, and so of several of its columns."""
+_KEY = re.compile(r",\s*KEY (\w+) (\([^()]*\))")
 _COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
 
 Column = tuple[str, str]
@@ -67,6 +68,14 @@ def index_of(statement: str) -> str | None:
     """The index that a statement creates."""
     found = _INDEX.match(statement)
     return found and found[1]
+
+
+def keys_of_table(statement: str) -> dict[str, str]:
+    """The indexes that a statement creates with a table, and how each of them is created alone."""
+    found = _TABLE.match(statement)
+    if found is None:
+        return {}
+    return {name: f"CREATE INDEX {name} ON {found[1]} {columns}" for name, columns in _KEY.findall(found[2])}
 
 
 def column_of(statement: str) -> Column | None:

@@ -25,6 +25,7 @@ from retrysafe.stores.sql.migrations import (
     column_of,
     columns_of_table,
     index_of,
+    keys_of_table,
     migrations,
     table_of,
 )
@@ -102,8 +103,13 @@ def latest(dialect: str) -> int:
 @cache
 def index_statements(dialect: str) -> Mapping[str, str]:
     """Every index that the migrations create."""
-    every = (statement for each in migrations(dialect) for statement in each.statements)
-    return {name: statement for statement in every if (name := index_of(statement)) is not None}
+    found: dict[str, str] = {}
+    for each in migrations(dialect):
+        for statement in each.statements:
+            found |= keys_of_table(statement)
+            if (name := index_of(statement)) is not None:
+                found[name] = statement
+    return found
 
 
 def chosen_indexes(ask: Ask, dialect: str, wanted: Sequence[Index]) -> Mapping[str, str]:

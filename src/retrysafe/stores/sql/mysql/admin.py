@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from retrysafe.errors import StoreError, StoreUnavailable
+from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Finding, Index
-from retrysafe.stores.retry import TookTooLong
+from retrysafe.stores.retry import NotPermitted, TookTooLong
 from retrysafe.stores.sql.admin_session import WALK, Locked, ServerAdmin
 from retrysafe.stores.sql.mysql import schema
 from retrysafe.stores.sql.mysql.retry import LOCK_TIMEOUT, NOT_PERMITTED, TOO_LONG, MySQLTrouble
@@ -81,7 +81,7 @@ def _explanation(trouble: MySQLTrouble) -> StoreError:
             f"a row or table is locked by another transaction: timed out ({said}); nothing was done"
         )
     if trouble.code in NOT_PERMITTED:
-        return StoreUnavailable(
+        return NotPermitted(
             f"this user lacks a permission ({said}): `retrysafe doctor` lists the permissions that it "
             "needs, and "
             "`retrysafe sql --dialect mysql` prints what a user who may create tables can run"

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 
 from retrysafe.errors import StoreError
 from retrysafe.stores.admin import Finding
+from retrysafe.stores.retry import NotPermitted
 from retrysafe.stores.sql import doctor
 from retrysafe.stores.sql.admin_session import AdminSession, Transaction
 from retrysafe.stores.sql.backend import AdminConnection
@@ -417,6 +418,6 @@ def _rights(transaction: Transaction) -> Iterator[Finding]:
 def _may_delete(transaction: Transaction) -> bool:
     try:
         transaction.query("may_delete")
-    except StoreError:
+    except NotPermitted:
         return False
     return True
