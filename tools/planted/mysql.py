@@ -50,10 +50,10 @@ INSERT INTO retrysafe_records (
     deliveries, omitted, status, headers, body
 )
 SELECT
-    final.id, 1, final.token, x'', final.state, 'lease', 1, 0, 'request', '[]', '', '', '',
+    :id, 1, :token, x'', :state, 'lease', 1, 0, 'request', '[]', '', '', '',
     UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 DAY, UTC_TIMESTAMP(6),
-    '[]', 'creation', 1, 0, final.status, final.headers, final.body
-FROM (:finals) AS final
+    '[]', 'creation', 1, 0, :status, :headers, :body
+FROM (:rows) AS `each`
 ON DUPLICATE KEY UPDATE id = retrysafe_records.id"""
 
 TESTED = (
@@ -63,7 +63,7 @@ TESTED = (
         f"{_SUITE}test_a_stranger_finishes_nothing",
         together(
             in_statement("finish", "(record.id, record.token) IN (:pairs) AND ", ""),
-            in_statement("finish", "record.token = final.token AND ", ""),
+            in_statement("finish", "record.token = :token AND ", ""),
         ),
     ),
     LeftToTests(
@@ -76,9 +76,7 @@ TESTED = (
         "MySQL: an outcome that is stored late has expired",
         REASONED,
         f"{_SUITE}test_a_late_outcome_is_seen_for_its_retention",
-        in_statement(
-            "finish", f"THEN {_NOW} + INTERVAL final.retention MICROSECOND", "THEN record.expires_at"
-        ),
+        in_statement("finish", f"THEN {_KNOWN['retention_from_now']}", "THEN record.expires_at"),
     ),
     LeftToTests(
         "MySQL: finish does not recognise itself",
@@ -92,8 +90,8 @@ TESTED = (
         f"{_SUITE}test_nothing_is_finished_that_was_not_begun",
         in_statement(
             "finish",
-            "WHERE record.token = final.token AND record.state = 'in_progress'",
-            f"WHERE record.token = final.token AND record.state = 'in_progress'{_THIRD}",
+            "WHERE record.token = :token AND record.state = 'in_progress'",
+            f"WHERE record.token = :token AND record.state = 'in_progress'{_THIRD}",
         ),
     ),
     LeftToTests(

@@ -18,6 +18,7 @@ from retrysafe.stores import queue_loop
 from retrysafe.stores.queue import Pending
 from retrysafe.stores.queue_loop import LoopQueue
 from retrysafe.stores.sql import codec, schema, statements
+from retrysafe.stores.sql.mysql import rows
 from retrysafe.stores.sql.postgresql.session import Session
 from retrysafe.testing.postgres import is_available
 from retrysafe.testing.report import read
@@ -39,7 +40,7 @@ from tools.planted.hunt import Caught, hunt, schedules
 
 PATCHED: tuple[object, ...] = (
     batches, codec, decisions, exchange, fingerprint, headers, keys, protocol, queue_loop, stages, worlds,
-    schema, LoopQueue, Pending, Session, Parameters, Receipts, callback_exchange,
+    schema, rows, LoopQueue, Pending, Session, Parameters, Receipts, callback_exchange,
 )  # fmt: skip
 EVERY: list[Planted | LeftToTests] = [*CATALOGUE, *TESTED]
 IN_SQL = [planted for planted in CATALOGUE if planted.setting.store is emptied]
@@ -124,7 +125,8 @@ def test_a_bug_is_planted_and_taken_out_again(planted: Planted | LeftToTests) ->
 def _code() -> list[object]:
     """Everything that a bug may be planted in."""
     known = [dict(vars(module)) for module in PATCHED]
-    return [*known, dict(statements.load("sqlite")), dict(statements.load("postgresql"))]
+    dialects = ("sqlite", "postgresql", "mysql")
+    return [*known, *(dict(statements.load(dialect)) for dialect in dialects)]
 
 
 def test_a_statement_that_was_rewritten_is_missed() -> None:
