@@ -96,9 +96,9 @@ class TestAsgiOnMariaDB(TransactionalSuite):
     backing = MariaDB()
 
 
-@sample()
+@sample(OutageTx.test_at_the_claim)
 class TestAsgiOnMariaDBStopped(OutageTx):
-    """The server is killed, and started again."""
+    """The server is killed, and started again: the next request finds it, whatever was refused meanwhile."""
 
     framework = "asgi"
     backing = MariaDB(outage="stopped")

@@ -4,6 +4,7 @@ import weakref
 from functools import partial
 
 from retrysafe._runtime import fork
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Executor
 from retrysafe.stores.queue_loop import LoopQueue, LoopQueues
 from retrysafe.stores.queue_threads import ThreadQueue
@@ -82,17 +83,22 @@ class Resources:
         self.loops.close()
 
     def open(self) -> MySQLSession:
-        address, self._settled = self._settled, self._address
-        session = opened(address, self._deadline, None if self._are_tables_there else self._prepare)
+        # One that was refused leaves what is known: asyncmy cannot find out by itself whether there is TLS.
+        session = opened(self._address, self._deadline, None if self._are_tables_there else self._prepare)
         self._are_tables_there = True
         self._settled = self._address.settled(has_tls=session.has_tls)
         return session
 
     async def open_async(self) -> AsyncMySQLSession:
-        return await opened_async(
-            lambda: self._settled, None if self._are_tables_there else self._look_at_tables
-        )
+        try:
+            return await opened_async(
+                lambda: self._settled, None if self._are_tables_there else self._look_at_tables
+            )
+        except StoreUnavailable:
+            # The next one asks again what server this is, and whether it has TLS.
+            self._are_tables_there = False
+            raise
 
     def _look_at_tables(self) -> None:
-        """By a connection that blocks: it is done once per process."""
+        """By a connection that blocks: it is done once per process, and once more after each refusal."""
         self.open().close()
