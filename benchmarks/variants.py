@@ -172,6 +172,22 @@ VARIANTS: list[Variant] = [
     *_written(
         "tx-asyncpg-session", "AsyncSession, asyncpg", "writing.asyncpg_session", "sqlalchemy", "asyncpg"
     ),
+    *_written("tx-pymysql", "PyMySQL, MariaDB", "writing.pymysql", "pymysql", database="MariaDB"),
+    *_written(
+        "tx-mariadb-session",
+        "Session, FastAPI, MariaDB",
+        "writing.mariadb_session",
+        "sqlalchemy",
+        "fastapi",
+        database="MariaDB",
+    ),
+    *_written(
+        "tx-mariadb-async-session",
+        "AsyncSession, asyncmy, MariaDB",
+        "writing.mariadb_async_session",
+        "sqlalchemy",
+        database="MariaDB",
+    ),
     *_written("tx-sqlite", "sqlite3", "writing.sqlite", database=None),
     *_written("tx-django", "Django, PostgreSQL", "on_django.written", *_DJANGO, kind="gunicorn"),
     *_written(

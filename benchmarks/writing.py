@@ -6,11 +6,13 @@ guarded are the same code but for what gives the session or the connection, and 
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any
 
 from benchmarks.apps import Asgi, address_of
+from benchmarks.database import arguments_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, orm
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 POOL = 10
 """Connections of an application: about as many as SQLAlchemy's own default may open."""
 
-TABLE = "CREATE TABLE charges (id {serial} PRIMARY KEY, amount integer NOT NULL, note text NOT NULL)"
+TABLE = "CREATE TABLE charges (id {serial}, amount integer NOT NULL, note text NOT NULL)"
 
 
 # --- psycopg
@@ -73,19 +75,22 @@ def session_bare(folder: Path) -> Asgi:
 
 
 def session_tx(folder: Path) -> Asgi:
+    return _session_tx(_engine(folder))
+
+
+def _session_tx(engine: "Engine") -> Asgi:
     from retrysafe import stores
     from retrysafe.sqlalchemy import sessionmaker
 
-    engine = _engine(folder)
     guard = _guard(stores.from_engine(engine))
     return _behind(guard, _on_session(sessionmaker(guard), engine))
 
 
-def _engine(folder: Path) -> "Engine":
+def _engine(folder: Path, driver: str = "psycopg") -> "Engine":
     from sqlalchemy import create_engine
 
     _make_table(folder)
-    return create_engine(_dialect(folder, "psycopg"), pool_size=POOL, max_overflow=0)
+    return create_engine(_dialect(folder, driver), pool_size=POOL, max_overflow=0)
 
 
 def _on_session(session: "orm.sessionmaker[orm.Session]", engine: "Engine") -> Asgi:
@@ -164,6 +169,78 @@ def _on_async_session(session: Callable[[], AbstractAsyncContextManager[Any]], e
     return _starlette(charge, _life_of(engine))
 
 
+# --- MariaDB: by SQLAlchemy as above, and by PyMySQL, which has no pool
+
+
+def mariadb_session_bare(folder: Path) -> Asgi:
+    from sqlalchemy import orm
+
+    engine = _engine(folder, "pymysql")
+    return _on_session(orm.sessionmaker(engine), engine)
+
+
+def mariadb_session_tx(folder: Path) -> Asgi:
+    return _session_tx(_engine(folder, "pymysql"))
+
+
+def mariadb_async_session_bare(folder: Path) -> Asgi:
+    return _async_bare(_async_engine(folder, "asyncmy"))
+
+
+def mariadb_async_session_tx(folder: Path) -> Asgi:
+    return _async_tx(_async_engine(folder, "asyncmy"))
+
+
+def pymysql_bare(folder: Path) -> Asgi:
+    _make_table(folder)
+    connections = _Connections(address_of(folder))
+
+    def charge(amount: int, note: str) -> None:
+        with connections.one() as db, db.cursor() as cursor:
+            cursor.execute("INSERT INTO charges (amount, note) VALUES (%s, %s)", [amount, note])
+            db.commit()
+
+    return _starlette_blocking(charge)
+
+
+def pymysql_tx(folder: Path) -> Asgi:
+    from retrysafe import stores
+    from retrysafe.pymysql import connection
+
+    _make_table(folder)
+    connections = _Connections(address_of(folder))
+    guard = _guard(stores.open(address_of(folder)))
+
+    def charge(amount: int, note: str) -> None:
+        with connection(guard, connections.one) as db, db.cursor() as cursor:
+            cursor.execute("INSERT INTO charges (amount, note) VALUES (%s, %s)", [amount, note])
+
+    return _behind(guard, _starlette_blocking(charge))
+
+
+class _Connections:
+    """The simplest pool that keeps connections open."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+
+    @contextmanager
+    def one(self) -> Iterator[Any]:
+        try:
+            found = self._idle.get_nowait()
+        except Empty:
+            found = _connect_pymysql(self._address)
+        yield found
+        self._idle.put(found)
+
+
+def _connect_pymysql(address: str) -> Any:
+    import pymysql
+
+    return pymysql.connect(**{**arguments_of(address), "autocommit": False})
+
+
 # --- SQLite, blocking: with the store's own file, as the application's
 
 
@@ -196,7 +273,7 @@ def _make_file(folder: Path) -> Path:
     path = folder / "application.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute(TABLE.format(serial="integer"))
+        db.execute(TABLE.format(serial="integer PRIMARY KEY"))
     return path
 
 
@@ -247,15 +324,21 @@ def _starlette_blocking(charge: Callable[[int, str], None]) -> Asgi:
 
 
 def _make_table(folder: Path) -> None:
+    address = address_of(folder)
+    if address.startswith("mysql:"):
+        with closing(_connect_pymysql(address)) as connection, connection.cursor() as cursor:
+            cursor.execute(TABLE.format(serial="bigint AUTO_INCREMENT PRIMARY KEY"))
+        return
     import psycopg
 
-    with psycopg.connect(address_of(folder)) as db:
-        db.execute(TABLE.format(serial="bigserial").encode())
+    with psycopg.connect(address) as db:
+        db.execute(TABLE.format(serial="bigserial PRIMARY KEY").encode())
 
 
 def _dialect(folder: Path, driver: str) -> str:
     """The address as SQLAlchemy has it."""
-    return address_of(folder).replace("postgresql://", f"postgresql+{driver}://", 1)
+    scheme, _, rest = address_of(folder).partition(":")
+    return f"{scheme}+{driver}:{rest}"
 
 
 def _mapped() -> Any:
