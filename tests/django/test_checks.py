@@ -310,6 +310,15 @@ def test_isolation(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     for level, ids in ((2, []), (3, ["retrysafe.W004"]), (4, ["retrysafe.W004"])):
         monkeypatch.setitem(connections.settings["default"], "OPTIONS", {"isolation_level": level})
         assert list(said(order, **of_database)) == ids
+    monkeypatch.setitem(connections.settings["default"], "ENGINE", "django.db.backends.mysql")
+    for options, ids in (
+        ({}, []),  # Django sets READ COMMITTED
+        ({"isolation_level": "read uncommitted"}, []),
+        ({"isolation_level": "Repeatable Read"}, ["retrysafe.W004"]),
+        ({"isolation_level": None}, ["retrysafe.W004"]),  # that of the server
+    ):
+        monkeypatch.setitem(connections.settings["default"], "OPTIONS", options)
+        assert list(said(order, **of_database)) == ids
     assert said(order) == {}
 
 
