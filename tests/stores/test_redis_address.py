@@ -53,6 +53,12 @@ def test_addresses(url: str, expected: dict[str, object]) -> None:
         ("redis://:hunter2@host?prefix=a{b}", "braces"),
         ("redis://:hunter2@host?prefix=", "is empty"),
         ("redis+sentinel://:hunter2@host", "not a known scheme"),
+        ("redis://user:hunter2#@host:6379/0", "write %23"),
+        ("redis://:hunter2\udcff@host", "not a valid address"),
+        ("redis://:hunter2@host:0", "not a valid address"),
+        ("redis://:hunter2@host/0?db=3", "twice"),
+        ("redis://:hunter2@host?wait=1&wait=2", "twice"),
+        ("redis://:hunter2@host?wait=1&wait_timeout=2", "deadline 2 s"),
     ],
 )
 def test_refused_addresses(url: str, says: str) -> None:

@@ -59,9 +59,13 @@ class Address(NamedTuple):
         scheme, _, rest = url.partition(":")
         flavour, _, kind = scheme.partition("+")
         has_tls = flavour in ("rediss", "valkeys")
+        if "#" in rest:
+            raise ConfigurationError("the address of Redis has a # in it: write %23 where a password has one")
         try:
+            rest.encode()  # a password that cannot be sent would be quoted in the error's message
             parts = urlsplit(f"redis:{rest}")
-            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            said = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            options = dict(said)
             authority = parts.netloc
             account, _, hosts = authority.rpartition("@")
             user, _, password = account.partition(":")
@@ -84,6 +88,8 @@ class Address(NamedTuple):
             raise ConfigurationError(
                 "several hosts are the address of a cluster: write redis+cluster:// for one, else one host"
             )
+        if len(options) < len(said) or (path and "db" in options):
+            raise ConfigurationError("the address of Redis says an option twice: leave one of them out")
         database = _database(options.pop("db", path) or "0")
         if is_cluster and database:
             raise ConfigurationError("a cluster has no databases: leave out the number at the address's end")
@@ -118,7 +124,10 @@ class Address(NamedTuple):
 
 def _node(text: str) -> Node:
     parts = urlsplit(f"//{text}")
-    return Node(unquote(parts.hostname or "localhost"), _PORT if parts.port is None else parts.port)
+    port = _PORT if parts.port is None else parts.port
+    if not port:
+        raise ValueError("there is no port 0")
+    return Node(unquote(parts.hostname or "localhost"), port)
 
 
 def _database(text: str) -> int:

@@ -4,6 +4,7 @@ from contextlib import closing
 
 from retrysafe._core.model import Purged
 from retrysafe._core.times import Duration
+from retrysafe.errors import ConfigurationError
 from retrysafe.stores.options import CLEANUP_INTERVAL, check_deadline
 from retrysafe.stores.queue import perform_alone
 from retrysafe.stores.queued import QueuedStore
@@ -40,6 +41,11 @@ class RedisStore(QueuedStore):
         """`clock` is Lua for tests: a function of this name, which gives the time instead of the server's."""
         check_deadline(deadline)
         address = Address.parse(url)
+        if address.wait_timeout is not None and address.wait_timeout >= deadline:
+            raise ConfigurationError(
+                f"wait_timeout is {address.wait_timeout:g} s, and the store's deadline {deadline:g} s: write "
+                "a shorter one, or leave it out"
+            )
         if create:
             address = address._replace(creates=True)
         scripts = Scripts(confirms=address.wait > 0, clock=clock)
