@@ -195,7 +195,8 @@ def _persistence(info: Mapping[str, str], fsync: object) -> Finding:
             "persistence",
             "warning",
             "there is no append-only file: best effort, because a restart loses records",
-            "set appendonly to yes; until then a restart makes the store refuse everything until it is armed",
+            "set appendonly to yes. Until then a restart loses everything, and the store refuses to work; "
+            "or, where the server saves snapshots, what came after the last one, and nothing is noticed",
         )
     if info.get("aof_last_write_status", "ok") != "ok":
         return Finding(
@@ -238,7 +239,15 @@ def _replicas(info: Mapping[str, str], address: Address) -> Finding:
 
 def _clock(ask: Callable[..., Any]) -> Finding:
     before = time.time()
-    seconds, microseconds = ask("TIME")
+    said = ask("TIME")
+    if isinstance(said, Refusal):
+        return Finding(
+            "clock",
+            "problem",
+            f"this user may not run TIME ({said.code}): every key is refused",
+            "grant it +time: leases and expiry are counted by the server's clock",
+        )
+    seconds, microseconds = said
     ahead = int(seconds) + int(microseconds) / 1e6 - (before + time.time()) / 2
     if abs(ahead) > _APART:
         relation = "ahead of" if ahead > 0 else "behind"
