@@ -20,7 +20,7 @@ import redis
 from retrysafe import stores
 from retrysafe._core.model import Claim, Found, Reservation, Reserved
 from retrysafe.errors import StoreError, StoreReset, StoreUnavailable, UnreadableRecord
-from retrysafe.stores.admin import Query
+from retrysafe.stores.admin import Note, Query
 from retrysafe.stores.contract import Store
 from retrysafe.stores.redis import RedisStore
 from retrysafe.stores.redis.scripts import Layout, Scripts
@@ -44,8 +44,11 @@ KEYS = Layout("retrysafe")
 
 def record(key: str) -> bytes:
     """The key of the hash."""
-    id = a_claim(key).id
-    return KEYS.of(id).record_of(id)
+    return record_of(a_claim(key))
+
+
+def record_of(claim: Claim) -> bytes:
+    return KEYS.of(claim.id).record_of(claim.id)
 
 
 def script(name: str) -> str:
@@ -375,6 +378,28 @@ def test_a_full_server(server: ValkeyServer) -> None:
     store.close()
 
 
+def test_cleanup_of_a_full_server(server: ValkeyServer) -> None:
+    """What has expired gives its memory back, although what has not is noted to be looked at later; and an
+    operator may delete what is there."""
+    url = server.new_database()
+    store = opened(url)
+    [first, second] = [claim for n in range(500) if (claim := a_claim(f"key {n}")).id[0] == 0][:2]
+    store.reserve(first._replace(retention=0.001))
+    store.reserve(second._replace(retention=0.001, lease=0.001))
+    done(store, "settled")
+    keeper, admin = store.open_keeper(), store.open_admin()
+    with redis.Redis.from_url(url) as client:
+        client.config_set("maxmemory", "1")
+        keeper.count({})
+        assert client.exists(record_of(first), record_of(second)) == 1
+        [found] = admin.find(Query(key="settled"))
+        assert admin.release(found.record, Note("an operator", "the server is full"), settled=True)
+    assert store.look(first.id) is not None
+    keeper.close()
+    admin.close()
+    store.close()
+
+
 def test_a_server_that_evicts_is_refused(server: ValkeyServer) -> None:
     """Unless the address says that it is accepted; the doctor warns then."""
     url = server.new_database()
@@ -600,6 +625,17 @@ def test_a_user_with_no_more_rights_than_it_needs(server: ValkeyServer) -> None:
     keeper.close()
     admin.close()
     store.close()
+
+
+def test_the_doctor_of_a_user_who_may_not_ask_for_the_time(server: ValkeyServer) -> None:
+    """It says which permission is missing."""
+    url = server.new_database()
+    armed(url)
+    with redis.Redis.from_url(url) as client:
+        client.execute_command("ACL", "SETUSER", "late", "on", ">pw", "~*", "+@all", "-time")
+    admin = stores.open(url.replace(f":{urlsplit(url).password}", "late:pw")).open_admin()
+    assert [each.advice[:15] for each in admin.diagnose() if each.check == "clock"] == ["grant it +time:"]
+    admin.close()
 
 
 def test_a_socket(tmp_path: Path) -> None:

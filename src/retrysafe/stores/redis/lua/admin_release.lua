@@ -18,6 +18,7 @@ then
     return 0
 end
 local id = id_of(KEYS[4])
+write_when_full()
 redis.call(
     'XADD', KEYS[5], '*',
     'act', 'release', 'at', string.format('%.17g', now), 'by', ARGV[3], 'reason', ARGV[4], 'outcome', ARGV[5],

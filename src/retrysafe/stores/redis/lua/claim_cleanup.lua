@@ -9,5 +9,6 @@ local due = tonumber(redis.call('GET', KEYS[4]) or 0) or 0 -- whatever is no tim
 if due > now and due <= now + ARGV[2] then
     return 0
 end
+write_when_full()
 redis.call('SET', KEYS[4], string.format('%.17g', now + ARGV[1]))
 return 1

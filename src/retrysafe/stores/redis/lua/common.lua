@@ -98,6 +98,12 @@ local function outlive(key, values)
     end
 end
 
+-- Let what follows write, although the server's memory is used up: of a script it refuses only the first command
+-- that may need some.  For what gives memory back.
+local function write_when_full()
+    redis.call('ZREM', KEYS[2], '')
+end
+
 -- A change, which a retention may be counted from.
 local function update(values, retention)
     values[UPDATED] = now

@@ -10,6 +10,7 @@
 -- expired after all, because it is held or its lease is alive, is to be looked at again when that ends.  There is one
 -- entry per call and bucket, which says how many were removed so far.
 local removed, stayed, lost = 0, 0, 0
+write_when_full()
 local unresolved = {}
 for place = 5, #KEYS do
     local key = KEYS[place]
