@@ -60,6 +60,9 @@ _log = logging.getLogger("retrysafe.store")
 _PAGE = 100
 """Records that are read at once.  With bodies, each of which may have a megabyte, a tenth of it."""
 
+_TOGETHER = 8 * _PAGE
+"""Records, without bodies, that are asked for within one deadline: on a busy machine it must suffice."""
+
 _WALKED = 32
 """Buckets that are walked through at once."""
 
@@ -129,8 +132,9 @@ class RedisAdmin:
         while offsets:
             found = self._perform(self._operations.expired_candidates(offsets, _PAGE))
             offsets = {bucket: offsets[bucket] + len(ids) for bucket, ids in found.items()}
-            for sighting, _ in self._read([id for ids in found.values() for id in ids]):
-                number += _is_expired(sighting) and door in (None, sighting.record.door)
+            for page in _pages([id for ids in found.values() for id in ids], _TOGETHER):
+                for sighting, _ in self._read(page):
+                    number += _is_expired(sighting) and door in (None, sighting.record.door)
         return number
 
     def payload(self, id: bytes) -> bytes | None:
@@ -278,7 +282,7 @@ class RedisAdmin:
         self._now()
         for numbers in _pages(_buckets(digits), _WALKED):
             ids = [id for bucket in self._perform(self._walk(numbers)) for id in bucket]
-            for page in _pages(ids, _PAGE * _WALKED):
+            for page in _pages(ids, _TOGETHER):
                 for sighting, _ in self._read(page):
                     yield sighting
 
@@ -286,7 +290,7 @@ class RedisAdmin:
         """Every record without its body, and `None` for one that cannot be read."""
         for numbers in _pages(range(BUCKETS), _WALKED):
             ids = [id for bucket in self._perform(self._walk(numbers)) for id in bucket]
-            for page in _pages(ids, _PAGE * _WALKED):
+            for page in _pages(ids, _TOGETHER):
                 before = self.unreadable
                 for sighting, _ in self._read(page):
                     yield sighting

@@ -6,24 +6,29 @@
 --
 -- It changes nothing.
 local found = {struct.pack('<d', now)}
+
+-- Its bytes, or -1 where there is none; it is not read for that.
+local function length_of(key, field)
+    local length = redis.call('HSTRLEN', key, field)
+    return (length > 0 or redis.call('HEXISTS', key, field) == 1) and length or -1
+end
+
 for place = 4, #KEYS do
     local key = KEYS[place]
-    local stored = redis.pcall('HMGET', key, 's', 'c', 'd', 'r', 'b', 'q')
+    local stored = redis.pcall('HMGET', key, 's', 'c', 'd', 'r', 'q')
     if stored.err then
         found[#found + 1] = {'', false, false, false, false, false, -1, -1} -- something else has its name
     elseif not (stored[1] or stored[2]) then
         found[#found + 1] = false
     else
-        stored[7] = stored[5] and #stored[5] or -1
-        if ARGV[1] == '0' and stored[5] then
-            stored[5] = ''
+        local head, claimed, details, response, deliveries = unpack(stored)
+        local length = length_of(key, 'b')
+        local body = length >= 0 and ''
+        if ARGV[1] == '1' then
+            body = redis.call('HGET', key, 'b')
         end
-        if ARGV[2] == '1' then
-            stored[8] = redis.call('HGET', key, 'p')
-        else
-            stored[8] = redis.call('HEXISTS', key, 'p') == 1 and redis.call('HSTRLEN', key, 'p') or -1
-        end
-        found[#found + 1] = stored
+        local payload = ARGV[2] == '1' and redis.call('HGET', key, 'p') or length_of(key, 'p')
+        found[#found + 1] = {head, claimed, details, response, body, deliveries, length, payload}
     end
 end
 return found
