@@ -19,7 +19,7 @@ from retrysafe import stores
 from retrysafe.testing import mariadb
 from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
-from retrysafe.testing.valkey import ValkeyServer
+from retrysafe.testing.valkey import ValkeyServer, arm
 
 Kind = Literal["PostgreSQL", "MariaDB", "Valkey", "Valkey, always"]
 """The last one flushes before every reply (`appendfsync always`)."""
@@ -178,8 +178,8 @@ class Valkey(Database):
     def new(self) -> str:
         """Armed: a store there serves nothing before it is told that it is to be new."""
         url = super().new()
-        with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
-            admin.migrate()
+        with closing(stores.open(url)) as store:
+            arm(store)
         return url
 
     def counters(self, url: str) -> Counters:

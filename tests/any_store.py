@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from retrysafe import stores
+from retrysafe.testing import valkey
 from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.valkey import ValkeyServer
@@ -52,6 +53,5 @@ def new_on_server(request: pytest.FixtureRequest, name: str) -> str:
 
 
 def arm(url: str) -> None:
-    """As an operator does with a store on Valkey that is new."""
-    with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
-        admin.migrate()
+    with closing(stores.open(url)) as store:
+        valkey.arm(store)

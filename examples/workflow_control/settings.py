@@ -7,7 +7,7 @@ DATABASE = os.environ.get("CONTROL_DATABASE", "sqlite:///workflows.sqlite")
 
 KEYS = os.environ.get("CONTROL_KEYS", "sqlite:///control-keys.db")
 """The records of request keys: any store, such as `postgresql://user:secret@localhost/keys` or
-`redis://localhost:6379/0`, which `retrysafe migrate` has armed."""
+`redis://localhost:6379/0`, which `retrysafe arm` has armed."""
 
 DELIVERIES = os.environ.get("CONTROL_DELIVERIES", "deliveries.sqlite")
 LEASE = float(os.environ.get("CONTROL_LEASE", "30"))

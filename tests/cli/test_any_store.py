@@ -59,7 +59,8 @@ def test_every_command(shop: LiveShop) -> None:
     assert run("purge", *WHY[:4], store=shop.url).out.startswith("Removed 2 expired records")
     assert keys() == ["evt-failed-000001", "abandoned-key-0001"]
     entries = json.loads(run("audit", "--json", store=shop.url).out)["entries"]
-    assert [entry["act"] for entry in entries] == ["purge", "release", "redrive", "resolve"]
+    acts = [entry["act"] for entry in entries if entry["act"] != "arm"]  # how a store on Valkey began
+    assert acts == ["purge", "release", "redrive", "resolve"]
     assert problems(shop.url) <= {"durability"}
 
 
@@ -88,4 +89,5 @@ def test_what_cannot_be_done(shop: LiveShop) -> None:
     assert run("show", "no-such-key-at-all", store=shop.url).code == 1
     with closing(shop.store.open_admin()) as admin:
         [left] = admin.list(Query())
-        assert (left.record.token, list(admin.audit())) == (running.token, [])
+        assert left.record.token == running.token
+        assert {entry.act for entry in admin.audit()} <= {"arm"}  # how a store on Valkey began

@@ -48,7 +48,7 @@ def test_a_store_in_memory() -> None:
     assert "memory:" in done.err
 
 
-@pytest.mark.parametrize("url", ["keys.db", "mysql://u:p@h/d", "sqlite:keys.db", "nonsense:x"])
+@pytest.mark.parametrize("url", ["keys.db", "mongodb://u:p@h/d", "sqlite:keys.db", "nonsense:x"])
 def test_an_address_that_is_none(url: str) -> None:
     """Wrong usage, with what there is, and without repeating a password."""
     done = run("ls", store=url)

@@ -20,7 +20,7 @@ import redis
 from retrysafe import stores
 from retrysafe._core.model import Claim, Found, Reservation, Reserved
 from retrysafe.errors import StoreError, StoreReset, StoreUnavailable, UnreadableRecord
-from retrysafe.stores.admin import Note, Query
+from retrysafe.stores.admin import Admin, Arming, Note, Query
 from retrysafe.stores.contract import Store
 from retrysafe.stores.redis import RedisStore
 from retrysafe.stores.redis.scripts import Layout, Scripts
@@ -82,8 +82,16 @@ def opened(url: str, deadline: float = PATIENT) -> RedisStore:
 
 def armed(url: str) -> None:
     admin = stores.open(url).open_admin()
-    admin.migrate()
+    arm(admin)
     admin.close()
+
+
+NOTE = Note("ops@example.com", "it is new")
+
+
+def arm(admin: Admin) -> None:
+    assert isinstance(admin, Arming)
+    admin.arm(NOTE)
 
 
 def done(store: Store, key: str) -> None:
@@ -102,15 +110,20 @@ def is_replayed(store: Store, key: str) -> bool:
 
 
 def test_a_new_store_is_refused_until_it_is_armed(server: ValkeyServer) -> None:
-    """It may be one that has lost everything: `migrate` says that it is known, and says so once."""
+    """It may be one that has lost everything: `arm` says that it is known, and `migrate` does not."""
     store = stores.open(server.new_database())
     for _ in range(2):
-        with pytest.raises(StoreReset, match="retrysafe migrate"):
+        with pytest.raises(StoreReset, match="retrysafe arm"):
             store.reserve(a_claim())
     admin = store.open_admin()
     with pytest.raises(StoreReset):
         admin.statistics()
-    assert admin.migrate() == "the store is armed"
+    with pytest.raises(StoreReset, match="retrysafe arm"):
+        admin.migrate()
+    assert isinstance(admin, Arming)
+    assert admin.missing_sentinels() == 257
+    admin.arm(NOTE)
+    assert admin.missing_sentinels() == 0
     assert admin.migrate().startswith("nothing to do")
     assert store.reserve(a_claim()) == Reserved(1)
     admin.close()
@@ -128,7 +141,7 @@ def test_a_restart_without_its_data(server: ValkeyServer) -> None:
     with pytest.raises(StoreReset):
         asyncio.run(store.aio.reserve(a_claim("key")))
     admin = store.open_admin()
-    assert admin.migrate() == "the store is armed"
+    arm(admin)
     assert store.reserve(a_claim("key")) == Reserved(1), "an operator accepted that"
     admin.close()
     store.close()
@@ -185,7 +198,8 @@ def test_a_lost_sentinel_is_noticed_where_it_is_lost(server: ValkeyServer) -> No
     admin = store.open_admin()
     [sentinels] = [finding for finding in admin.diagnose() if finding.check == "sentinels"]
     assert (sentinels.level, sentinels.found[:8]) == ("problem", "1 of 257")
-    assert admin.migrate() == "the store is armed again: 1 of 257 sentinels were missing"
+    arm(admin)
+    assert admin.audit(1)[0].outcome == "armed: 1 of 257 sentinels were missing"
     assert isinstance(store.reserve(a_claim()), Found)
     admin.close()
     store.close()
@@ -599,11 +613,12 @@ def test_a_name_that_leads_to_another_primary(server: ValkeyServer) -> None:
 
 
 def test_arming_is_in_the_audit_trail(server: ValkeyServer) -> None:
-    """When, and how much was missing."""
+    """Who, why, and how much was missing."""
     admin = stores.open(server.new_database()).open_admin()
-    admin.migrate()
+    arm(admin)
     [entry] = admin.audit()
-    assert (entry.act, entry.outcome) == ("arm", "armed: 257 of 257 sentinels were missing")
+    assert (entry.act, entry.by, entry.reason) == ("arm", *NOTE)
+    assert entry.outcome == "armed: 257 of 257 sentinels were missing"
     admin.close()
 
 
@@ -615,7 +630,7 @@ def test_a_user_with_no_more_rights_than_it_needs(server: ValkeyServer) -> None:
         client.execute_command("ACL", "SETUSER", "shop", "on", ">pw", *rights.split())
     mine = url.replace(f":{urlsplit(url).password}", "shop:pw")
     admin = stores.open(mine).open_admin()
-    admin.migrate()
+    arm(admin)
     store = stores.open(f"{mine}?wait=0")
     done(store, "key")
     keeper = store.open_keeper()

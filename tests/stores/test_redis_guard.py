@@ -8,7 +8,7 @@ import redis
 
 from retrysafe import ConfigurationError, Guard, scopes
 from retrysafe.asgi import Middleware
-from retrysafe.testing.valkey import ValkeyServer
+from retrysafe.testing.valkey import ValkeyServer, arm
 
 KEY = {"Idempotency-Key": "0123456789abcdef"}
 
@@ -28,7 +28,6 @@ async def flushed(url: str) -> None:
         await send({"type": "http.response.body", "body": b"done"})  # type: ignore[operator]
 
     guard = Guard(url, scope=scopes.public())
-    admin = guard.store.open_admin()
     transport = httpx.ASGITransport(Middleware(app, guard))
     async with httpx.AsyncClient(transport=transport, base_url="https://shop") as client:
 
@@ -37,7 +36,7 @@ async def flushed(url: str) -> None:
             return response.status_code, None if response.text == "done" else response.json()["code"]
 
         assert await send() == (503, "store-reset")
-        admin.migrate()
+        arm(guard.store)
         assert [await send(), await send()] == [(201, None), (201, None)]
         with redis.Redis.from_url(url) as server:
             server.flushdb()
@@ -45,10 +44,9 @@ async def flushed(url: str) -> None:
         assert runs == 1
         refused = await client.post("/orders", headers=KEY)
         assert refused.headers["x-should-retry"] == "true"
-        admin.migrate()
+        arm(guard.store)
         assert await send() == (201, None)
     assert runs == 2
-    admin.close()
     guard.store.close()
 
 

@@ -140,7 +140,7 @@ def test_valkey(valkey: ValkeyServer, tmp_path: Path) -> None:
     url = valkey.new_database()
     refused = run(url, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "retrysafe migrate" in refused.stderr
+    assert "retrysafe arm" in refused.stderr
     arm(url)
     with closing(stores.open(url)) as store:
         store.reserve(running := a_claim("running")._replace(lease=3600.0))

@@ -18,7 +18,7 @@ from retrysafe.stores.redis import records
 from retrysafe.stores.redis.scripts import Scripts
 from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
-from retrysafe.testing.valkey import ValkeyServer
+from retrysafe.testing.valkey import ValkeyServer, arm
 from tools.crash import audit
 from tools.crash.links import Statements, ThroughProxy
 from tools.crash.modes import Mode
@@ -56,8 +56,8 @@ class Valkey(Target):
 
     def prepare(self) -> str:
         url = self._server.new_database()
-        with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
-            admin.migrate()
+        with closing(stores.open(url)) as store:
+            arm(store)
         return url
 
     def read(self, url: str) -> audit.Snapshot:

@@ -3,13 +3,11 @@
 A proxy stands for the address that clients have, which leads to the new primary when there is one.
 """
 
-from contextlib import closing
-
 from retrysafe import stores
 from retrysafe.stores.contract import Store
 from retrysafe.testing.conversations.redis import RedisConversation
 from retrysafe.testing.proxy import Proxy
-from retrysafe.testing.valkey import ValkeyServer
+from retrysafe.testing.valkey import ValkeyServer, arm
 from retrysafe.testing.valkey_replication import ValkeyReplication
 from tools.failover.traffic import CLIENTS, DEADLINE, Outcome, Traffic, outside
 
@@ -64,9 +62,3 @@ def armed(url: str) -> Store:
     store = stores.open(url, deadline=DEADLINE)
     arm(store)
     return store
-
-
-def arm(store: Store) -> None:
-    """What an operator does by `retrysafe migrate`."""
-    with closing(store.open_admin()) as admin:
-        admin.migrate()

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from retrysafe.cli import (
+    arm,
     audit,
     demo,
     doctor,
@@ -88,6 +89,7 @@ def build() -> typer.Typer:
         ("doctor", "Check the store for problems.", doctor.doctor),
         ("routes", "List an application's routes, protected or not.", routes.routes),
         ("migrate", "Make a store ready: create or update its tables.", schema.migrate),
+        ("arm", "Let a store on Redis be used that is new, or was reset.", arm.arm),
         ("sql", "Print the SQL of the tables.", schema.sql),
         ("skill", "Print for agents how to retry safely.", skill.skill),
         ("demo", "Lose responses, kill a server, count the money.", demo.demo),
@@ -172,7 +174,7 @@ def _advice(error: StoreError) -> str:
         case SchemaMismatch():
             return "Run retrysafe migrate to bring older tables up to date, or retrysafe doctor for more."
         case StoreReset():
-            return "Find out what became of the records, then run retrysafe migrate, which arms the store."
+            return "Find out what became of the records, then run retrysafe arm."
         case UnreadableRecord():
             return "The record was left as it is. Run retrysafe doctor to check the whole store."
         case _:

@@ -13,7 +13,7 @@ because there is nothing to show, and named in a warning of the logger `retrysaf
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from retrysafe._core.headers import kept
 from retrysafe._core.model import Door, Final, Parts, Purged, Record, Response
@@ -22,6 +22,7 @@ __all__ = [
     "UNFINISHED",
     "WITHOUT_KEY",
     "Admin",
+    "Arming",
     "Calls",
     "Due",
     "Entry",
@@ -263,6 +264,22 @@ def waiting_payloads(oldest_due: float, now: float) -> Finding:
         f"a payload has been waiting for a worker for {round(waited)} s",
         "Look whether `retrysafe work` runs for its receipts",
     )
+
+
+@runtime_checkable
+class Arming(Protocol):
+    """What the `Admin` of a store has besides, if the store can lose its records without knowing.
+
+    Such a store has sentinels, and refuses everything with `StoreReset` while one of them is missing.
+    """
+
+    def missing_sentinels(self) -> int:
+        """How many are missing; none, if the store is armed."""
+        ...
+
+    def arm(self, note: Note) -> None:
+        """Set those that are missing, by an operator's decision."""
+        ...
 
 
 class Admin(Protocol):

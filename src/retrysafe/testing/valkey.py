@@ -23,6 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from retrysafe.stores.admin import Arming, Note
+from retrysafe.stores.contract import Store
 from retrysafe.testing.ports import free_port
 from retrysafe.testing.server_folder import ServerFolder
 
@@ -39,6 +41,13 @@ _SETTINGS = {
     "appendonly": "no",
     "set-proc-title": "no",  # it is recognised by its arguments
 }
+
+
+def arm(store: Store) -> None:
+    """As an operator does with a store that is new, or has lost its records and is known to."""
+    with contextlib.closing(store.open_admin()) as admin:
+        assert isinstance(admin, Arming), "only a store on Redis or Valkey is armed"
+        admin.arm(Note("retrysafe.testing", "the store of a test"))
 
 
 def is_available() -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from retrysafe._core import tokens
 from retrysafe._core.model import Door, Final, Purged, Record
-from retrysafe.errors import UnreadableRecord
+from retrysafe.errors import StoreReset, UnreadableRecord
 from retrysafe.stores.admin import (
     UNFINISHED,
     Calls,
@@ -38,6 +38,7 @@ from retrysafe.stores.admin import (
 from retrysafe.stores.queue import Operation, Rows, perform_alone
 from retrysafe.stores.redis import doctor, records
 from retrysafe.stores.redis.database import Database
+from retrysafe.stores.redis.errors import RESET
 from retrysafe.stores.redis.executor import Conversation
 from retrysafe.stores.redis.operations import Operations, call, identities
 from retrysafe.stores.redis.scripts import BOOKS, BUCKETS, Command, number_of, pack
@@ -65,8 +66,6 @@ _TOGETHER = 8 * _PAGE
 
 _WALKED = 32
 """Buckets that are walked through at once."""
-
-_LOST = "the store was new, or had lost records"
 
 _STEP = 500
 """Records that are removed between two looks at the limit."""
@@ -232,7 +231,15 @@ class RedisAdmin:
     # --- the store itself
 
     def migrate(self, indexes: Sequence[Index] = ()) -> str:  # noqa: ARG002 - every list is a scan
-        return self._converse(self._arm())
+        if self.missing_sentinels():
+            raise StoreReset(RESET)
+        return "nothing to do: the store is armed, and has no tables"
+
+    def missing_sentinels(self) -> int:
+        return self._converse(self._missing())
+
+    def arm(self, note: Note) -> None:
+        self._converse(self._arm(note))
 
     def schema(self) -> str:
         return ""
@@ -260,21 +267,22 @@ class RedisAdmin:
         except Trouble as trouble:
             raise trouble.as_error() from None
 
-    def _arm(self) -> Conversation[str]:
-        pipeline, books = self._database.pipeline, self._operations.layout.books
+    def _missing(self) -> Conversation[int]:
+        pipeline = self._database.pipeline
         yield from pipeline.create()
+        return sum(sentinel is None for sentinel in (yield from pipeline.sentinels()))
+
+    def _arm(self, note: Note) -> Conversation[None]:
+        pipeline, books = self._database.pipeline, self._operations.layout.books
         found = yield from pipeline.sentinels()
         missing = sum(sentinel is None for sentinel in found)
         if not missing:
-            return "nothing to do: the store is armed"
+            return
         yield from pipeline.arm(found)
         outcome = f"armed: {missing} of {len(found)} sentinels were missing"
         [(seconds, _)] = yield from pipeline.ask([Command(BOOKS, pack("TIME"))])
-        said = ("act", "arm", "at", seconds, "by", "retrysafe migrate", "reason", _LOST, "outcome", outcome)
+        said = ("act", "arm", "at", seconds, "by", note.by, "reason", note.reason, "outcome", outcome)
         yield from pipeline.ask([Command(BOOKS, pack("XADD", books.audit, "*", *said))])
-        if missing == len(found):
-            return "the store is armed"
-        return f"the store is armed again: {missing} of {len(found)} sentinels were missing"
 
     def _all(self, digits: str | None = None) -> Iterator[Sighting]:
         """Every record that can be read, without its body; or only those whose identity may begin like

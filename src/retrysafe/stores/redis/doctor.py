@@ -293,14 +293,14 @@ def _sentinels(found: Sequence[object]) -> Iterator[Finding]:
             "sentinels",
             "problem",
             "the store is not armed: it is new, has lost its records, or this is another database",
-            "if it is new, or if it is understood that keys used before will run again: `retrysafe migrate`",
+            "if it is new, or if it is understood that keys used before will run again: `retrysafe arm`",
         )
     else:
         yield Finding(
             "sentinels",
             "problem",
             f"{missing} of {len(found)} sentinels are missing: records were evicted or deleted, or lost",
-            "find out what deletes keys; then `retrysafe migrate`, if keys that were lost may run again",
+            "find out what deletes keys; then `retrysafe arm`, if keys that were lost may run again",
         )
 
 

@@ -32,7 +32,7 @@ _EXPLAINED = {
 RESET = (
     "the store is not armed: either it is new, or it has lost its records (flushed, evicted, restarted "
     "without its data, or another database). Requests are refused, because a key that looks new may have "
-    "been used. If that is understood, run `retrysafe migrate --store …`, once"
+    "been used. If that is understood, run `retrysafe arm --store …`, once"
 )
 
 

@@ -24,7 +24,7 @@ class RedisStore(QueuedStore):
     process has one connection per server for its threads and one for each event loop, and up to two more of
     each while calls are run alone; and one for the lease keeper.
 
-    It works only where it has been *armed*: `retrysafe migrate` sets a sentinel, and without it every
+    It works only where it has been *armed*: `retrysafe arm` sets a sentinel, and without it every
     operation raises `StoreReset`, because records may have been lost.  With `create` (or `?create=1`) it arms
     a store in which no sentinel is, once per process: for development and tests.
     """

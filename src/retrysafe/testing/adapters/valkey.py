@@ -12,7 +12,7 @@ from typing import Any, Literal
 from retrysafe import stores
 from retrysafe.testing.adapters.on_server import OnServer, Program
 from retrysafe.testing.adapters.server import Server
-from retrysafe.testing.valkey import ValkeyServer, is_available
+from retrysafe.testing.valkey import ValkeyServer, arm, is_available
 
 Kind = Literal["full", "frozen", "stopped"]
 
@@ -41,8 +41,8 @@ class Valkey(OnServer[ValkeyServer]):
 
     def new(self, folder: Path) -> str:  # noqa: ARG002 - it has a place of its own
         url = self.server.new_database()
-        with closing(stores.open(url)) as store, closing(store.open_admin()) as admin:
-            admin.migrate()  # it is armed, as an operator does with one that is new
+        with closing(stores.open(url)) as store:
+            arm(store)
         return url
 
     def outage(self, url: str) -> AbstractContextManager[None]:

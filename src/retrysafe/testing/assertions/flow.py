@@ -481,7 +481,7 @@ _BY_CODE: dict[Code, str] = {
     "not-done": "the handler raised NotDone, or one of retry_on, so that the key was released, and there is "
     "no response to replay",
     "store-unavailable": "the store could not be used: the log of the application says why",
-    "store-reset": "the store is not armed: run `retrysafe migrate`, or open it with ?create=1",
+    "store-reset": "the store is not armed: run `retrysafe arm`, or open it with ?create=1",
     "draining": "the guard was drained, as it is when a server stops: call guard.resume()",
     **dict.fromkeys(
         OF_CALLBACKS,
