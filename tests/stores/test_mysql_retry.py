@@ -204,7 +204,10 @@ class TestLocks:
 
         assert asyncio.run(finishing()) is True
 
-    @pytest.mark.parametrize("code", [1205, 1213, 1020])
+    @pytest.mark.parametrize(
+        "code",
+        [pytest.param(1205, marks=pytest.mark.full), 1213, pytest.param(1020, marks=pytest.mark.full)],
+    )
     def test_what_passes_is_tried_again(
         self, url: str, other: Connection, halves: Halves, opened: Opened, code: int
     ) -> None:
