@@ -22,7 +22,7 @@ PATIENCE = 30.0
 """Seconds until a fail-over that does not end is given up.  Far more than it takes."""
 
 KEYS = 100
-"""Acknowledged before the primary is killed, and again afterwards."""
+"""Acknowledged before the primary is killed, and again afterwards.  Machines keep their power: fsync is off."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,14 +38,14 @@ def assert_nothing_lost(outcome: Outcome) -> None:
 
 def test_a_synchronous_standby_is_promoted() -> None:
     """F16: what clients were told is there, no effect happened twice, and all they saw besides was 503."""
-    outcome = asyncio.run(postgresql.promoted(KEYS, synchronous=True))
+    outcome = asyncio.run(postgresql.promoted(KEYS, synchronous=True, fsync="off"))
     assert_nothing_lost(outcome)
     assert not outcome.unexpected
 
 
 def test_a_synchronous_standby_is_promoted_with_transactions() -> None:
     """F16, I14: as many rows of the application as completed records.  Its own pool may fail meanwhile."""
-    outcome = asyncio.run(postgresql.promoted_with_transactions(KEYS, synchronous=True))
+    outcome = asyncio.run(postgresql.promoted_with_transactions(KEYS, synchronous=True, fsync="off"))
     assert_nothing_lost(outcome)
     assert (outcome.unstored, outcome.unknown) == (0, 0)
     assert set(outcome.unexpected) <= {"handler-failed"}
@@ -54,7 +54,7 @@ def test_a_synchronous_standby_is_promoted_with_transactions() -> None:
 @pytest.mark.full
 def test_an_asynchronous_standby_that_was_behind_under_load() -> None:
     """F17: what it had not received is gone, and executed again.  Nothing else is."""
-    outcome = asyncio.run(postgresql.promoted(KEYS, synchronous=False, behind=True))
+    outcome = asyncio.run(postgresql.promoted(KEYS, synchronous=False, behind=True, fsync="off"))
     assert outcome.lost >= KEYS
     assert outcome.repeated <= outcome.lost
     assert outcome.contradicted == 0
@@ -86,6 +86,7 @@ def test_what_an_asynchronous_standby_did_not_receive() -> None:
         assert store.reserve(a_claim("lost")) == Reserved(1)
 
 
+@pytest.mark.full
 def test_what_a_synchronous_standby_did_not_receive() -> None:
     """F16: it is not acknowledged, so nothing is while the standby is away; and no client waits for it."""
     with (

@@ -1,8 +1,12 @@
-"""The primary and the standby that tests cut off, kill and promote."""
+"""The primary and the standby that tests cut off, kill and promote.
+
+Tests of fail-overs use them in `make test`.
+"""
 
 from threading import Thread
 
 import psycopg
+import pytest
 
 from retrysafe.testing.postgres import PostgresServer
 from retrysafe.testing.postgres_replication import PostgresReplication
@@ -16,6 +20,7 @@ def _count(url: str) -> int:
     return count
 
 
+@pytest.mark.full
 def test_a_synchronous_standby(postgres: PostgresServer) -> None:
     """What it does not have is not acknowledged, and clients find it when it is promoted."""
     del postgres  # only where there is one
@@ -37,6 +42,7 @@ def test_a_synchronous_standby(postgres: PostgresServer) -> None:
         assert _count(url) == 2
 
 
+@pytest.mark.full
 def test_an_asynchronous_standby(postgres: PostgresServer) -> None:
     """What was committed while it was cut off is not there after it was promoted."""
     del postgres  # only where there is one

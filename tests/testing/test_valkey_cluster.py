@@ -1,11 +1,16 @@
-"""The Valkey Cluster whose nodes tests kill, and whose slots they move."""
+"""The Valkey Cluster whose nodes tests kill, and whose slots they move.
 
+Tests of fail-overs use them in `make test`.
+"""
+
+import pytest
 import redis
 
 from retrysafe.testing.valkey import ValkeyServer
 from retrysafe.testing.valkey_cluster import SLOTS, ValkeyCluster
 
 
+@pytest.mark.full
 def test_a_slot_moves_and_a_node_dies(valkey: ValkeyServer) -> None:
     """Keys go with their slot, a replica takes over from its primary, and the primary comes back as one."""
     del valkey  # only where there is one

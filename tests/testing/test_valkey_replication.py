@@ -1,11 +1,16 @@
-"""The Valkey primary and replicas that tests cut off, kill and promote."""
+"""The Valkey primary and replicas that tests cut off, kill and promote.
 
+Tests of fail-overs use them in `make test`.
+"""
+
+import pytest
 import redis
 
 from retrysafe.testing.valkey import ValkeyServer
 from retrysafe.testing.valkey_replication import ValkeyReplication
 
 
+@pytest.mark.full
 def test_a_fail_over(valkey: ValkeyServer) -> None:
     """What the replica was sent is there when it is promoted; what came while it was cut off is not."""
     del valkey  # only where there is one

@@ -1,6 +1,6 @@
 """MariaDB Galera with writes to several nodes: who wins a race for a key, and what the others see."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from threading import Barrier
@@ -29,7 +29,7 @@ class Reads(NamedTuple):
 
 
 @contextmanager
-def opened(cluster: GaleraCluster, database: str) -> Iterator[list[Store]]:
+def opened(cluster: GaleraCluster, database: str) -> Generator[list[Store]]:
     """A store per node."""
     with ExitStack() as stack:
         yield [
@@ -63,7 +63,7 @@ def races(cluster: GaleraCluster, keys: int) -> Races:
 
 
 @contextmanager
-def synchronous_reads(cluster: GaleraCluster) -> Iterator[None]:
+def synchronous_reads(cluster: GaleraCluster) -> Generator[None]:
     """Let sessions that begin now read nothing before all is executed that the node was sent until then."""
     _set_sync_wait(cluster, 1)
     yield

@@ -21,16 +21,16 @@ async def restarted(keys: int, **settings: str) -> Outcome:
         return await outside(stores.open(server.new_database(), deadline=DEADLINE), fault, keys)
 
 
-async def promoted(keys: int, *, synchronous: bool, behind: bool = False) -> Outcome:
+async def promoted(keys: int, *, synchronous: bool, behind: bool = False, **settings: str) -> Outcome:
     """The primary is killed, and its standby promoted.  `behind`: it had not received the last records."""
-    with PostgresReplication(synchronous=synchronous) as servers:
+    with PostgresReplication(synchronous=synchronous, **settings) as servers:
         store = stores.open(servers.new_database(), deadline=DEADLINE)
         return await outside(store, _fault(servers, keys if behind else 0), keys)
 
 
-async def promoted_with_transactions(keys: int, *, synchronous: bool) -> Outcome:
+async def promoted_with_transactions(keys: int, *, synchronous: bool, **settings: str) -> Outcome:
     """The same, where each effect is a row of the database, in one transaction with its record."""
-    with PostgresReplication(synchronous=synchronous) as servers:
+    with PostgresReplication(synchronous=synchronous, **settings) as servers:
         url = servers.new_database()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE TABLE orders (key text, id text)")

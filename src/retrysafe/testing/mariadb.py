@@ -22,7 +22,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +31,7 @@ import pymysql
 
 from retrysafe.testing.ports import free_port
 from retrysafe.testing.server_folder import ServerFolder
-from retrysafe.testing.unprivileged import RUN_AS, UID, check, own
+from retrysafe.testing.unprivileged import UID, check, own, start
 
 PATIENCE = 60.0
 """Seconds until a server that does not start, or does not stop, is given up.  Far more than it takes."""
@@ -148,19 +148,13 @@ class MariaDBServer:
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it responds."""
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    self._program,
-                    f"--defaults-file={self._folder / 'my.cnf'}",
-                    "--datadir",  # apart from its value, by which the process is recognised
-                    self._folder / _DATA,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                **RUN_AS,
-            )
+            command = [
+                self._program,
+                f"--defaults-file={self._folder / 'my.cnf'}",
+                "--datadir",  # apart from its value, by which the process is recognised
+                str(self._folder / _DATA),
+            ]
+            self._process = start(command, log)
         until = time.monotonic() + PATIENCE
         while not self._responds():
             if self._process.poll() is not None or time.monotonic() > until:
@@ -231,7 +225,7 @@ class MariaDBServer:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     @contextlib.contextmanager
-    def connected(self) -> "Iterator[pymysql.Connection[Any]]":
+    def connected(self) -> "Generator[pymysql.Connection[Any]]":
         """A connection of an operator: only this server has this password."""
         with pymysql.connect(
             host="127.0.0.1",
@@ -251,7 +245,7 @@ class MariaDBServer:
             return tuple(cursor.fetchall())
 
     @contextlib.contextmanager
-    def paused(self) -> "Iterator[None]":
+    def paused(self) -> "Generator[None]":
         """Let it write nothing meanwhile, what other servers send included; it can be read."""
         with self.connected() as connection, connection.cursor() as cursor:
             cursor.execute("FLUSH TABLES WITH READ LOCK")

@@ -29,7 +29,7 @@ import psycopg
 
 from retrysafe.testing.ports import free_port
 from retrysafe.testing.server_folder import ServerFolder, children
-from retrysafe.testing.unprivileged import RUN_AS, check, own, run
+from retrysafe.testing.unprivileged import check, own, run, start
 
 _STILL_ABOUT = "pre-existing shared memory block"
 PATIENCE = 60.0
@@ -142,14 +142,8 @@ class PostgresServer:
         """False: a child of the one before, which was killed, is still about: it has to be tried again."""
         said = len(self.log)
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._data, "-p", str(self.port)],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd="/",
-                **RUN_AS,
-            )
+            command = [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self.port)]
+            self._process = start(command, log, cwd="/")
         while True:
             with contextlib.suppress(psycopg.OperationalError):
                 with psycopg.connect(self.url("postgres"), connect_timeout=2) as connection:

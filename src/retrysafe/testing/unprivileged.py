@@ -8,15 +8,15 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 _NOBODY = 65534
 _IS_ROOT = os.geteuid() == 0
 
 UID = _NOBODY if _IS_ROOT else os.geteuid()
 
-RUN_AS: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if _IS_ROOT else {}
-"""Arguments of `subprocess.Popen`."""
+_USER = _NOBODY if _IS_ROOT else None
+_GROUPS: list[int] | None = [] if _IS_ROOT else None
 
 
 def own(path: Path) -> None:
@@ -25,9 +25,31 @@ def own(path: Path) -> None:
         os.chown(path, _NOBODY, _NOBODY)
 
 
+def start(command: Sequence[str | Path], log: IO[bytes], cwd: str | None = None) -> "subprocess.Popen[bytes]":
+    """Start a server, in a session of its own, which writes to this log."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        cwd=cwd,
+        user=_USER,
+        group=_USER,
+        extra_groups=_GROUPS,
+    )
+
+
 def run(command: Sequence[str | Path]) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
-        command, capture_output=True, check=False, stdin=subprocess.DEVNULL, cwd="/", **RUN_AS
+        command,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        cwd="/",
+        user=_USER,
+        group=_USER,
+        extra_groups=_GROUPS,
     )
 
 

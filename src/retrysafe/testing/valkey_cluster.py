@@ -19,7 +19,7 @@ from redis.crc import key_slot
 
 from retrysafe.testing.ports import free_port
 from retrysafe.testing.valkey import ValkeyServer
-from retrysafe.testing.valkey_replication import ask, is_following, wait
+from retrysafe.testing.valkey_replication import ask, client, is_following, wait
 
 SLOTS = 16384
 PRIMARIES = 3
@@ -99,10 +99,10 @@ class ValkeyCluster:
         number = str(slot)
         ask(target, "CLUSTER", "SETSLOT", number, "IMPORTING", _id(source))
         ask(source, "CLUSTER", "SETSLOT", number, "MIGRATING", _id(target))
-        with redis.Redis.from_url(source.url(0)) as client:
+        with client(source) as connection:
             # In two words: for the one that redis-py knows, it would take the keys for text.
-            while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", number, 100):
-                client.execute_command(
+            while keys := connection.execute_command("CLUSTER", "GETKEYSINSLOT", number, 100):
+                connection.execute_command(
                     "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "AUTH", self._password, "KEYS", *keys
                 )
         # The target first, or the slot would have no owner for a moment; the others would learn it later.

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import redis
 
@@ -101,8 +101,12 @@ class ValkeyReplication:
 
 def ask(server: ValkeyServer, *command: str) -> Any:  # noqa: ANN401 - as various as redis-py's own
     """What a server responds to a command of operators."""
-    with redis.Redis.from_url(server.url(0), socket_timeout=PATIENCE, decode_responses=True) as client:
-        return client.execute_command(*command)
+    with client(server, decode_responses=True) as connection:
+        return connection.execute_command(*command)
+
+
+def client(server: ValkeyServer, **options: bool) -> Any:  # noqa: ANN401 - redis-py's types are incomplete
+    return cast("Any", redis.Redis).from_url(server.url(0), socket_timeout=PATIENCE, **options)
 
 
 def is_following(replica: ValkeyServer) -> bool:
