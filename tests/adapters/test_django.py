@@ -29,6 +29,7 @@ from retrysafe.testing.adapters.limits import (
     DJANGO_WAITRESS,
     Limits,
 )
+from retrysafe.testing.adapters.mariadb import MariaDB
 from retrysafe.testing.adapters.postgres import Postgres
 from retrysafe.testing.adapters.server import Option
 from tests.adapters.sampling import sample
@@ -88,6 +89,15 @@ class TestTransactions(TransactionalSuite):
 )
 class TestTransactionsOnPostgres(TestTransactions):
     backing = Postgres()
+
+
+@sample(
+    Concurrency.test_a_hundred_at_once,
+    AbandonedTx.test_frozen_in_its_transaction,
+    AbandonedTx.test_killed_before_the_commit,
+)
+class TestTransactionsOnMariaDB(TestTransactions):
+    backing = MariaDB()
 
 
 class TestTransactionsOnPostgresStopped(OutageTx):

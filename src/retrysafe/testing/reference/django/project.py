@@ -5,8 +5,10 @@ The store is the project's database, and so is, in transactional mode, what the 
 """
 
 import fcntl
+import importlib.util
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
 
 import django
 from django.conf import settings
@@ -70,9 +72,28 @@ def _database(store: str) -> dict[str, object]:
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": rest.removeprefix("///")}
     if scheme in ("postgresql", "postgres"):
         return _postgresql(store)
+    if scheme in ("mysql", "mariadb"):
+        return _mysql(store)
     raise ConfigurationError(
-        f"--store={store} is not a database of this Django project: use sqlite:///keys.db or postgresql://…"
+        f"--store={store} is not a database of this Django project: use sqlite:///keys.db, postgresql://… or "
+        "mysql://…"
     )
+
+
+def _mysql(store: str) -> dict[str, object]:
+    import pymysql
+
+    if importlib.util.find_spec("MySQLdb") is None:
+        pymysql.install_as_MySQLdb()
+    found = urlsplit(store)
+    return {
+        "ENGINE": "django.db.backends.mysql",
+        "NAME": found.path.lstrip("/"),
+        "USER": unquote(found.username or ""),
+        "PASSWORD": unquote(found.password or ""),
+        "HOST": found.hostname or "",
+        "PORT": str(found.port or ""),
+    }
 
 
 def _postgresql(store: str) -> dict[str, object]:
@@ -112,7 +133,10 @@ def _alone() -> Generator[None]:
             yield
     else:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+            if connection.vendor == "mysql":
+                cursor.execute("SELECT GET_LOCK(%s, 60)", [str(LOCK)])
+            else:
+                cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         yield
 
 
