@@ -22,7 +22,7 @@ PATIENCE = 30.0
 """Seconds until a fail-over that does not end is given up.  Far more than it takes."""
 
 KEYS = 100
-"""Acknowledged before the primary is killed, and again afterwards.  Machines keep their power: fsync is off."""
+"""Acknowledged before the primary is killed, and again afterwards."""
 
 
 @pytest.fixture(autouse=True)
