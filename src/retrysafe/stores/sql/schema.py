@@ -12,6 +12,7 @@ operator to create, because it takes a while.
 Everything here is given a function that runs a statement by its name, so it works with any driver.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.admin import Index
 from retrysafe.stores.queue import Row
+from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.migrations import (
     Column,
     Migration,
@@ -30,6 +32,8 @@ from retrysafe.stores.sql.migrations import (
     table_of,
 )
 from retrysafe.stores.sql.statements import load
+
+_log = logging.getLogger("retrysafe.store")
 
 SCHEMA: Final = 1
 
@@ -305,3 +309,47 @@ def _columns(dialect: str) -> Sequence[Column]:
             if column is not None:
                 found.append(column)
     return found
+
+
+def prepare(
+    ask: Ask,
+    dialect: str,
+    apply: Callable[[], object],
+    may_not: Callable[[Trouble], bool],
+    migrated_by: str | None = None,
+) -> None:
+    """Create the tables if they do not exist, and apply the migrations that they lack; for a service on a
+    server.
+
+    `apply` does what is to be done, `may_not` recognises trouble that is a lack of rights, and `migrated_by`
+    is the command that migrates, where a service does not.
+    """
+    found = plan(ask, dialect)
+    if migrated_by is not None:
+        refuse_unmigrated(found, migrated_by)
+    refuse_removed(found)
+    if not found.statements:
+        return
+    lacking = ", ".join(found.changes)
+    if not is_for_a_service(found, migrated_by):
+        _log.warning("the database lacks %s (run `%s`): %s", lacking, migrated_by, found.loss)
+        return
+    try:
+        apply()
+    except Trouble as trouble:
+        if not may_not(trouble):
+            raise
+        if not found.is_vital:
+            _log.warning(
+                "the database lacks %s, and this role may not apply it (%s): %s",
+                lacking,
+                trouble.reason,
+                found.loss,
+            )
+            return
+        what = "do not exist" if found.is_new else f"lack {lacking}"
+        raise SchemaMismatch(
+            f"the tables of retrysafe {what}, and this role may not create them ({trouble.reason}): "
+            "run `retrysafe migrate` as a role that may, or the SQL that "
+            f"`retrysafe sql --dialect {dialect}` prints"
+        ) from None

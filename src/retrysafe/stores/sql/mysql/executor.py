@@ -1,17 +1,16 @@
 """Runs batches on connections to MySQL or MariaDB: once blocking, once for coroutines."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import TypeVar
 
-from retrysafe._runtime import fork
 from retrysafe._runtime.threads import in_own_thread
 from retrysafe._runtime.watchdog import cutting_after
 from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Batch, Outcome, Row
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql.connecting import Connecting
+from retrysafe.stores.sql.connecting_loop import LoopConnecting
 from retrysafe.stores.sql.mysql import schema
 from retrysafe.stores.sql.mysql.admin import explained
 from retrysafe.stores.sql.mysql.connect import Address
@@ -24,9 +23,6 @@ OpenAsync = Callable[[], Awaitable[AsyncMySQLSession]]
 
 _TIMED_OUT = "timed out waiting for the database"
 _CONNECT_TIMED_OUT = "timed out connecting to the database; nothing was done"
-
-_inherited: list[object] = []
-"""What children have of their parents, and must leave alone."""
 
 
 class MySQLExecutor:
@@ -58,69 +54,15 @@ class AsyncMySQLExecutor:
     """For the coroutines of one event loop."""
 
     def __init__(self, open: OpenAsync) -> None:
-        self._open = open
-        self._session: AsyncMySQLSession | None = None
-        fork.watch(self)
-
-    def forked(self) -> None:
-        """The connection is the parent's, and so is the event loop into which its end would reach."""
-        _inherited.append(self._session)
-        self._session = None
+        self._connecting = LoopConnecting(open, _TIMED_OUT, _CONNECT_TIMED_OUT)
 
     async def run(self, calls: Batch, until: float, patience: float) -> Sequence[Outcome]:
-        session = await self._connected(until)
-        has_worked = session.has_worked
-        timer = asyncio.get_running_loop().call_later(until - monotonic(), session.cut)
-        try:
-            outcomes = await session.run(calls, patience, alone=calls.alone)
-        except Trouble as trouble:
-            if trouble.disconnected:
-                trouble.stale = has_worked
-                self._drop()
-            if monotonic() >= until:
-                raise StoreUnavailable(_TIMED_OUT) from trouble
-            raise
-        except BaseException:
-            self._drop()
-            raise
-        finally:
-            timer.cancel()
-        session.has_worked = True
-        return outcomes
-
-    async def _connected(self, until: float) -> AsyncMySQLSession:
-        if self._session is not None and not self._session.usable:
-            self._drop()
-        if self._session is not None:
-            return self._session
-        opening = asyncio.ensure_future(self._open())
-        try:
-            await asyncio.wait([opening], timeout=max(until - monotonic(), 0.0))
-        finally:
-            if not opening.done():
-                # Not waited for: a driver may take its time even to be cancelled, if the server says nothing.
-                opening.cancel()
-                opening.add_done_callback(_cut_unwanted)
-        if not opening.done():
-            raise StoreUnavailable(_CONNECT_TIMED_OUT)
-        try:
-            self._session = opening.result()
-        except Trouble as trouble:
-            raise trouble.as_error() from None
-        return self._session
-
-    def _drop(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            session.cut()
+        return await self._connecting.run(
+            lambda session: session.run(calls, patience, alone=calls.alone), until
+        )
 
     def close(self) -> None:
-        self._drop()
-
-
-def _cut_unwanted(opening: "asyncio.Future[AsyncMySQLSession]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().cut()
+        self._connecting.close()
 
 
 def opened(

@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from retrysafe.errors import SchemaMismatch, StoreUnavailable
+from retrysafe.errors import StoreUnavailable
 from retrysafe.stores.queue import Row
 from retrysafe.stores.retry import Trouble
+from retrysafe.stores.sql import schema as shared
 from retrysafe.stores.sql.mysql.retry import NOT_PERMITTED, READ_ONLY, MySQLTrouble
-from retrysafe.stores.sql.schema import Plan, is_for_a_service, plan, refuse_removed, refuse_unmigrated
+from retrysafe.stores.sql.schema import Plan, plan
 
 DIALECT: Final = "mysql"
 
@@ -97,40 +98,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def prepare(ask: Ask, command: Command, migrated_by: str | None = None) -> None:
-    """Create the tables if they do not exist, and apply the migrations that they lack.
+    """Create the tables if they do not exist, and apply the migrations that they lack."""
+    shared.prepare(ask, DIALECT, lambda: apply(ask, command, 10), _may_not, migrated_by)
 
-    `migrated_by` is the command that does so, where a service does not.
-    """
-    found = plan(ask, DIALECT)
-    if migrated_by is not None:
-        refuse_unmigrated(found, migrated_by)
-    refuse_removed(found)
-    if not found.statements:
-        return
-    if not is_for_a_service(found, migrated_by):
-        _log.warning(
-            "the database lacks %s (run `%s`): %s", ", ".join(found.changes), migrated_by, found.loss
-        )
-        return
-    try:
-        apply(ask, command, 10)
-    except MySQLTrouble as trouble:
-        if trouble.code not in NOT_PERMITTED | READ_ONLY:
-            raise
-        if not found.is_vital:
-            _log.warning(
-                "the database lacks %s, and this role may not apply it (%s): %s",
-                ", ".join(found.changes),
-                trouble.reason,
-                found.loss,
-            )
-            return
-        what = "do not exist" if found.is_new else f"lack {', '.join(found.changes)}"
-        raise SchemaMismatch(
-            f"the tables of retrysafe {what}, and this user may not create them ({trouble.reason}): "
-            "run `retrysafe migrate` as a user who may, or the SQL that "
-            "`retrysafe sql --dialect mysql` prints"
-        ) from None
+
+def _may_not(trouble: Trouble) -> bool:
+    return isinstance(trouble, MySQLTrouble) and trouble.code in NOT_PERMITTED | READ_ONLY
 
 
 _UNKNOWN_HERE = 1235

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
+from retrysafe.stores.retry import Trouble
+from retrysafe.stores.sql import schema as shared
 from retrysafe.stores.sql.postgresql.retry import PostgresTrouble
-from retrysafe.stores.sql.schema import Ask, is_for_a_service, plan, refuse_removed, refuse_unmigrated
+from retrysafe.stores.sql.schema import Ask, plan
 
 DIALECT: Final = "postgresql"
 
@@ -55,40 +57,12 @@ def inspect(ask: Ask) -> None:
 
 
 def prepare(ask: Ask, command: Command, migrated_by: str | None = None) -> None:
-    """Create the tables if they do not exist, and apply the migrations that they lack.
+    """Create the tables if they do not exist, and apply the migrations that they lack."""
+    shared.prepare(ask, DIALECT, lambda: _apply(ask, command), _may_not, migrated_by)
 
-    `migrated_by` is the command that does so, where a service does not.
-    """
-    found = plan(ask, DIALECT)
-    if migrated_by is not None:
-        refuse_unmigrated(found, migrated_by)
-    refuse_removed(found)
-    if not found.statements:
-        return
-    if not is_for_a_service(found, migrated_by):
-        _log.warning(
-            "the database lacks %s (run `%s`): %s", ", ".join(found.changes), migrated_by, found.loss
-        )
-        return
-    try:
-        _apply(ask, command)
-    except PostgresTrouble as trouble:
-        if trouble.state not in _FORBIDDEN:
-            raise
-        if not found.is_vital:
-            _log.warning(
-                "the database lacks %s, and this role may not apply it (%s): %s",
-                ", ".join(found.changes),
-                trouble.reason,
-                found.loss,
-            )
-            return
-        what = "do not exist" if found.is_new else f"lack {', '.join(found.changes)}"
-        raise SchemaMismatch(
-            f"the tables of retrysafe {what}, and this role may not create them ({trouble.reason}): "
-            "run `retrysafe migrate` as a role that may, or the SQL that "
-            "`retrysafe sql --dialect postgresql` prints"
-        ) from None
+
+def _may_not(trouble: Trouble) -> bool:
+    return isinstance(trouble, PostgresTrouble) and trouble.state in _FORBIDDEN
 
 
 def _apply(ask: Ask, command: Command) -> None:
