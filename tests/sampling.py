@@ -270,9 +270,7 @@ RULES = (
     Rule(_TRANSACTIONS + "test_silence.py", "Session, psycopg", _BY_KIND),
     Rule("tests/cli/test_work.py::test_a_signal_ends_it", "2-", "both signals have one handler"),
     Rule("tests/django/test_celery.py::test_sent_after_the_commit", "postgresql-django", _BY_KIND),
-    Rule(
-        "tests/stores/test_mysql.py::TestMySQL::", "[blocking", "the statements are those of the other half"
-    ),
+    Rule("tests/stores/test_mysql.py::TestMySQL::", "blocking", "the statements are those of the other half"),
     Rule("tests/stores/test_batches.py::", "threads-mariadb", "it is tried with coroutines"),
     Rule("tests/stores/test_batches.py::test_256", "mariadb-threads", "it is tried with coroutines"),
     Rule("tests/testing/test_stores_by_address.py::test_postgresql", "", "it is tried on SQLite"),
