@@ -101,8 +101,6 @@ RULES = (
     Rule("examples/agent_platform/tests/test_storm.py::test_storm", "postgresql", "it differs by the store"),
     Rule("examples/orders/tests/test_orders.py::test_shop", "sqlite", "it differs by the store"),
     Rule("examples/orders/tests/test_orders.py::test_shop", "mariadb", "it differs by the store"),
-    Rule("examples/agent_platform/tests/test_storm.py::test_storm", "mariadb", "it differs by the store"),
-    Rule("examples/erp/tests/test_", "mariadb", "it differs by the store"),
     Rule("examples/erp/tests/test_", "postgresql", "it differs by the store"),
     Rule("tests/cli/test_postgresql.py::test_the_same_", "", "it differs by the store"),
     Rule("tests/cli/test_any_store.py::test_the_same_", "", "test_every_command is the short form of it"),

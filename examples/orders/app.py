@@ -88,8 +88,9 @@ def price(cart: Cart) -> int:
 def take(session: orm.Session, product: str, quantity: int) -> None:
     """Take so many out of the stock.  If there are not enough, what was taken before is not taken either."""
     enough = update(Product).where(Product.name == product, Product.stock >= quantity)
-    taken = session.execute(enough.values(stock=Product.stock - quantity).returning(Product.stock)).first()
-    if taken is None:
+    # MySQL returns no rows of an update: they are counted.
+    taken = session.connection().execute(enough.values(stock=Product.stock - quantity))
+    if taken.rowcount == 0:
         raise HTTPException(409, f"there is not enough {product}")
 
 

@@ -20,7 +20,7 @@ from retrysafe.errors import ConfigurationError
 from retrysafe.sqlalchemy import tables
 from retrysafe.stores.admin import Query
 from retrysafe.stores.sql import schema
-from retrysafe.stores.sql.migrations import source
+from retrysafe.stores.sql.migrations import migrations, source
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.stores.harness import ended
 
@@ -35,7 +35,7 @@ class Place:
         """As `retrysafe sql` prints them."""
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "sqlite":
         path = tmp_path / "keys.db"
@@ -46,8 +46,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
                 connection.executescript(source("sqlite"))
 
         yield Place(f"sqlite:///{path}", engine, apply)
+    elif request.param == "mariadb":
+        url: str = request.getfixturevalue("mariadb").new_database()
+        engine = sa.create_engine(url.replace("mysql:", "mysql+pymysql:"))
+
+        def apply() -> None:
+            with engine.begin() as connection:
+                for migration in migrations("mysql"):
+                    for statement in migration.statements:
+                        connection.exec_driver_sql(statement.replace("%", "%%"))
+
+        yield Place(url, engine, apply)
     else:
-        url: str = request.getfixturevalue("database")
+        url = request.getfixturevalue("database")
         engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
 
         def apply() -> None:
@@ -70,15 +81,29 @@ def context(engine: sa.Engine, metadata: sa.MetaData, **options: object) -> Gene
         yield MigrationContext.configure(connection, opts={"target_metadata": metadata, **options})
 
 
+def differences(asked: MigrationContext, metadata: sa.MetaData) -> list[Any]:
+    """What Alembic would change; on MariaDB but for what it cannot be told of one database: an index, and
+    defaults, which the tables of other databases have."""
+    found: list[Any] = compare_metadata(asked, metadata)
+    if asked.dialect.name not in ("mysql", "mariadb"):
+        return found
+    return [
+        change
+        for change in found
+        if not (change[0] == "add_index" and change[1].name == "retrysafe_records_subject")
+        and not (isinstance(change, list) and {one[0] for one in change} == {"modify_default"})
+    ]
+
+
 @pytest.mark.parametrize("defaults", [False, True])
 def test_alembic_finds_no_difference(place: Place, defaults: bool) -> None:
     """Between the tables as the `.sql` file makes them and as they are described; and it would find one."""
     place.make_tables()
     metadata = described()
     with context(place.engine, metadata, compare_type=True, compare_server_default=defaults) as asked:
-        assert compare_metadata(asked, metadata) == []
+        assert differences(asked, metadata) == []
         tables(metadata).records.append_column(sa.Column("more", sa.Text))
-        assert compare_metadata(asked, metadata) != []
+        assert differences(asked, metadata) != []
 
 
 def test_without_the_description_it_would_drop_them(place: Place) -> None:
@@ -122,7 +147,7 @@ def test_create_all_makes_tables_that_work(place: Place) -> None:
     metadata.create_all(place.engine)
     works(place)
     with context(place.engine, metadata, compare_type=True) as asked:
-        assert compare_metadata(asked, metadata) == []
+        assert differences(asked, metadata) == []
 
 
 def test_create_all_writes_the_version_that_the_store_expects(
@@ -220,4 +245,4 @@ def test_a_schema_of_the_metadata_is_not_ours(place: Place) -> None:
     metadata.create_all(place.engine)
     works(place)
     with context(place.engine, metadata) as asked:
-        assert compare_metadata(asked, metadata) == []
+        assert differences(asked, metadata) == []
