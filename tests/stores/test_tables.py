@@ -16,7 +16,6 @@ from alembic.operations import Operations
 
 from retrysafe import stores
 from retrysafe._core.model import Reserved
-from retrysafe.errors import ConfigurationError
 from retrysafe.sqlalchemy import tables
 from retrysafe.stores.admin import Query
 from retrysafe.stores.sql import schema
@@ -219,16 +218,6 @@ def test_described_twice() -> None:
     metadata = sa.MetaData()
     assert tables(metadata) == tables(metadata)
     assert len(metadata.tables) == 5
-
-
-def test_mysql_is_refused() -> None:
-    """The types of this description would hold no records there: it says what to do instead."""
-    metadata = sa.MetaData()
-    tables(metadata)
-    for dialect in ("mysql", "mariadb"):
-        engine = sa.create_mock_engine(f"{dialect}+pymysql://", lambda *_, **__: None)
-        with pytest.raises(ConfigurationError, match="retrysafe migrate"):
-            metadata.create_all(engine, checkfirst=False)
 
 
 def test_a_schema_of_the_metadata_is_not_ours(place: Place) -> None:

@@ -18,7 +18,6 @@ from sqlalchemy import event
 from sqlalchemy.dialects import mysql
 from sqlalchemy.schema import BLANK_SCHEMA
 
-from retrysafe.errors import ConfigurationError
 from retrysafe.stores.sql import schema
 
 _ON_MYSQL: Final = ("mysql", "mariadb")
@@ -54,8 +53,6 @@ def tables(metadata: sa.MetaData) -> Tables:
     made = Tables(
         _records(metadata), _meta(metadata), _audit(metadata), _verdicts(metadata), _routes(metadata)
     )
-    for table in made:
-        event.listen(table, "before_create", _refuse_mysql)
     # The version of the tables, which has nothing to do with that of a row.
     for dialect, folder, written in (
         ("postgresql", "postgresql", "'{}'"),
@@ -67,16 +64,6 @@ def tables(metadata: sa.MetaData) -> Tables:
             mark = _mark(name, written.format(number), _NOTHING[folder])
             event.listen(made.meta, "after_create", mark.execute_if(dialect=dialect))
     return made
-
-
-def _refuse_mysql(_table: sa.Table, connection: sa.Connection, **_: object) -> None:
-    """Tables that were made by this description could not hold records there."""
-    if connection.dialect.name in ("mysql", "mariadb"):
-        raise ConfigurationError(
-            "tables(metadata) describes the tables of PostgreSQL and SQLite. On MySQL and MariaDB run "
-            "`retrysafe migrate`, and leave out the tables whose names begin with retrysafe_ in Alembic's "
-            "include_name"
-        )
 
 
 def _records(metadata: sa.MetaData) -> sa.Table:
