@@ -30,7 +30,7 @@ Command = Callable[[str], None]
 SESSION: Final = (
     "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', time_zone = '+00:00', "
     "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', "
-    "sql_safe_updates = 0, sql_select_limit = DEFAULT, "
+    "sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
     "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
