@@ -22,7 +22,7 @@ from retrysafe.stores.queue import Arguments, Call, Outcome, Rows
 from retrysafe.stores.retry import Trouble
 from retrysafe.stores.sql import codec
 from retrysafe.stores.sql.mysql import rows
-from retrysafe.stores.sql.mysql.retry import LOCK_TIMEOUT, MySQLTrouble
+from retrysafe.stores.sql.mysql.retry import LOCK_TIMEOUT, LOCKED, MySQLTrouble
 from retrysafe.stores.sql.mysql.texts import Always, Pairs, Part, Repeated, Step, Text, Values, table, texts
 
 T = TypeVar("T")
@@ -77,6 +77,8 @@ def converse(calls: Sequence[Call], how: Manner) -> Conversation[list[Outcome]]:
     except Trouble as trouble:
         if not trouble.disconnected:
             yield [ROLLBACK]
+        if how == "at once" and calls[0][0] == "reserve" and _is_of_lock(trouble):
+            raise _locked("another transaction is storing or deleting a record of this key") from trouble
         raise
     return outcomes
 
@@ -191,7 +193,9 @@ class _Reserve(_Share):
         self._of = {arguments["id"]: (place, arguments) for place, arguments in of}
         bids = [arguments for _, arguments in of]
         insert, look = steps_of("reserve", {**table(bids, _IDENTITY, _CLAIM), **_named(bids)})
-        super().__init__([insert], [look])
+        # Alone, it does not wait for another transaction that is deleting a record of its key.
+        locking = _locking(bids[0], how) if how == "at once" else ()
+        super().__init__([*locking, insert], [look])
 
     def look(self, found: Sequence[Rows], outcomes: list[Outcome]) -> Sequence[_Share]:
         if self.passes_over:
@@ -241,6 +245,10 @@ class _Finish(_Share):
 
 def _locked(reason: str) -> Trouble:
     return MySQLTrouble(reason, LOCK_TIMEOUT)
+
+
+def _is_of_lock(trouble: Trouble) -> bool:
+    return isinstance(trouble, MySQLTrouble) and trouble.code in (LOCK_TIMEOUT, LOCKED)
 
 
 def _shares(calls: Sequence[Call], how: Manner) -> Sequence[_Share]:

@@ -18,7 +18,8 @@ FOR UPDATE SKIP LOCKED
 -- name: renew_found
 -- Extend the leases of records that this transaction has found and locked.
 -- Arguments: ids, lease
-UPDATE retrysafe_records AS record SET lease_until = {lease_from_now} WHERE record.id IN (:ids)
+UPDATE retrysafe_records AS record FORCE INDEX (PRIMARY) SET record.lease_until = {lease_from_now}
+WHERE record.id IN (:ids)
 
 -- name: settled
 -- Which of these attempts were not lost: they have finished and need no lease any more, or their rows were
@@ -37,8 +38,8 @@ WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs)
 SELECT record.id FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
 WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs) AND record.state = 'in_progress'
 FOR UPDATE;
-DELETE FROM retrysafe_records
-WHERE id IN (:ids) AND (id, token) IN (:pairs) AND state = 'in_progress'
+DELETE record FROM retrysafe_records AS record FORCE INDEX (PRIMARY)
+WHERE record.id IN (:ids) AND (record.id, record.token) IN (:pairs) AND record.state = 'in_progress'
 
 -- name: add_deliveries
 -- Find and lock records that were asked for again.  `add_delivery` adds to each.

@@ -335,4 +335,4 @@ FOR UPDATE SKIP LOCKED
 -- Arguments: ids
 --
 -- Their expiry is looked at again, because a reservation in the same batch may have replaced one.
-DELETE record FROM retrysafe_records AS record WHERE record.id IN (:ids) AND {expired}
+DELETE record FROM retrysafe_records AS record FORCE INDEX (PRIMARY) WHERE record.id IN (:ids) AND {expired}

@@ -13,16 +13,20 @@ DEADLOCK: Final = 1213
 it."""
 
 LOCK_TIMEOUT: Final = 1205
+"""Also what MariaDB says of a row that was locked and was not to be waited for."""
+
+LOCKED: Final = 3572
+"""What MySQL says of it."""
 
 _PASSING = frozenset(
     {
         LOCK_TIMEOUT,
+        LOCKED,
         DEADLOCK,
         1020,  # MariaDB: the record has changed since this transaction looked
         1062,  # Galera: another node has inserted the key; here no insert of ours is refused for it
         1614,  # a part of a distributed transaction was rolled back
         3101,  # MySQL: the group's conflict detection rolled it back
-        3572,  # MySQL: a row was locked and was not to be waited for
     }
 )
 """Likely to pass: a deadlock, a lock not to be had in time, another node that was faster."""
