@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any, TypeAlias
+from urllib.parse import quote, urlsplit
 
 import pymysql
 import pytest
@@ -433,6 +435,54 @@ def _keep(connection: Connection, number: int) -> None:
     execute(connection, "DELETE FROM retrysafe_meta")
     for table in tables[number:]:
         execute(connection, f"DROP TABLE IF EXISTS retrysafe_{table}")
+
+
+@pytest.mark.parametrize("setting", ["sql_select_limit = 1", "max_join_size = 1"])
+def test_limits_of_the_server(battered: MariaDBServer, opened: Opened, setting: str) -> None:
+    """What it sets for the queries of people does not bound the store's."""
+    name = setting.partition(" ")[0]
+    url = battered.new_database()
+    with closing(connect(url)) as connection:
+        [(before,)] = execute(connection, f"SELECT @@GLOBAL.{name}")
+        execute(connection, f"SET GLOBAL {setting}")
+        try:
+            store = opened(url)
+            claims = [a_claim("one"), a_claim("two")]
+            assert [store.reserve(claim) for claim in claims] == [Reserved(1), Reserved(1)]
+            keeper = store.open_keeper()
+            assert keeper.renew(claims) == [True, True]
+            keeper.close()
+        finally:
+            execute(connection, f"SET GLOBAL {name} = %s", [before])
+
+
+def test_a_purge_beside_a_locked_record(url: str, other: Connection, opened: Opened) -> None:
+    """The few rows of a small table are not all read, so one that is locked is not waited for."""
+    store = opened(url, DEADLINE)
+    running = a_claim("running")
+    for claim in [running, *(a_claim(f"running {n}") for n in range(5))]:
+        patiently(partial(store.reserve, claim))
+    for n in range(3):
+        expired = a_claim(f"expired {n}")._replace(lease=0.001, retention=0.001)
+        patiently(partial(store.reserve, expired))
+    other.begin()
+    execute(other, "SELECT 1 FROM retrysafe_records WHERE id = %s FOR UPDATE", [running.id])
+    assert store.purge().records == 3
+    other.rollback()
+
+
+def test_a_password_of_any_characters(url: str, other: Connection, both: Both, opened: Opened) -> None:
+    """It is percent-encoded in the address, and sent in UTF-8, as it was set."""
+    parts = urlsplit(url)
+    password = "p%äss @:/?#€'\\"
+    execute(other, "CREATE USER odd@'127.0.0.1' IDENTIFIED BY %s", [password])
+    try:
+        execute(other, f"GRANT ALL ON {parts.path[1:]}.* TO odd@'127.0.0.1'")
+        address = f"mysql://odd:{quote(password, safe='')}@127.0.0.1:{parts.port}{parts.path}"
+        for half in both(opened(address)):
+            assert half.look(a_claim().id) is None
+    finally:
+        execute(other, "DROP USER odd@'127.0.0.1'")
 
 
 def test_values_that_do_not_fit_are_refused(url: str, other: Connection, both: Both, opened: Opened) -> None:

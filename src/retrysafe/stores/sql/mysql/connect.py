@@ -98,6 +98,11 @@ class Address(NamedTuple):
             timeout=_timeout(given, deadline),
         )
 
+    @property
+    def secret(self) -> bytes:
+        """The password as clients that set it in UTF-8 have it: drivers would make Latin-1 of text."""
+        return self.password.encode()
+
     def settled(self, *, has_tls: bool) -> "Address":
         """The same, saying what comes of `preferred`."""
         if self.ssl_mode != "preferred":

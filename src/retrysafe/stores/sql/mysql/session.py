@@ -95,7 +95,7 @@ class MySQLSession:
             connection: pymysql.Connection[Any] = pymysql.Connection(
                 host=address.host,
                 user=address.user,
-                password=address.password,
+                password=address.secret,
                 database=address.database,
                 charset="utf8mb4",
                 conv=_READERS,
@@ -271,7 +271,7 @@ class AsyncMySQLSession:
                 port=address.port,
                 unix_socket=address.unix_socket,
                 user=address.user,
-                password=address.password,
+                password=address.secret,
                 database=address.database,
                 charset="utf8mb4",
                 conv=_READERS,
