@@ -31,10 +31,16 @@ _LIMIT: Final = (
     "SET @retrysafe_wait_timeout = @@wait_timeout, SESSION wait_timeout = least(@@wait_timeout, {})"
 )
 
+_AS_IT_IS: Final = "/*M!110402 SET STATEMENT innodb_snapshot_isolation = OFF FOR */ "
+"""Before each statement of a completion.  Since MariaDB 11.6 it is on by default: in REPEATABLE READ a record
+that was changed since the transaction first looked, as by each renewal of its lease, could not be completed.
+Other servers take this for a comment."""
+
 _NO_MARK = 1305
 """A savepoint that does not exist."""
 
-_ALL_ROLLED_BACK = frozenset({DEADLOCK, 1614})
+_ALL_ROLLED_BACK = frozenset({DEADLOCK, 1614, 1020})
+"""The last, with MariaDB's innodb_snapshot_isolation: a row has changed since the transaction looked."""
 
 _UNCERTAIN = frozenset({1021, 1030, 1037, 1038, 1041, 1114, 1180}) | TOO_LONG
 """No space for a file, an engine's error, no memory, no resources, no space for a row, an error during the
@@ -80,13 +86,14 @@ def speak(name: str, arguments: Arguments) -> Spoken:
     if name == "conclude":
         yield _LIMIT.format(max(ceil(cast(float, arguments["lease"])), 1)), {}
         yield _CHECK_MARK, {}
+    prefix = _AS_IT_IS if name == "conclude" else ""
     conversation = within(name, arguments)
     try:
         steps = next(conversation)
         while True:
             rows: list[Rows] = []
             for step in steps:
-                rows.append((yield step.text.written(step.arguments, _literal), {}))
+                rows.append((yield prefix + step.text.written(step.arguments, _literal), {}))
             steps = conversation.send(rows)
     except StopIteration as answer:
         found: Rows = answer.value
