@@ -201,6 +201,8 @@ class JoinedConnection(Connection):
     has committed something."""
     _number = 0
     _by_guard = False
+    _has_autocommit = False
+    """Where it is not the guard's."""
     is_concluded = False
     """Its completion was executed."""
     lost = False
@@ -234,7 +236,8 @@ class JoinedConnection(Connection):
         if not self.lost:
             self._send(_TO_MARK if name is None else f"ROLLBACK TO SAVEPOINT {name}")
         elif name is None:
-            self._send(MARK)  # nothing else was rolled back, so the transaction begins anew
+            super().rollback()  # which leaves nothing of a transaction that the server has not rolled back
+            self._send(MARK)
             self.lost = False
 
     def autocommit(self, value: bool) -> None:
@@ -261,7 +264,9 @@ class JoinedConnection(Connection):
         if status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
             raise NotJoined(_IN_TRANSACTION)
         if self.get_autocommit():
-            super().begin()
+            # BEGIN is not enough: after a deadlock, what the handler writes would be committed at once.
+            self._has_autocommit = True
+            self._send("SET autocommit = 0")
         self._send(MARK)
 
     @contextmanager
@@ -305,6 +310,8 @@ class JoinedConnection(Connection):
         super().rollback()
         if self.is_concluded:
             self._send(RESTORE)
+        if self._has_autocommit:
+            self._send("SET autocommit = 1")
 
     def give_back(self, *, sound: bool) -> None:
         self.__class__ = self._plain  # type: ignore[assignment]  # it is the application's again
@@ -340,6 +347,8 @@ def joining(db: Any, opened: AbstractContextManager[object]) -> JoinedConnection
     plain: type[Any] = db.__class__
     db.__class__ = _joining_class(plain)
     db._opened, db._plain, db._savepoints = opened, plain, []
+    # It may have been another call's before, and have ended badly.
+    db._has_autocommit = db.is_concluded = db.lost = False
     found: JoinedConnection = db
     return found
 
