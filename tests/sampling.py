@@ -94,6 +94,7 @@ RULES = (
     Rule(_CRASHES + "test_kills_and_freezes_on_postgresql", "hold", "the mode is tried on SQLite"),
     Rule(_CRASHES + "test_cuts_on_postgresql", "psycopg async", "it differs by the driver"),
     Rule("tests/faults/test_frozen_inside.py", "psycopg async", "it differs by the driver"),
+    Rule("tests/faults/test_frozen_inside.py", "mariadb, sqlalchemy", "it differs by the driver"),
     Rule("tests/stores/test_from_engine_fork.py", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_batches.py::test_256", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_postgresql_processes.py::TestProcesses", "spawn", "it is tried on SQLite"),

@@ -6,18 +6,22 @@ I6: what the clients of a key saw is linearizable.  I11: no key stays stuck.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.postgres import PostgresServer
 from tools.crash.faults import WHILE_FLOWING
+from tools.crash.mariadb import MariaDB
 from tools.crash.modes import Mode
 from tools.crash.postgresql import PostgreSQL
 from tools.crash.run import Options, execute
 from tools.crash.sqlite import SQLite
 from tools.crash.targets import Target
+from tools.crash.valkey import Valkey
 
 SHARES: list[tuple[Mode, int, int]] = [("tx", 10, 4), ("hold", 10, 3), ("retry", 10, 3)]
 """Kills and freezes: thirty and ten for each store."""
@@ -51,6 +55,26 @@ def test_kills_and_freezes_on_postgresql(
     way = "psycopg async" if mode == "retry" else "psycopg"
     options = Options("postgresql", (mode,), (way,), kills=kills, freezes=freezes)
     _survives(options, PostgreSQL(tmp_path, postgres), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mode", "kills", "freezes"), SHARES)
+def test_kills_and_freezes_on_mariadb(
+    mariadb: MariaDBServer, tmp_path: Path, mode: Mode, kills: int, freezes: int
+) -> None:
+    """The same; test_kill.py, test_freeze.py and test_frozen_inside.py have a sample of it."""
+    way = "sqlalchemy async" if mode == "retry" else "pymysql"
+    options = Options("mariadb", (mode,), (way,), kills=kills, freezes=freezes)
+    _survives(options, MariaDB(tmp_path, mariadb), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mode", "way"), [("hold", "redis"), ("retry", "redis async")])
+def test_kills_and_freezes_on_valkey(tmp_path: Path, mode: Mode, way: str) -> None:
+    """F1 to F5, F7: in the modes that it has."""
+    options = Options("valkey", (mode,), (way,), kills=10, freezes=3)
+    with closing(Valkey(tmp_path)) as target:
+        _survives(options, target, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +143,17 @@ def test_server_kills_on_postgresql(tmp_path: Path) -> None:
     with PostgresServer() as server:
         options = Options("postgresql", ("tx",), ("psycopg",), server_kills=2)
         _survives(options, PostgreSQL(tmp_path, server), tmp_path)
+
+
+@pytest.mark.full
+def test_server_kills_on_mariadb(tmp_path: Path) -> None:
+    """F15 there."""
+    with closing(MariaDB(tmp_path)) as target:
+        _survives(Options("mariadb", ("tx",), ("pymysql",), server_kills=2), target, tmp_path)
+
+
+@pytest.mark.full
+def test_server_kills_on_valkey(tmp_path: Path) -> None:
+    """F15 there, with every write on the disk before it is acknowledged."""
+    with closing(Valkey(tmp_path)) as target:
+        _survives(Options("valkey", ("hold",), ("redis",), server_kills=2), target, tmp_path)

@@ -7,15 +7,17 @@ until then nobody may wait for longer than the store's deadline.
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from retrysafe.testing.adapters.client import PATIENCE, Client, Reply, until
 from retrysafe.testing.adapters.suite import fresh
-from retrysafe.testing.postgres import PostgresServer
+from tools.crash.mariadb import MariaDB
 from tools.crash.postgresql import PostgreSQL
+from tools.crash.targets import Target
 from tools.crash.workers import WorkerGroup
 
 LEASE = 1.5
@@ -24,46 +26,87 @@ ONE_ANSWER = 8.0
 """Seconds: a bid, and once more, with a deadline of two seconds each, on a machine that is busy."""
 
 
-@pytest.fixture(scope="module")
-def shop(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> PostgreSQL:
-    return PostgreSQL(tmp_path_factory.mktemp("shop"), postgres)
+class Way(NamedTuple):
+    """How workers reach which database."""
+
+    store: str
+    driver: str
 
 
 @pytest.fixture(scope="module")
-def url(shop: PostgreSQL) -> str:
-    return shop.prepare()
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Target]:
+    kept: dict[str, Target] = {}
+
+    def started(store: str) -> Target:
+        if store not in kept:
+            folder = tmp_path_factory.mktemp("shop")
+            kept[store] = (
+                PostgreSQL(folder, request.getfixturevalue("postgres"))
+                if store == "postgresql"
+                else MariaDB(folder, request.getfixturevalue("mariadb"))
+            )
+        return kept[store]
+
+    return started
 
 
-@pytest.fixture(scope="module", params=["psycopg", "psycopg async", "sqlalchemy async"])
-def group(
-    request: pytest.FixtureRequest, url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WorkerGroup]:
+class Place(NamedTuple):
+    shop: Target
+    url: str
+    group: WorkerGroup
+
+
+WAYS = [
+    Way("postgresql", "psycopg"),
+    Way("postgresql", "psycopg async"),
+    Way("postgresql", "sqlalchemy async"),
+    Way("mariadb", "pymysql"),
+    Way("mariadb", "sqlalchemy"),
+]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: f"{way.store}, {way.driver}")
+def place(
+    request: pytest.FixtureRequest,
+    servers: Callable[[str], Target],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Place]:
+    way: Way = request.param
+    shop = servers(way.store)
+    url = shop.prepare()
     folder: Path = tmp_path_factory.mktemp("fleet")
-    with WorkerGroup(folder, "postgresql", url, request.param, "tx", lease=LEASE, workers=3) as group:
-        yield group
+    with WorkerGroup(folder, way.store, url, way.driver, "tx", lease=LEASE, workers=3) as group:
+        yield Place(shop, url, group)
 
 
 @pytest.mark.parametrize(
-    ("group", "place"),
+    ("place", "trap"),
     [
-        ("sqlalchemy async", "after conclude"),
-        ("sqlalchemy async", "before COMMIT"),
+        (Way("postgresql", "sqlalchemy async"), "after conclude"),
+        (Way("postgresql", "sqlalchemy async"), "before COMMIT"),
         # psycopg sends both together, so its worker is frozen before either.
-        ("psycopg", "before COMMIT"),
-        ("psycopg async", "before COMMIT"),
+        (Way("postgresql", "psycopg"), "before COMMIT"),
+        (Way("postgresql", "psycopg async"), "before COMMIT"),
+        (Way("mariadb", "pymysql"), "after conclude"),
+        (Way("mariadb", "pymysql"), "before COMMIT"),
+        (Way("mariadb", "sqlalchemy"), "before COMMIT"),
     ],
-    indirect=["group"],
+    indirect=["place"],
+    ids=lambda value: f"{value.store}, {value.driver}" if isinstance(value, Way) else str(value),
 )
-def test_frozen_inside_the_completion(group: WorkerGroup, shop: PostgreSQL, url: str, place: str) -> None:
+def test_frozen_inside_the_completion(place: Place, trap: str) -> None:
     """Waiters are refused in time, the sleeper's session is cut after a lease, a successor's answer stands,
     and the zombie, when it goes on, tells that answer or none."""
+    shop, url, group = place
     client, key = Client(group.port), fresh()
 
     def send(*fields: tuple[str, str]) -> Reply:
         return client.post("/orders", key=key, user=None, body=b"{}", fields=fields)
 
     before = len(group.trapped())
-    zombie = client.started(lambda: send(("Trap", f"stop {place}")))
+    zombie = client.started(lambda: send(("Trap", f"stop {trap}")))
     until(lambda: len(group.trapped()) > before)
     pid, _ = group.trapped()[-1]
     try:
@@ -94,8 +137,9 @@ def test_frozen_inside_the_completion(group: WorkerGroup, shop: PostgreSQL, url:
     assert not snapshot.violations()
 
 
-def test_other_keys_are_served_meanwhile(group: WorkerGroup) -> None:
+def test_other_keys_are_served_meanwhile(place: Place) -> None:
     """I17: whoever is frozen stops nobody but its own key."""
+    group = place.group
     client, key = Client(group.port), fresh()
     before = len(group.trapped())
     trap = ("Trap", "stop before COMMIT")
