@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -18,7 +18,11 @@ from retrysafe import stores
 from retrysafe._core.model import Found, Reserved
 from retrysafe.errors import SchemaMismatch, StoreUnavailable
 from retrysafe.stores.contract import Store
+from retrysafe.stores.queue import Row
+from retrysafe.stores.sql.mysql.connect import Address
 from retrysafe.stores.sql.mysql.retry import trouble
+from retrysafe.stores.sql.mysql.session import MySQLSession
+from retrysafe.stores.sql.schema import plan
 from retrysafe.testing.conversations.mysql import MySQLConversation
 from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.proxy import Proxy
@@ -435,6 +439,22 @@ def _keep(connection: Connection, number: int) -> None:
     execute(connection, "DELETE FROM retrysafe_meta")
     for table in tables[number:]:
         execute(connection, f"DROP TABLE IF EXISTS retrysafe_{table}")
+
+
+def test_tables_that_another_process_is_making(url: str, other: Connection, opened: Opened) -> None:
+    """One that looked before they were complete does not take them for removed."""
+    opened(url).look(a_claim().id)
+    _keep(other, 1)
+    made: list[object] = []
+    with closing(MySQLSession.open(Address.parse(url, PATIENT))) as session:
+
+        def ask(name: str) -> Sequence[Row]:
+            rows = session.query(name)
+            if name == "existing_tables" and not made:
+                made.append(opened(url).look(a_claim().id))
+            return rows
+
+        assert plan(ask, "mysql").statements == []
 
 
 @pytest.mark.parametrize("setting", ["sql_select_limit = 1", "max_join_size = 1"])

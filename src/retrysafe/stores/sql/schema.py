@@ -136,6 +136,10 @@ def plan(ask: Ask, dialect: str) -> Plan:
     if len(missing) == len(TABLES) or _is_unfinished(ask, dialect, there):
         every = [statement for each in migrations(dialect) for statement in each.statements]
         return Plan(True, [*missing, *index_statements(dialect)], [], every, {})
+    if not there >= _VITAL:
+        # Again: another service may have made them since.
+        there |= {str(name) for (name,) in ask("existing_tables")}
+        missing = [table for table in missing if table not in there]
     vital = sorted(_VITAL - there)
     if vital:
         raise SchemaMismatch(
