@@ -95,6 +95,11 @@ RULES = (
     Rule(_CRASHES + "test_cuts_on_postgresql", "psycopg async", "it differs by the driver"),
     Rule("tests/faults/test_frozen_inside.py", "psycopg async", "it differs by the driver"),
     Rule("tests/faults/test_frozen_inside.py", "mariadb, sqlalchemy", "it differs by the driver"),
+    *(
+        Rule("tests/stores/test_look_alikes.py::test_a_record_has", door, "doors are stored alike")
+        for door in ("request", "operation")
+    ),
+    Rule("tests/callbacks/test_any_store.py::", "memory", "test_worker.py and test_handling.py try it there"),
     Rule("tests/stores/test_from_engine_fork.py", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_batches.py::test_256", "pg8000", "it differs by the driver"),
     Rule("tests/stores/test_postgresql_processes.py::TestProcesses", "spawn", "it is tried on SQLite"),

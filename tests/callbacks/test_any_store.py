@@ -149,7 +149,7 @@ def test_what_fails_is_tried_again_until_it_is_given_up(guard: Guard) -> None:
         broken.clear()
         assert admin.redrive(listed.record, Note("ada", "it is back"))
         assert _worked(found).handled == 1
-        assert [entry.act for entry in admin.audit()] == ["redrive"]
+        assert [entry.act for entry in admin.audit() if entry.act != "arm"] == ["redrive"]
 
 
 def test_two_workers_share_the_work(guard: Guard) -> None:
