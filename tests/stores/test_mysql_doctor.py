@@ -87,6 +87,7 @@ def test_a_sound_store(url: str) -> None:
         ("sync_binlog", "0", ("durability", "warning")),
         ("sql_mode", "''", ("mode", "warning")),
         ("tx_isolation", "'SERIALIZABLE'", ("isolation", "warning")),
+        ("innodb_snapshot_isolation", "1", ("isolation", "warning")),
         ("max_connections", "10", ("connections", "warning")),
         ("max_allowed_packet", "1048576", ("packets", "warning")),
         ("binlog_format", "'STATEMENT'", ("binary log", "problem")),

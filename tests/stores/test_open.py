@@ -73,6 +73,7 @@ def test_opening_touches_nothing(tmp_path: Path) -> None:
         ("mysql://user:hunter2@db/app?ssl-mode=verify_ca", "needs ssl-ca"),
         ("mysql://user:hunter2@db/app?ssl-mode=disabled&ssl-ca=hunter2", "would ignore ssl-ca"),
         ("mysql://user:hunter2@db/app?ssl-key=hunter2", "needs ssl-cert"),
+        ("mysql://user:hunter2@/app?unix_socket=/s&ssl-mode=required", "are not encrypted"),
         ("mysql://user:hunter2@db/app?ssl-ca=", "without a value"),
         ("mysql://user:hunter2@db/app?ssl-ca=a&ssl_ca=b", "twice"),
         ("mysql://user:hunter2@db/app?connect_timeout=hunter2", "not a number of seconds"),

@@ -82,6 +82,11 @@ class Address(NamedTuple):
             raise ConfigurationError(
                 f"ssl-mode={mode} would ignore ssl-ca, ssl-cert and ssl-key: leave it out"
             )
+        if "unix_socket" in given and mode not in ("disabled", "preferred"):
+            raise ConfigurationError(
+                "unix_socket= leads to this machine, and its connections are not encrypted: leave ssl-mode, "
+                "ssl-ca, ssl-cert and ssl-key out"
+            )
         if "ssl_key" in given and "ssl_cert" not in given:
             raise ConfigurationError("ssl-key= needs ssl-cert=, the file with the certificate")
         return cls(

@@ -194,6 +194,14 @@ def isolation(server: Server) -> Iterator[Finding]:
             said,
             'with effects="database" a handler locks whatever it reads: use READ COMMITTED for such handlers',
         )
+    elif server.has_on("innodb_snapshot_isolation") and schema.refuses_snapshots(server.version):
+        yield Finding(
+            "isolation",
+            "warning",
+            f"{said}, and innodb_snapshot_isolation is on",
+            'with effects="database" a call whose lease was renewed cannot be completed in REPEATABLE READ: '
+            "switch it off, use READ COMMITTED for such handlers, or MariaDB 11.4.2 or later",
+        )
     else:
         yield Finding("isolation", "ok", f"{said}; the store's own are read committed")
 

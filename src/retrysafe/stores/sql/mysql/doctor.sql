@@ -12,7 +12,7 @@ SELECT VERSION(), CURRENT_USER(), DATABASE(), {now_in_seconds}
 SHOW GLOBAL VARIABLES WHERE Variable_name IN (
     'read_only', 'innodb_read_only', 'super_read_only', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite',
     'log_bin', 'sync_binlog', 'binlog_format', 'sql_mode', 'max_connections', 'max_allowed_packet',
-    'tx_isolation', 'transaction_isolation', 'innodb_lock_wait_timeout', 'wait_timeout',
+    'tx_isolation', 'transaction_isolation', 'innodb_snapshot_isolation', 'innodb_lock_wait_timeout', 'wait_timeout',
     'wsrep_on', 'wsrep_sync_wait', 'wsrep_cluster_address'
 )
 

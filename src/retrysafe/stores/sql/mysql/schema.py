@@ -49,6 +49,11 @@ _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0, 1)}
 OLDEST: Final = "MariaDB 10.6 or MySQL 8.0"
 
 
+def refuses_snapshots(version: str) -> bool:
+    """Whether `innodb_snapshot_isolation`, where it is on, refuses a completion: see `join.py`."""
+    return _numbers(version) < (11, 4, 2)
+
+
 def is_too_old(version: str) -> bool:
     return _numbers(version) < _OLDEST[flavour(version)]
 
