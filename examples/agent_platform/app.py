@@ -128,9 +128,10 @@ def log_out(agent: Authenticated, session: Session) -> None:
 def act(dweller: int, wanted: Act, agent: Authenticated, session: Session) -> Acted:
     """The dweller does something, in its next turn."""
     mine = update(Dweller).where(Dweller.id == dweller, Dweller.agent_id == agent.id)
-    turn = session.scalar(mine.values(turns=Dweller.turns + 1).returning(Dweller.turns))
-    if turn is None:
+    # MySQL returns no rows of an update: they are counted, and the locked row is read.
+    if session.connection().execute(mine.values(turns=Dweller.turns + 1)).rowcount == 0:
         raise HTTPException(404, "you have no such dweller")
+    turn = session.scalars(select(Dweller.turns).where(Dweller.id == dweller)).one()
     action = Action(dweller_id=dweller, text=wanted.text, turn=turn, intent=wanted.intent)
     session.add(action)
     session.commit()

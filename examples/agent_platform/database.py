@@ -9,6 +9,7 @@ from retrysafe import Guard, scopes, stores
 from retrysafe.sqlalchemy import sessionmaker
 
 # For PostgreSQL: postgresql+psycopg://platform:secret@localhost/platform
+# For MariaDB and MySQL: mysql+pymysql://platform:secret@localhost/platform
 engine = create_engine(os.environ.get("PLATFORM_DATABASE", "sqlite:///platform.db"))
 
 guard = Guard(

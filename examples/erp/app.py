@@ -22,6 +22,7 @@ def create_app() -> Flask:
     app.config.from_mapping(
         SECRET_KEY=secret,
         # For PostgreSQL: postgresql+psycopg://erp:secret@localhost/erp
+        # For MariaDB and MySQL: mysql+pymysql://erp:secret@localhost/erp
         SQLALCHEMY_DATABASE_URI=os.environ.get("ERP_DATABASE", "sqlite:///erp.db"),
         CARD_PROVIDER=os.environ.get("ERP_PROVIDER", "http://127.0.0.1:9000"),
         RETRYSAFE_PROFILE="erp",

@@ -7,6 +7,7 @@ alone, and `audit.py` would see it if it were not.
 from typing import ClassVar, Literal
 
 from sqlalchemy import CheckConstraint, ForeignKey, String, Text, UniqueConstraint, orm
+from sqlalchemy.dialects.mysql import MEDIUMTEXT
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 import retrysafe.sqlalchemy
@@ -101,7 +102,8 @@ class Bill(Base):
     kind: Mapped[Literal["sale", "order"]]
     reference: Mapped[str]
     """The number of the receipt, or the customer's own number of the order."""
-    remarks: Mapped[str] = mapped_column(Text)
+    # MySQL's TEXT ends at 64 KiB.
+    remarks: Mapped[str] = mapped_column(Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb"))
     total: Mapped[int]
     lines: Mapped[list["Line"]] = relationship(back_populates="bill", order_by="Line.id")
     payments: Mapped[list["Payment"]] = relationship(back_populates="bill", order_by="Payment.id")

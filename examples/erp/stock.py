@@ -69,7 +69,8 @@ def move(*movements: Movement) -> None:
             Stock.product == movement.product,
         )
         after = Stock.on_hand + movement.quantity
-        changed = update(Stock).where(*found, after >= 0).values(on_hand=after).returning(Stock.on_hand)
-        if db.session.scalar(changed) is None:
+        changed = update(Stock).where(*found, after >= 0).values(on_hand=after)
+        # MySQL returns no rows of an update: they are counted.
+        if db.session.connection().execute(changed).rowcount == 0:
             abort(409, f"there is not enough {movement.product} in the {movement.place}")
         db.session.add(movement)

@@ -18,7 +18,7 @@ ACTIONS, KEYLESS = (storm.ACTIONS, 500) if LONG else (160, 60)
 KILLS = storm.KILLS if LONG else 1
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("database", ["sqlite", "postgresql", "mariadb"], indirect=True)
 def test_storm(database: str, tmp_path: Path) -> None:
     """With keys, then without: in one test, because to start the platform takes as long as either."""
     with Platform(database, tmp_path, PLATFORM_TOKEN_LIFETIME=storm.TOKEN_LIFETIME) as platform:

@@ -102,7 +102,7 @@ class Erp:
     @property
     def address(self) -> str:
         """Of its records, for operators."""
-        return self.url.replace("+psycopg", "")
+        return self.url.replace("+psycopg", "").replace("+pymysql", "")
 
     def records(self, key: str) -> list[Sighting]:
         """Those of a key, of all its owners."""
