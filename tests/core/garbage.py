@@ -21,6 +21,8 @@ def garbage_of_ours(older: frozenset[int]) -> list[object]:
     try:
         gc.collect()
         ours = [one for one in gc.garbage if type(one).__module__.startswith("retrysafe")]
+        # No request makes these: the lease keeper of another test's guard counts when its time has come.
+        ours = [one for one in ours if type(one).__module__ != "retrysafe.stores.admin"]
         return [one for one in ours if id(one) not in older]
     finally:
         gc.set_debug(0)

@@ -99,7 +99,7 @@ def test_scopes_of_scopes() -> None:
         ({"LEASE": 0}, "lease"),
         ({"DEADLINE": 0}, "deadline must be greater than 0"),
         ({"CLEANUP_INTERVAL": "never"}, "cleanup_interval"),
-        ({"STORE": "mysql://x"}, "not available in this release"),
+        ({"STORE": "mongodb://x"}, "not a known scheme of stores"),
     ],
 )
 def test_what_is_wrong_is_said(said: Any, words: str) -> None:

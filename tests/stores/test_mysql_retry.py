@@ -23,6 +23,7 @@ from retrysafe.stores.sql.mysql.connect import Address
 from retrysafe.stores.sql.mysql.retry import trouble
 from retrysafe.stores.sql.mysql.session import MySQLSession
 from retrysafe.stores.sql.schema import plan
+from retrysafe.testing.adapters.client import until
 from retrysafe.testing.conversations.mysql import MySQLConversation
 from retrysafe.testing.mariadb import MariaDBServer
 from retrysafe.testing.proxy import Proxy
@@ -165,7 +166,7 @@ class TestLocks:
                 write()
             assert time.monotonic() - began < DEADLINE + SLACK
         assert keeper.renew([claim]) == [True]
-        assert isinstance(half.reserve(a_claim()), Found)
+        assert isinstance(patiently(lambda: half.reserve(a_claim())), Found)
         assert store.purge().records == 0
         other.rollback()
         assert patiently(lambda: half.finish(claim, an_outcome())) is True
@@ -482,9 +483,10 @@ def test_a_purge_beside_a_locked_record(url: str, other: Connection, opened: Ope
     running = a_claim("running")
     for claim in [running, *(a_claim(f"running {n}") for n in range(5))]:
         patiently(partial(store.reserve, claim))
-    for n in range(3):
-        expired = a_claim(f"expired {n}")._replace(lease=0.001, retention=0.001)
-        patiently(partial(store.reserve, expired))
+    expired = [a_claim(f"expired {n}")._replace(lease=0.001, retention=0.001) for n in range(3)]
+    for claim in expired:
+        patiently(partial(store.reserve, claim))
+    until(lambda: all(store.look(claim.id) is None for claim in expired))
     other.begin()
     execute(other, "SELECT 1 FROM retrysafe_records WHERE id = %s FOR UPDATE", [running.id])
     assert store.purge().records == 3

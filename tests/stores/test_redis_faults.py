@@ -31,6 +31,7 @@ from retrysafe.testing.proxy import Proxy
 from retrysafe.testing.stores import a_claim, an_outcome
 from retrysafe.testing.valkey import ValkeyServer
 from tests.servers import missing
+from tests.stores.halves import patiently
 
 SHORT = 0.5
 """Seconds that an operation may take where the server does not respond."""
@@ -78,6 +79,13 @@ def durable() -> Iterator[ValkeyServer]:
 
 def opened(url: str, deadline: float = PATIENT) -> RedisStore:
     return RedisStore(url, deadline=deadline, create=True)
+
+
+def connected(url: str) -> RedisStore:
+    """One whose calls are short, and which has its connections, however busy the machine is."""
+    store = opened(url, SHORT)
+    patiently(lambda: store.look(a_claim().id))
+    return store
 
 
 def armed(url: str) -> None:
@@ -208,7 +216,7 @@ def test_a_lost_sentinel_is_noticed_where_it_is_lost(server: ValkeyServer) -> No
 @pytest.mark.parametrize("half", ["threads", "coroutines"])
 def test_a_frozen_server(server: ValkeyServer, half: str) -> None:
     """No caller waits for longer than the deadline, and afterwards each reads its own replies."""
-    store = opened(server.new_database(), SHORT)
+    store = connected(server.new_database())
     done(store, "before")
     server.freeze()
     began = time.monotonic()
@@ -228,7 +236,7 @@ def test_a_late_reply_is_not_taken_for_another(server: ValkeyServer, half: str) 
     """A call that was given up is answered afterwards, and the store's next calls read their own replies."""
     with Proxy(server.port, RedisConversation) as proxy:
         url = server.new_database()
-        store, other = opened(proxy.through(url), SHORT), opened(url)
+        store, other = connected(proxy.through(url)), opened(url)
         done(store, "before")
         held = proxy.hold(script("reserve"))
         with pytest.raises(StoreUnavailable, match="timed out"):
@@ -266,7 +274,7 @@ def test_a_frozen_server_while_connecting(server: ValkeyServer) -> None:
 def test_a_black_hole(server: ValkeyServer) -> None:
     """What is sent disappears; the deadline holds for a pipeline of many callers, too."""
     with Proxy(server.port, RedisConversation) as proxy:
-        store = opened(proxy.through(server.new_database()), SHORT)
+        store = connected(proxy.through(server.new_database()))
         done(store, "before")
         proxy.swallow()
         began = time.monotonic()
