@@ -5,17 +5,18 @@ is there for the audit to count.
 """
 
 import hashlib
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Double, ForeignKey, String, orm
 from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.types import TypeEngine
 
 import retrysafe.sqlalchemy
 
 
 class Base(orm.DeclarativeBase):
     # MySQL has no index on a text of any length, and the time in its FLOAT is minutes off.
-    type_annotation_map: ClassVar = {str: String(255), float: Double()}
+    type_annotation_map: ClassVar[dict[type, TypeEngine[Any]]] = {str: String(255), float: Double()}
 
 
 # The tables of the guard are part of the schema: `create_all` makes them, and Alembic knows them.
