@@ -10,7 +10,7 @@ joins the call's transaction: leaving it, or `commit()`, is provisional, and bec
 Anywhere else the block is a transaction of its own.  PyMySQL has no pool; that of another package is used by
 a function which gives a connection for the length of a `with` block.
 
-MySQL and MariaDB commit before and after statements such as `CREATE TABLE`, whoever asks.  Inside a guarded
+MySQL and MariaDB commit before and after statements such as `CREATE TABLE`.  Inside a guarded
 call such a statement is refused and not sent.  After a deadlock they roll back the whole transaction: if the
 handler goes on nevertheless, nothing is committed, and the client is told to try again.
 """

@@ -5,6 +5,7 @@ the values of an IN.  So an argument may be a part of a statement, which is writ
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -88,11 +89,11 @@ def with_literals(steps: Sequence[Step], largest: int) -> list[str]:
 # --- arguments that are parts of a statement
 
 
-class Part:
+class Part(ABC):
     """Is written where its name stands."""
 
-    def written(self, put: Put) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def written(self, put: Put) -> str: ...
 
 
 class Repeated(Part):
